@@ -1,0 +1,50 @@
+// A plan: which kernel instance runs a problem, with which tile. Pure data, made by choose_plan(),
+// obeyed by launch/, shown by to_json().
+// Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/device.h"
+#include "plan/instances.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+struct Plan {
+  int32_t instance;  // index into kInstances
+  int32_t threads;
+  int32_t block_co;   // output channels of a tile, a power of two times the instance's thread_co
+  int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
+  int32_t tile_h;     // positions of one H phase
+  int32_t tile_w;     // positions of each W phase, a multiple of 4
+  int32_t phases_w;   // W phases that one tile owns: all of them, unless staging would not fit
+  int32_t chunk_ci;   // input channels of a stage
+  int32_t chunk_kh;   // taps of the phase along H, W of a stage
+  int32_t chunk_kw;
+  int32_t stages;        // pipeline depth
+  int32_t shared_bytes;  // dynamic shared memory
+  int64_t num_blocks;    // CTAs of the grid
+
+  double compute_us;  // estimates, see plan/cost.cpp
+  double memory_us;
+  double estimate_us;
+};
+
+// Every legal plan that is worth considering, best estimate first. Never empty for a legal problem.
+// Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for its dtype).
+std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
+
+// The first of candidate_plans().
+Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
+
+// Lower bound in microseconds: bytes that must move / copy bandwidth, or useful operations / rate
+// of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
+double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
+
+// The plan, its problem, device, estimates and the losing candidates as one JSON object.
+std::string to_json(const ConvTProblem& problem, const DeviceInfo& device);
+
+}  // namespace convt

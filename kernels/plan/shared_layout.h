@@ -1,0 +1,103 @@
+// Shared memory of a SIMT tile: one definition for the planner (does it fit?) and the kernel (where
+// is it?).
+//
+//   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [tables]
+//
+// input, per input channel:  [tile_n][rows][pitch], planes padded to 4 (mod 32) elements so that
+//                            lanes on neighbouring channels hit different banks
+// weight, per input channel: [channel group][taps rounded up to odd][thread_co]; an odd tap count
+//                            keeps the channel groups of a warp on different banks
+// staged outputs: NCHW          [block_co][tile_n][tile_h][tile_w * phases_w], channels 1 (mod 4) apart
+//                 channels_last [tile_n][tile_h][tile_w * phases_w][block_co + 1]
+// With one W phase the staged outputs reuse the stages, which are idle by then.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/instances.h"
+#include "plan/plan.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
+inline constexpr int32_t kMaxStages = 3;
+
+// How a stage's slice of the input lies in shared memory along one axis: tap t of num_taps reads
+// element (num_taps - 1 - t) * step + position. Neighbouring taps overlap when they are less than a
+// tile apart; otherwise each tap gets its own copy of the tile.
+struct Window {
+  int32_t step;
+  int32_t extent;
+};
+
+CONVT_HOST_DEVICE inline Window make_window(int32_t num_taps, int32_t shift_step, int32_t tile, bool unit_or_copies) {
+  const bool overlap = unit_or_copies ? shift_step == 1 : shift_step < tile;
+  const int32_t step = overlap ? shift_step : tile;
+  return Window{step, (num_taps - 1) * step + tile};
+}
+
+// Rows may overlap at any distance. Columns are read four at a time, so they overlap only when
+// neighbouring taps are one column apart.
+CONVT_HOST_DEVICE inline Window row_window(int32_t num_taps, int32_t shift_step, int32_t tile_h) {
+  return make_window(num_taps, shift_step, tile_h, false);
+}
+CONVT_HOST_DEVICE inline Window column_window(int32_t num_taps, int32_t shift_step, int32_t tile_w) {
+  return make_window(num_taps, shift_step, tile_w, true);
+}
+
+CONVT_HOST_DEVICE inline int32_t input_pitch(int32_t columns) { return (columns + 3) / 4 * 4; }
+
+// Smallest value >= elements that is 4 (mod 32).
+CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (elements + 27) / 32 * 32 + 4; }
+
+CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
+
+struct SharedLayout {
+  int32_t stage_elems;         // accumulator elements from stage to stage
+  int32_t weight_elems;        // where the weight begins within a stage
+  int32_t staged_bytes_begin;  // byte offset of the staged outputs
+  int32_t channel_stride;      // of the staged outputs, in output elements
+  int32_t column_stride;
+  int32_t total_bytes;
+};
+
+// Bytes as int64: planning probes tiles that are far too large.
+inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan, SharedLayout* layout) {
+  const Instance& instance = kInstances[plan.instance];
+  const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
+  const Phase h = make_phase(problem.h, 0);
+  const Phase w = make_phase(problem.w, 0);
+  const Window rows = row_window(plan.chunk_kh, h.shift_step, plan.tile_h);
+  const Window columns = column_window(plan.chunk_kw, w.shift_step, plan.tile_w);
+  const int64_t input =
+      int64_t{plan.chunk_ci} * (int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent) + 31);
+  const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);
+  const int64_t input_elems = (input + 7) / 8 * 8;
+  const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
+
+  const int64_t run = int64_t{plan.tile_w} * plan.phases_w;
+  const int64_t image_rows = int64_t{plan.tile_n} * plan.tile_h;
+  const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
+  const int64_t channel_stride = channels_last ? 1 : (image_rows * run + 2) / 4 * 4 + 1;
+  const int64_t column_stride = channels_last ? plan.block_co + 1 : 1;
+  const int64_t staged_elems = channels_last ? image_rows * run * column_stride : plan.block_co * channel_stride;
+
+  const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
+  const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
+  const bool reuse_stages = plan.phases_w == 1;
+  const int64_t total =
+      reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
+  if (layout != nullptr) {
+    layout->stage_elems = static_cast<int32_t>(stage_elems);
+    layout->weight_elems = static_cast<int32_t>(input_elems);
+    layout->staged_bytes_begin = static_cast<int32_t>(reuse_stages ? 0 : stage_bytes);
+    layout->channel_stride = static_cast<int32_t>(channel_stride);
+    layout->column_stride = static_cast<int32_t>(column_stride);
+    layout->total_bytes = static_cast<int32_t>(total);
+  }
+  return total;
+}
+
+}  // namespace convt

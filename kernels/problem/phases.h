@@ -1,0 +1,67 @@
+// Output phases and their taps, per axis. Shared by the planner (host) and the kernels (device).
+//
+// An output coordinate o gets weight tap k from input coordinate i exactly when
+//     o = i * stride - padding + k * dilation.
+// Write o = p * stride + phase with 0 <= phase < stride. Then tap k contributes to every o of that
+// phase or to none, and where it does, i = p + shift with the integer
+//     shift = (phase + padding - k * dilation) / stride.
+// The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by
+// dilation / g, g = gcd(stride, dilation). A phase may have no tap; its outputs are the bias alone.
+// (The residue (o + padding) mod stride used in textbooks is (phase + padding) mod stride here:
+// counting from the output's own origin makes every phase of a tile start at the same p.)
+#pragma once
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+#ifdef __CUDACC__
+#define CONVT_HOST_DEVICE __host__ __device__
+#else
+#define CONVT_HOST_DEVICE
+#endif
+
+namespace convt {
+
+// Tap number t (0 <= t < num_taps) of a phase: k = first_tap + t * tap_step,
+// i = p + first_shift - t * shift_step.
+struct Phase {
+  int32_t num_taps;
+  int32_t first_tap;
+  int32_t tap_step;
+  int32_t first_shift;
+  int32_t shift_step;
+};
+
+CONVT_HOST_DEVICE inline int64_t greatest_common_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a;
+}
+
+CONVT_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Positions p of a phase: outputs phase, phase + stride, ... below axis.out. May be 0.
+CONVT_HOST_DEVICE inline int64_t num_positions(const Axis& axis, int64_t phase) {
+  return axis.out > phase ? ceil_div(axis.out - phase, axis.stride) : 0;
+}
+
+CONVT_HOST_DEVICE inline Phase make_phase(const Axis& axis, int64_t phase) {
+  const int64_t g = greatest_common_divisor(axis.stride, axis.dilation);
+  const int64_t tap_step = axis.stride / g;
+  const int64_t limit = tap_step < axis.kernel ? tap_step : axis.kernel;
+  int64_t numerator = phase + axis.padding;
+  for (int64_t k = 0; k < limit; ++k, numerator -= axis.dilation) {
+    if (numerator % axis.stride == 0) {
+      return Phase{static_cast<int32_t>((axis.kernel - 1 - k) / tap_step + 1), static_cast<int32_t>(k),
+                   static_cast<int32_t>(tap_step), static_cast<int32_t>(numerator / axis.stride),
+                   static_cast<int32_t>(axis.dilation / g)};
+    }
+  }
+  return Phase{0, 0, static_cast<int32_t>(tap_step), 0, static_cast<int32_t>(axis.dilation / g)};
+}
+
+}  // namespace convt

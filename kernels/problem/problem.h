@@ -1,0 +1,70 @@
+// The problem: everything about one transposed convolution that is known before a kernel is chosen.
+// Called by: binding/ (fills it from tensors), plan/ (reads it), tests through the `_plan` module.
+// Must not know: torch, CUDA, or any kernel.
+#pragma once
+
+#include <cstdint>
+
+namespace convt {
+
+enum class DataType : int32_t { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 = 3 };
+
+// The numerics contract of one call (docs/numerics.md). The values are part of the op schema.
+enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3 };
+
+// One spatial axis: out = (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1.
+struct Axis {
+  int64_t in;
+  int64_t out;
+  int64_t kernel;
+  int64_t stride;
+  int64_t padding;
+  int64_t dilation;
+};
+
+struct ConvTProblem {
+  int64_t batch;
+  int64_t c_in;   // all groups
+  int64_t c_out;  // all groups
+  int64_t groups;
+  Axis h;
+  Axis w;
+  DataType dtype;
+  Precision precision;
+  bool has_bias;
+  int64_t x_stride[4];  // elements; [batch, c_in, h_in, w_in]
+  int64_t w_stride[4];  // elements; [c_in, c_out / groups, k_h, k_w]
+  int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out], dense: NCHW or channels_last
+};
+
+inline int64_t element_bytes(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat64: return 8;
+    case DataType::kFloat32: return 4;
+    case DataType::kFloat16:
+    case DataType::kBFloat16: return 2;
+  }
+  return 0;
+}
+
+inline const char* name_of(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat64: return "float64";
+    case DataType::kFloat32: return "float32";
+    case DataType::kFloat16: return "float16";
+    case DataType::kBFloat16: return "bfloat16";
+  }
+  return "unknown";
+}
+
+inline const char* name_of(Precision precision) {
+  switch (precision) {
+    case Precision::kIeee: return "ieee";
+    case Precision::kAten: return "aten";
+    case Precision::kTf32x3: return "tf32x3";
+    case Precision::kTf32: return "tf32";
+  }
+  return "unknown";
+}
+
+}  // namespace convt

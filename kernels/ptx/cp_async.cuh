@@ -1,0 +1,47 @@
+// Asynchronous copies from global to shared memory (PTX ISA, "Data Movement: cp.async").
+// Before sm_80 the same calls copy through registers, so that one source serves every architecture.
+#pragma once
+
+#include <cstdint>
+
+namespace convt::ptx {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define CONVT_HAS_CP_ASYNC 1
+#endif
+
+// cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared. With `copy` false the
+// destination is zeroed and the source is not read.
+template <int kBytes>
+__device__ __forceinline__ void cp_async(void* shared, const void* global, bool copy = true) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
+#ifdef CONVT_HAS_CP_ASYNC
+  const uint32_t destination = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int source_bytes = copy ? kBytes : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(global), "n"(kBytes),
+               "r"(source_bytes)
+               : "memory");
+#else
+  auto* destination = static_cast<uint32_t*>(shared);
+  const auto* source = static_cast<const uint32_t*>(global);
+#pragma unroll
+  for (int i = 0; i < kBytes / 4; ++i) destination[i] = copy ? source[i] : 0u;
+#endif
+}
+
+// cp.async.commit_group
+__device__ __forceinline__ void cp_async_commit() {
+#ifdef CONVT_HAS_CP_ASYNC
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// cp.async.wait_group: at most kPending of this thread's newest groups are still in flight after it.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+#ifdef CONVT_HAS_CP_ASYNC
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+
+}  // namespace convt::ptx
