@@ -1,0 +1,201 @@
+"""Builds the wheel: the Python package and one binary, convt_ext/_C.abi3.so.
+
+The binary is an abi3 extension (Python 3.10 and newer) on PyTorch's stable ABI (2.10 and newer) with
+the CUDA runtime inside, so one file per CUDA version runs under every such Python and torch, CPU
+builds of torch included. It may be built against any torch from 2.10 on, a CPU build too.
+
+    python -m build --wheel --no-isolation
+
+Nothing is downloaded. What decides the result (environment):
+
+    CUDA_HOME               the toolkit; else /usr/local/cuda, nvcc on PATH, .cuda/ (`make build` fills
+                            it), or nvidia-cuda-nvcc and its companions in site-packages
+    TORCH_CUDA_ARCH_LIST    the GPUs, such as "9.0a" or "8.0;9.0a"; "+PTX" on an entry adds the code
+                            that newer GPUs can translate. Unset: every architecture listed below
+    CONVT_EXT_NVCC_EXTRA    more nvcc flags, for developers: "-lineinfo", "-Xptxas -v"
+    MAX_JOBS                compilers at once; unset: as many as cores and memory allow
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext as PlainBuildExt
+
+ROOT = Path(__file__).resolve().parent
+VERSION = runpy.run_path(str(ROOT / "convt_ext/_version.py"))["__version__"]
+
+OLDEST_TORCH = (2, 10)
+OLDEST_ARCHITECTURE = (7, 5)
+# 9.0a has instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
+DEFAULT_ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"
+
+PY_LIMITED_API = "0x030a0000"  # Python 3.10
+TORCH_TARGET_VERSION = "0x020a000000000000"  # torch 2.10: one byte each for major, minor, patch; then the tag
+
+JOB_MEMORY_GIB = 3  # one nvcc at work on a file of templates
+
+# Needs of a torch CUDA extension that this binary does without: c10 and the CUDA libraries of torch
+# (the ABI lives in libtorch_cpu), and the shared CUDA runtime.
+LIBRARIES = ["torch", "torch_cpu", "cudart_static", "rt", "dl", "pthread"]
+
+
+def fail(message: str) -> NoReturn:
+    raise SystemExit(f"convt_ext: {message}")
+
+
+def check_torch() -> None:
+    """Ends the build with one line when torch is missing or too old."""
+    remedy = 'pip install "torch>=2.10" and build with --no-isolation'
+    try:
+        import torch
+    except ImportError:
+        fail(f"building needs torch, which is not installed in {sys.executable}: {remedy}")
+    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST_TORCH:
+        fail(f"torch {torch.__version__} has no stable ABI 2.10; convt_ext needs torch 2.10 or newer: {remedy}")
+
+
+def find_cuda_home() -> tuple[Path, set[str]]:
+    """The CUDA toolkit and the architectures that it compiles for."""
+    toolkit = runpy.run_path(str(ROOT / "tools/cuda_toolkit.py"))
+    try:
+        home = toolkit["find"](ROOT)
+    except toolkit["ToolkitError"] as error:
+        fail(str(error))
+    return home, toolkit["architectures"](home)
+
+
+def chosen_architectures(available: set[str]) -> list[str]:
+    """TORCH_CUDA_ARCH_LIST, checked against what the sources and nvcc know."""
+    text = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
+    chosen = re.split(r"[;,\s]+", text.strip(" ;,"))
+    for entry in chosen:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", entry)
+        example = 'set TORCH_CUDA_ARCH_LIST to compute capabilities such as "8.0;9.0a"'
+        if match is None:
+            fail(f"TORCH_CUDA_ARCH_LIST names {entry!r}, which is no compute capability: {example}")
+        if (int(match[1]), int(match[2])) < OLDEST_ARCHITECTURE:
+            fail(f"the kernels need compute capability 7.5 or newer, but TORCH_CUDA_ARCH_LIST names {entry}: {example}")
+        number = entry.removesuffix("+PTX")
+        if number.rstrip("af") not in available:
+            known = ", ".join(sorted((name for name in available if name[-1].isdigit()), key=float))
+            fail(f"this nvcc cannot compile for {entry} (it knows {known}): {example}, or use another CUDA toolkit")
+    return chosen
+
+
+def gencode_flags(architectures: list[str]) -> list[str]:
+    """nvcc's spelling. Giving it here keeps torch, whose own list may be older than nvcc, out of it."""
+    flags = []
+    for entry in architectures:
+        number = entry.removesuffix("+PTX").replace(".", "")
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if entry.endswith("+PTX"):
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags
+
+
+def available_memory_gib() -> float:
+    """What this machine, or the container it is, can still give to compilers."""
+    limits = [float(2**20)]
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            limits.append(int(line.split()[1]) / 2**20)
+    for line in _lines("/sys/fs/cgroup/memory.max"):
+        if line.strip().isdigit():
+            limits.append(int(line) / 2**30)
+    return min(limits)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def limit_jobs() -> None:
+    """Sets MAX_JOBS, which torch's build reads, unless the user did."""
+    cores = len(os.sched_getaffinity(0))
+    jobs = max(1, min(cores, int(available_memory_gib() // JOB_MEMORY_GIB)))
+    os.environ.setdefault("MAX_JOBS", str(jobs))
+
+
+def configure(extension: Extension) -> None:
+    """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
+    from torch.utils import cpp_extension
+
+    home, available = find_cuda_home()
+    architectures = chosen_architectures(available)
+    limit_jobs()
+    # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files.
+    cpp_extension.CUDA_HOME = str(home)
+    extension.include_dirs = [str(ROOT / "kernels"), *cpp_extension.include_paths(device_type="cuda")]
+    extension.library_dirs = cpp_extension.library_paths(device_type="cuda")
+    if (home / "targets/x86_64-linux/lib").is_dir():
+        extension.library_dirs.append(str(home / "targets/x86_64-linux/lib"))
+    digest = runpy.run_path(str(ROOT / "convt_ext/_sources.py"))["sources_digest"](ROOT)
+    common = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}", "-O3"]
+    # Only C++ files get what changes with every edit, so that an edit does not recompile the kernels.
+    facts = {"CONVT_VERSION": VERSION, "CONVT_ARCHITECTURES": ";".join(architectures), "CONVT_SOURCES_DIGEST": digest}
+    hidden = "-fvisibility=hidden"
+    extension.extra_compile_args = {
+        "cxx": [*common, hidden, "-fvisibility-inlines-hidden", "-Wall", *(f'-D{k}="{v}"' for k, v in facts.items())],
+        "nvcc": [
+            *common,
+            *("--expt-relaxed-constexpr", "-Xcompiler", f"{hidden},-Wall"),
+            *gencode_flags(architectures),
+            *shlex.split(os.environ.get("CONVT_EXT_NVCC_EXTRA", "")),
+        ],
+    }
+    # The CUDA runtime's own symbols stay inside: torch brings another copy into the process.
+    extension.extra_link_args = ["-Wl,--exclude-libs,ALL", "-Wl,--strip-all"]
+
+
+def build_ext_command() -> type[PlainBuildExt]:
+    """torch's build_ext, or where torch is missing one that says so when a build is asked for."""
+    try:
+        from torch.utils import cpp_extension
+    except ImportError:
+
+        class BuildWithoutTorch(PlainBuildExt):
+            def run(self) -> None:
+                check_torch()
+
+        return BuildWithoutTorch
+
+    class BuildBinary(cpp_extension.BuildExtension):  # type: ignore[name-defined, misc]
+        def run(self) -> None:
+            check_torch()
+            for extension in self.extensions:
+                configure(extension)
+            # torch refuses a toolkit of another CUDA major than its own. This binary brings its own
+            # runtime and takes nothing of torch's CUDA, so that rule is not about it.
+            cpp_extension._check_cuda_version = lambda *_: None
+            super().run()
+
+    return BuildBinary
+
+
+def sources() -> list[str]:
+    # Relative and sorted: the same tree gives the same command lines everywhere.
+    found = [path for suffix in ("cpp", "cu") for path in (ROOT / "kernels").rglob(f"*.{suffix}")]
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+setup(
+    version=VERSION,
+    ext_modules=[
+        Extension("convt_ext._C", sources(), libraries=LIBRARIES, language="c++", py_limited_api=True),
+    ],
+    cmdclass={"build_ext": build_ext_command()},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+    zip_safe=False,
+)
