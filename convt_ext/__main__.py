@@ -1,0 +1,47 @@
+"""``python -m convt_ext info | check | demo | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Sequence
+
+from convt_ext.bench import command as bench
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m convt_ext", description="Transposed convolution for PyTorch: look, test, show, measure."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="versions, GPU, and whether the kernels can run here (and why not)")
+    commands.add_parser("check", help="self-test of this installation; ends with status 1 when something is wrong")
+    demo = commands.add_parser("demo", help="the KernelBench layers and two converted models beside PyTorch")
+    demo.add_argument("--cpu", action="store_true", help="the reduced demo, even with a GPU")
+    bench.add_arguments(commands.add_parser("bench", help="measure layers beside PyTorch (needs a GPU)"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    args = make_parser().parse_args(words)
+    if args.command == "bench":
+        return bench.run_command(args, words)
+    if args.command == "info":
+        from convt_ext.info import print_info
+
+        return print_info()
+    if args.command == "check":
+        from convt_ext.check import run_check
+
+        return run_check()
+    try:
+        from convt_ext.demo import run_demo
+    except ModuleNotFoundError as error:
+        print(f"convt_ext demo: needs the package {error.name}: pip install {error.name}", file=sys.stderr)
+        return 2
+    return run_demo(force_cpu=args.cpu)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

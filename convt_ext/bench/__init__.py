@@ -1,0 +1,4 @@
+"""The benchmark: ``python -m convt_ext bench`` (benchmarks/README.md says how it measures).
+
+Data flow: layers -> modes -> runner (operands, reference, timing, floors) -> report.
+"""

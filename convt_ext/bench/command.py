@@ -1,0 +1,172 @@
+"""``python -m convt_ext bench``: options, and one run from them.
+
+Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a wrong option, rich missing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from pathlib import Path
+from typing import Callable
+
+import torch
+
+import convt_ext
+from convt_ext.bench import floors
+from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
+from convt_ext.bench.modes import MODES
+from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
+from convt_ext.bench.results import ResultFile, default_path, describe_run
+from convt_ext.bench.runner import DeviceLostError, Settings, run
+from convt_ext.bench.timing import CudaTimer, Timer
+
+_PRECISIONS = tuple(name for name in MODES if name != "default")
+
+
+def _list_of(option: str, allowed: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        values = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+        unknown = [value for value in values if value not in allowed]
+        if unknown or not values:
+            raise argparse.ArgumentTypeError(f"{option}: got {text!r}, expected a list of {', '.join(allowed)}")
+        return values
+
+    return parse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(layer.name for layer in BUILT_IN)
+    parser.add_argument(
+        "--layers",
+        nargs="+",
+        metavar="NAME",
+        help=f"layers: names, globs or all (default kb*, with --csv all): {names}",
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="take the layers from a CSV file of model layers")
+    parser.add_argument(
+        "--directions",
+        type=_list_of("--directions", DIRECTIONS),
+        default=["fwd"],
+        metavar="LIST",
+        help="fwd, dx, dw (default fwd); gradients are served by PyTorch",
+    )
+    parser.add_argument(
+        "--precisions",
+        type=_list_of("--precisions", _PRECISIONS),
+        default=["ieee"],
+        metavar="LIST",
+        help=f"{', '.join(_PRECISIONS)} (default ieee)",
+    )
+    parser.add_argument(
+        "--layouts",
+        type=_list_of("--layouts", LAYOUTS),
+        default=list(LAYOUTS),
+        metavar="LIST",
+        help="nchw, nhwc (default both)",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
+    parser.add_argument("--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing (100)")
+    parser.add_argument("--no-torch", action="store_true", help="do not time PyTorch's forward")
+    parser.add_argument(
+        "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans for an H200; no GPU needed")
+
+
+def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | None = None) -> int:
+    """Runs ``bench``. A ``timer`` (tests) replaces the GPU's: everything then runs on the CPU."""
+    try:
+        layers = _layers(args)
+    except (OSError, ValueError) as error:
+        return _refuse(str(error))
+    if args.budget_ms <= 0:
+        return _refuse(f"--budget-ms must be positive, got {args.budget_ms}")
+    try:
+        from convt_ext.bench import report
+    except ModuleNotFoundError as error:
+        return _refuse(f"needs the package {error.name}: pip install {error.name}")
+    if args.dry_run:
+        from convt_ext.bench.dry_run import print_plans
+
+        print_plans(report.make_console(), layers, _modes(args), tuple(args.layouts))
+        return 0
+    if timer is None:
+        if not torch.cuda.is_available():
+            return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
+        if not convt_ext.is_available():
+            return _refuse(_unavailable())
+    return _run(args, argv, layers, timer)
+
+
+def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: Timer | None) -> int:
+    from convt_ext.bench import report
+
+    if timer is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+        gpu = torch.cuda.get_device_name(device)
+        timer = CudaTimer(device, args.budget_ms)
+        free_bytes: Callable[[], int | None] = _free_gpu_bytes
+    else:
+        device, gpu, free_bytes = torch.device("cpu"), "none", lambda: None
+    settings = Settings(
+        layers=tuple(layers),
+        modes=tuple(MODES[name] for name in _modes(args)),
+        directions=tuple(args.directions),
+        layouts=tuple(args.layouts),
+        device=device,
+        with_torch=not args.no_torch,
+    )
+    description = describe_run(gpu, argv)
+    file = ResultFile(args.out or default_path(gpu, description["date"]), description)
+    console = report.make_console()
+    lost: str | None = None
+    with report.make_progress(console) as progress:
+        task = progress.add_task("starting", total=settings.num_rows)
+        try:
+            for item in run(settings, timer, floors.rates_of(gpu), free_bytes):
+                file.add(item)
+                if isinstance(item, dict):
+                    done = f"{item['layer']} {item['direction']} {item['precision']} {item['layout']}"
+                    progress.update(task, advance=1, description=done)
+                else:
+                    progress.update(task, advance=item.num_rows, description=f"{item.layer} skipped")
+        except DeviceLostError as error:
+            lost = str(error)
+    file.write(complete=lost is None)
+
+    console.print(report.rows_table(file.rows, f"{gpu}, torch {torch.__version__}"))
+    report.print_summary(console, file.rows, file.skipped)
+    console.print(f"written: {file.path}", markup=False)
+    if lost is not None:
+        console.print(f"stopped: {lost}", style="red", markup=False)
+    failed = lost is not None or any("failure" in row for row in file.rows)
+    return 1 if failed else 0
+
+
+def _layers(args: argparse.Namespace) -> list[Layer]:
+    if args.csv is not None:
+        return select_layers(read_csv(args.csv), args.layers or ["all"])
+    return select_layers(BUILT_IN, args.layers) if args.layers else list(KERNELBENCH)
+
+
+def _modes(args: argparse.Namespace) -> list[str]:
+    return [*args.precisions, *(["default"] if args.default else [])]
+
+
+def _free_gpu_bytes() -> int:
+    gc.collect()  # a caught exception can keep the frame that holds a layer's tensors
+    torch.cuda.empty_cache()
+    return torch.cuda.mem_get_info()[0]
+
+
+def _unavailable() -> str:
+    from convt_ext import _extension
+
+    return _extension.unavailable_reason() or "the binary has no code for this GPU"
+
+
+def _refuse(reason: str) -> int:
+    print(f"convt_ext bench: {reason}", file=sys.stderr)
+    return 2

@@ -1,0 +1,120 @@
+"""The time no implementation can beat: bytes that must move and operations that must be done.
+
+floor = max(bytes / copy rate, useful operations / rate of the unit that does them), with every tensor moved once and
+only those products counted whose output lands inside the result. Pure arithmetic; knows nothing of torch or a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Mapping
+
+from convt_ext.bench.layers import Layer
+
+_SECTOR_BYTES = 32  # the smallest piece of memory a GPU reads
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Ceilings of one GPU: device-to-device copy (read + written) and operations per second."""
+
+    copy_bytes: float
+    operations: Mapping[str, float]  # per precision
+
+
+_HOPPER_OPERATIONS = {
+    "ieee": 64e12,  # FFMA
+    "aten": 64e12,
+    "tf32": 480e12,  # wgmma
+    "tf32x3": 160e12,  # three tf32 products per term
+    "f16": 965e12,
+    "bf16": 965e12,
+    "f64": 33.5e12,  # DFMA
+    "default": 480e12,  # PyTorch's default for convolutions is TF32
+}
+
+# The longest matching part of the device's name decides. H200: measured. H100 SXM: the same 132 SMs; its copy rate is
+# the H200's measured share (90 %) of its own memory bandwidth.
+_RATES_BY_NAME = {
+    "H200": Rates(4.30e12, _HOPPER_OPERATIONS),
+    "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS),
+}
+
+H200 = _RATES_BY_NAME["H200"]
+
+
+def rates_of(gpu_name: str) -> Rates | None:
+    """The ceilings of a GPU by name, None for a GPU nobody measured."""
+    matches = [name for name in _RATES_BY_NAME if name in gpu_name]
+    return _RATES_BY_NAME[max(matches, key=len)] if matches else None
+
+
+def tap_positions(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Pairs (input coordinate, tap) of one axis whose output coordinate exists: 0 <= i*s - p + k*d < out."""
+    total = 0
+    for k in range(kernel):
+        offset = k * dilation - padding
+        first = max(0, -(offset // stride))
+        last = min(size_in - 1, (size_out - 1 - offset) // stride)
+        total += max(0, last - first + 1)
+    return total
+
+
+def useful_operations(layer: Layer) -> int:
+    """Multiplications and additions of one direction; all three directions do the same ones."""
+    height, width = (tap_positions(*axis) for axis in _axes(layer))
+    return 2 * layer.n * layer.c_in * (layer.c_out // layer.g) * height * width
+
+
+def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int:
+    """Bytes that one direction must move when each tensor moves once.
+
+    The gradients need only those parts of grad_output that some tap reaches, in whole sectors of memory.
+    """
+    input_elems = _product(layer.input_shape)
+    weight_elems = _product(layer.weight_shape)
+    if direction == "fwd":
+        bias_elems = layer.c_out if layer.bias else 0
+        return itemsize * (input_elems + weight_elems + bias_elems + _product(layer.output_shape))
+    return itemsize * (input_elems + weight_elems) + _reached_bytes(layer, itemsize, layout)
+
+
+def floor_us(layer: Layer, direction: str, precision: str, itemsize: int, layout: str, rates: Rates) -> float:
+    """The floor of one row in microseconds."""
+    move = moved_bytes(layer, direction, itemsize, layout) / rates.copy_bytes
+    compute = useful_operations(layer) / rates.operations[precision]
+    return 1e6 * max(move, compute)
+
+
+def _axes(layer: Layer) -> list[tuple[int, int, int, int, int, int]]:
+    inputs = (layer.h, layer.w)
+    return [
+        (inputs[i], layer.output_size[i], layer.k[i], layer.s[i], layer.p[i], layer.d[i])
+        for i in range(2)
+    ]  # fmt: skip
+
+
+def _reached(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> set[int]:
+    """Output coordinates of one axis that at least one tap reaches."""
+    coordinates = (i * stride - padding + k * dilation for k in range(kernel) for i in range(size_in))
+    return {o for o in coordinates if 0 <= o < size_out}
+
+
+def _reached_bytes(layer: Layer, itemsize: int, layout: str) -> int:
+    rows, columns = (_reached(*axis) for axis in _axes(layer))
+    pixel_bytes = itemsize * layer.c_out if layout == "nhwc" else itemsize
+    sectors = {
+        sector
+        for column in columns
+        for sector in range(column * pixel_bytes // _SECTOR_BYTES, -(-(column + 1) * pixel_bytes // _SECTOR_BYTES))
+    }
+    planes = layer.n if layout == "nhwc" else layer.n * layer.c_out
+    row_bytes = min(len(sectors) * _SECTOR_BYTES, layer.output_size[1] * pixel_bytes)
+    return planes * len(rows) * row_bytes
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

@@ -1,0 +1,176 @@
+"""The layers that are measured: a built-in table and CSV files of the same parameters.
+
+Called by the benchmark and the demo. Knows nothing of torch: a layer is numbers alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fnmatch
+from collections import Counter
+from pathlib import Path
+from typing import Any, Iterable, Sequence
+
+Pair = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One transposed convolution: batch, channels, input size and PyTorch's parameters."""
+
+    name: str
+    n: int
+    c_in: int
+    c_out: int
+    h: int
+    w: int
+    k: Pair
+    s: Pair
+    p: Pair = (0, 0)
+    op: Pair = (0, 0)
+    g: int = 1
+    d: Pair = (1, 1)
+    bias: bool = False
+
+    @property
+    def output_size(self) -> Pair:
+        """(OH, OW)."""
+
+        def axis(i: int) -> int:
+            size = (self.h, self.w)[i]
+            return (size - 1) * self.s[i] - 2 * self.p[i] + self.d[i] * (self.k[i] - 1) + self.op[i] + 1
+
+        return axis(0), axis(1)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return self.n, self.c_in, self.h, self.w
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        return self.c_in, self.c_out // self.g, *self.k
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return self.n, self.c_out, *self.output_size
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of ``conv_transpose2d`` after input, weight and bias."""
+        return {
+            "stride": self.s,
+            "padding": self.p,
+            "output_padding": self.op,
+            "groups": self.g,
+            "dilation": self.d,
+        }
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters as the columns of a result row."""
+        row = dataclasses.asdict(self)
+        del row["name"]
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
+
+    def reduced(self, batch: int, size: int) -> Layer:
+        """The same layer with at most ``batch`` images of at most ``size`` x ``size`` inputs."""
+        return dataclasses.replace(self, n=min(self.n, batch), h=min(self.h, size), w=min(self.w, size))
+
+
+# kb*: the seven 2-D transposed convolutions of KernelBench level 1; the others come from widely used networks.
+BUILT_IN: tuple[Layer, ...] = (
+    Layer("kb57", 8, 64, 64, 1024, 1024, (3, 3), (1, 1)),
+    Layer("kb65", 8, 64, 64, 512, 512, (3, 7), (1, 1)),
+    Layer("kb69", 64, 64, 128, 128, 256, (3, 5), (1, 1)),
+    Layer("kb71", 8, 32, 32, 512, 1024, (3, 3), (1, 1)),
+    Layer("kb75", 16, 32, 64, 128, 256, (3, 5), (2, 3), (1, 2), (0, 0), 4, (2, 1)),
+    Layer("kb78", 8, 32, 32, 512, 1024, (3, 7), (1, 1), (1, 3)),
+    Layer("kb81", 16, 32, 64, 64, 128, (3, 3), (5, 5), (1, 1), (0, 0), 1, (2, 2)),
+    Layer("dcgan_512", 128, 512, 256, 4, 4, (4, 4), (2, 2), (1, 1)),
+    Layer("dcgan_128", 128, 128, 64, 16, 16, (4, 4), (2, 2), (1, 1)),
+    Layer("dcgan_rgb", 128, 64, 3, 32, 32, (4, 4), (2, 2), (1, 1)),
+    Layer("unet_1024", 4, 1024, 512, 32, 32, (2, 2), (2, 2)),
+    Layer("unet_128", 4, 128, 64, 256, 256, (2, 2), (2, 2)),
+    Layer("sam_up1", 1, 256, 64, 64, 64, (2, 2), (2, 2)),
+    Layer("maskrcnn", 512, 256, 256, 14, 14, (2, 2), (2, 2)),
+    Layer("pose_256", 64, 256, 256, 32, 24, (4, 4), (2, 2), (1, 1)),
+    Layer("pix2pix_up", 1, 1024, 256, 64, 64, (4, 4), (2, 2), (1, 1)),
+    Layer("cyclegan_up", 1, 256, 128, 64, 64, (3, 3), (2, 2), (1, 1), (1, 1)),
+    Layer("dpt_4x4", 1, 256, 256, 37, 37, (4, 4), (4, 4)),
+    Layer("fsrcnn", 1, 56, 1, 360, 640, (9, 9), (3, 3), (4, 4), (2, 2)),
+    Layer("dw_up", 16, 64, 64, 128, 128, (4, 4), (2, 2), (1, 1), (0, 0), 64),
+    Layer("fcn8s", 4, 21, 21, 64, 64, (16, 16), (8, 8), (4, 4)),
+)
+
+KERNELBENCH: tuple[Layer, ...] = tuple(layer for layer in BUILT_IN if layer.name.startswith("kb"))
+
+
+def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Layer]:
+    """The layers whose name matches any pattern (``all``, a name or a glob), in table order.
+
+    Raises:
+        ValueError: a pattern matches no layer.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matches = {layer.name for layer in layers if pattern == "all" or _matches(layer.name, pattern)}
+        if not matches:
+            known = ", ".join(layer.name for layer in layers)
+            raise ValueError(f"--layers: no layer matches {pattern!r}; known layers: {known}")
+        chosen |= matches
+    return [layer for layer in layers if layer.name in chosen]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+CSV_COLUMNS = ("source", "N", "Cin", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "groups", "dh", "dw")
+CSV_COLUMNS += ("H", "W", "bias")
+
+
+def read_csv(path: Path | str) -> list[Layer]:
+    """Layers from a CSV file with the columns of ``CSV_COLUMNS``.
+
+    A layer is named by its source; the second layer of the same source gets the suffix ``/2``, and so on.
+
+    Raises:
+        ValueError: a missing column, or a field that is not an integer (with the line's number).
+    """
+    layers: list[Layer] = []
+    seen: Counter[str] = Counter()
+    with open(path, newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [column for column in CSV_COLUMNS if column not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"--csv: {path} has no column {', '.join(missing)}; expected {','.join(CSV_COLUMNS)}")
+        for row in reader:
+            source = row["source"]
+            seen[source] += 1
+            name = source if seen[source] == 1 else f"{source}/{seen[source]}"
+            try:
+                layers.append(_layer_of_row(name, row))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"--csv: {path} line {reader.line_num}: {error}") from error
+    return layers
+
+
+def _layer_of_row(name: str, row: dict[str, str]) -> Layer:
+    def pair(first: str, second: str) -> Pair:
+        return int(row[first]), int(row[second])
+
+    return Layer(
+        name=name,
+        n=int(row["N"]),
+        c_in=int(row["Cin"]),
+        c_out=int(row["Cout"]),
+        h=int(row["H"]),
+        w=int(row["W"]),
+        k=pair("kh", "kw"),
+        s=pair("sh", "sw"),
+        p=pair("ph", "pw"),
+        op=pair("oph", "opw"),
+        g=int(row["groups"]),
+        d=pair("dh", "dw"),
+        bias=bool(int(row["bias"])),
+    )

@@ -1,0 +1,71 @@
+"""The precision column of the benchmark: operand dtype, our ``precision=`` and PyTorch's switches.
+
+Ours and PyTorch's are always run with the same operands under the same switches, so a row compares equal precision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Iterator
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """One value of the precision column."""
+
+    name: str
+    dtype: torch.dtype
+    ours: str | None  # the argument ``precision=``
+    torch_fp32: str | None = None  # PyTorch's float32 precision of convolutions; None leaves it as it is
+    cudnn: bool = True  # False: PyTorch's own CUDA algorithm
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+
+# tf32x3 promises float32 accuracy, so PyTorch's float32 is what it is compared with. float16 and bfloat16 have one
+# class of ours, the exact-order one. `default` is what a user gets who changed nothing.
+MODES: dict[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        Mode("ieee", torch.float32, "ieee", torch_fp32="ieee"),
+        Mode("aten", torch.float32, "aten", torch_fp32="ieee", cudnn=False),
+        Mode("tf32x3", torch.float32, "tf32x3", torch_fp32="ieee"),
+        Mode("tf32", torch.float32, "tf32", torch_fp32="tf32"),
+        Mode("f16", torch.float16, "ieee"),
+        Mode("bf16", torch.bfloat16, "ieee"),
+        Mode("f64", torch.float64, "ieee"),
+        Mode("default", torch.float32, None),
+    )
+}
+
+
+@contextlib.contextmanager
+def torch_switches(mode: Mode) -> Iterator[None]:
+    """Sets PyTorch's switches for ``mode`` and puts the caller's back."""
+    cudnn = torch.backends.cudnn
+    enabled, fp32 = cudnn.enabled, cudnn.conv.fp32_precision
+    try:
+        cudnn.enabled = enabled and mode.cudnn
+        if mode.torch_fp32 is not None:
+            cudnn.conv.fp32_precision = mode.torch_fp32
+        yield
+    finally:
+        cudnn.enabled = enabled
+        if mode.torch_fp32 is not None:
+            cudnn.conv.fp32_precision = fp32
+
+
+@contextlib.contextmanager
+def cudnn_benchmark() -> Iterator[None]:
+    """PyTorch at its best: cuDNN tries its algorithms on the first call of each shape."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,163 @@
+"""Operands of a layer, PyTorch's call for each direction, and the float64 reference for a slice of its result.
+
+The reference is computed where the operands are, in float64, by PyTorch's own algorithm (cuDNN off: independent of
+what is compared) and only for a slice: full float64 copies of the larger layers would be needless gigabytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+from convt_ext.bench.layers import Layer
+
+DIRECTIONS = ("fwd", "dx", "dw")
+LAYOUTS = ("nchw", "nhwc")
+
+_MIN_REFERENCE_ELEMS = 4096  # the smallest sample for which relative errors are promised
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """The tensors of one layer; ``grad_output`` only where a gradient is measured."""
+
+    input: torch.Tensor  # [n, c_in, h, w]
+    weight: torch.Tensor  # [c_in, c_out / g, kh, kw]
+    bias: torch.Tensor | None  # [c_out]
+    grad_output: torch.Tensor | None = None  # [n, c_out, oh, ow]
+
+    def in_layout(self, layout: str) -> Operands:
+        """The same values with 4-D tensors (the weight too, as ``module.to(memory_format=...)`` does) in a layout."""
+        memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
+        gradient = self.grad_output
+        return Operands(
+            self.input.contiguous(memory_format=memory_format),
+            self.weight.contiguous(memory_format=memory_format),
+            self.bias,
+            None if gradient is None else gradient.contiguous(memory_format=memory_format),
+        )
+
+
+def make_operands(
+    layer: Layer, dtype: torch.dtype, device: torch.device, *, gradients: bool = False, seed: int = 0
+) -> Operands:
+    """Normally distributed operands in NCHW, the same on every run of the same device type."""
+    generator = torch.Generator(device)
+    generator.manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device=device, generator=generator)
+
+    return Operands(
+        normal(*layer.input_shape),
+        normal(*layer.weight_shape),
+        normal(layer.c_out) if layer.bias else None,
+        normal(*layer.output_shape) if gradients else None,
+    )
+
+
+def torch_call(layer: Layer, direction: str, operands: Operands) -> Callable[[], torch.Tensor]:
+    """PyTorch's operator for one direction, without autograd's bookkeeping."""
+    input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
+    if direction == "fwd":
+        return lambda: F.conv_transpose2d(input, weight, bias, **layer.arguments)
+    if grad_output is None:
+        raise ValueError(f"direction {direction!r} needs operands with a grad_output")
+    which = {"dx": 0, "dw": 1}[direction]
+    mask = [which == 0, which == 1, False]
+
+    def backward() -> torch.Tensor:
+        gradients = torch.ops.aten.convolution_backward(
+            grad_output, input, weight, None, layer.s, layer.p, layer.d, True, layer.op, layer.g, mask
+        )
+        return gradients[which]
+
+    return backward
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """The float64 result of ``result[index]`` along dimension 0."""
+
+    index: torch.Tensor
+    value: torch.Tensor
+
+    def relative_error(self, result: torch.Tensor) -> float:
+        """||result - reference||_2 / ||reference||_2 over the slice; 0 for an exact zero."""
+        squares = torch.zeros((), dtype=torch.float64, device=self.value.device)
+        for i, row in enumerate(self.index.tolist()):  # row by row: no float64 copy of the whole slice
+            squares += (result[row].double() - self.value[i]).square().sum()
+        norm = torch.linalg.vector_norm(self.value)
+        error = squares.sqrt()
+        return 0.0 if error == 0 else (error / norm).item()
+
+
+def make_reference(layer: Layer, direction: str, operands: Operands) -> Reference:
+    """The reference for the first, the last and evenly spread images (gradient of the weight: for the first input
+    channels, whole groups of a grouped layer), as many as give at least 4096 elements."""
+    if direction == "dw":
+        return _weight_gradient_reference(layer, operands)
+    shape = layer.output_shape if direction == "fwd" else layer.input_shape
+    images = _spread(shape[0], _rows_needed(math.prod(shape[1:])))
+    index = torch.tensor(images, device=operands.input.device)
+    gradient = operands.grad_output
+    part = Operands(
+        operands.input[index].double(),
+        operands.weight.double(),
+        None if operands.bias is None else operands.bias.double(),
+        None if gradient is None or direction == "fwd" else gradient[index].double(),
+    )
+    return Reference(index, _run_reference(layer, direction, part))
+
+
+def _weight_gradient_reference(layer: Layer, operands: Operands) -> Reference:
+    assert operands.grad_output is not None
+    per_group_in, per_group_out = layer.c_in // layer.g, layer.c_out // layer.g
+    channels = min(layer.c_in, _rows_needed(per_group_out * math.prod(layer.k)))
+    if layer.g > 1:
+        channels = per_group_in * math.ceil(channels / per_group_in)
+    groups = max(1, channels // per_group_in) if layer.g > 1 else 1
+    part = Operands(
+        operands.input[:, :channels].double(),
+        operands.weight[:channels].double(),
+        None,
+        operands.grad_output[:, : groups * per_group_out].double(),
+    )
+    sliced = dataclasses.replace(layer, c_in=channels, c_out=groups * per_group_out, g=groups)
+    index = torch.arange(channels, device=operands.input.device)
+    return Reference(index, _run_reference(sliced, "dw", part))
+
+
+def _run_reference(layer: Layer, direction: str, part: Operands) -> torch.Tensor:
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        with torch.no_grad():
+            return torch_call(layer, direction, part)()
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
+def needed_bytes(layer: Layer, itemsize: int, directions: tuple[str, ...]) -> int:
+    """Upper estimate of the memory that measuring a layer takes: operands in both layouts, two results, PyTorch's
+    copies into its own layout, and the float64 reference with its column matrix."""
+    image_in, image_out = layer.c_in * layer.h * layer.w, layer.c_out * math.prod(layer.output_size)
+    gradients = 2 if len(directions) > 1 or directions[0] != "fwd" else 0
+    operands = itemsize * layer.n * (3 * image_in + (3 + gradients) * image_out)
+    images = layer.n if "dw" in directions else min(layer.n, _rows_needed(min(image_in, image_out)))
+    columns = layer.c_out // layer.g * math.prod(layer.k) * layer.h * layer.w
+    return operands + 8 * (images * (image_in + image_out) + columns)
+
+
+def _rows_needed(row_elems: int) -> int:
+    return max(2, math.ceil(_MIN_REFERENCE_ELEMS / max(1, row_elems)))
+
+
+def _spread(size: int, count: int) -> list[int]:
+    if count >= size:
+        return list(range(size))
+    return [round(i * (size - 1) / (count - 1)) for i in range(count)]

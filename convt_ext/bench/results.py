@@ -1,0 +1,77 @@
+"""The result file: one JSON object with the machine, the sources that were measured, and the rows.
+
+Written after every row, so that an interrupted run keeps what it measured; ``complete`` says which it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Sequence
+
+import torch
+
+import convt_ext
+from convt_ext.bench.runner import Row, Skipped
+
+
+def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
+    """The fields of a result file that identify a run."""
+    return {
+        "gpu": gpu,
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "sources": _sources(),
+        "argv": list(argv),
+    }
+
+
+def _sources() -> str | None:
+    try:
+        return convt_ext.build_info().get("sources")
+    except RuntimeError:
+        return None  # no binary: only PyTorch's rows can be measured
+
+
+def default_path(gpu: str, date: str) -> Path:
+    """``benchmarks/results/<gpu>-<date>.json`` below the current folder."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{gpu} {date[:19]}".lower()).strip("-")
+    return Path("benchmarks") / "results" / f"{name}.json"
+
+
+class ResultFile:
+    """Rows of one run on their way to a file."""
+
+    def __init__(self, path: Path, description: dict[str, Any]) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self.skipped: list[Skipped] = []
+        self._description = description
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, item: Row | Skipped) -> None:
+        if isinstance(item, Skipped):
+            self.skipped.append(item)
+        else:
+            self.rows.append(item)
+        self.write(complete=False)
+
+    def write(self, *, complete: bool) -> None:
+        """Replaces the file in one step: a reader never sees half of it."""
+        content = {
+            **self._description,
+            "complete": complete,
+            "skipped": [dataclasses.asdict(item) for item in self.skipped],
+            "rows": self.rows,
+        }
+        text = json.dumps(content, indent=1, allow_nan=False)
+        # A row's lists of two numbers belong on one line: the files are read by people and diffed.
+        text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
+        partial = self.path.with_name(self.path.name + ".part")
+        partial.write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, self.path)

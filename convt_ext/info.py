@@ -1,0 +1,79 @@
+"""``python -m convt_ext info``: what is installed, what the machine has, and whether the two fit.
+
+Plain text and no further packages: this is what a bug report contains.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+
+import torch
+
+import convt_ext
+from convt_ext import _extension
+
+
+def collect_info() -> dict[str, str]:
+    """Names and values in the order of printing."""
+    info = {
+        "convt_ext": convt_ext.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "CUDA of torch": torch.version.cuda or "none (CPU build)",
+        "driver": driver_version(),
+    }
+    info.update(_binary())
+    info.update(_gpus())
+    info["kernels usable"] = "yes" if convt_ext.is_available() else "no"
+    reason = _extension.unavailable_reason()
+    if reason is not None:
+        info["reason"] = reason
+    return info
+
+
+def print_info() -> int:
+    info = collect_info()
+    width = max(map(len, info))
+    for name, value in info.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def driver_version() -> str:
+    """The NVIDIA driver's version, asked of ``nvidia-smi`` because torch does not tell it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "none found (no nvidia-smi)"
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown (nvidia-smi: {error})"
+    return answer[0] if answer else "unknown (nvidia-smi names no GPU)"
+
+
+def _binary() -> dict[str, str]:
+    try:
+        build = convt_ext.build_info()
+    except RuntimeError as error:
+        return {"binary": f"not loaded: {error}"}
+    return {
+        "binary": f"version {build['version']}, CUDA {build['cuda']}",
+        "architectures": ", ".join(build["architectures"]),
+        "sources": build["sources"],
+    }
+
+
+def _gpus() -> dict[str, str]:
+    if not torch.cuda.is_available():
+        return {"GPU": "none that torch can use"}
+    gpus = {}
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        gpus[f"GPU {index}"] = (
+            f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
+            f"{properties.multi_processor_count} SMs, {properties.total_memory / 2**30:.0f} GiB"
+        )
+    return gpus
