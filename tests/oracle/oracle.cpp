@@ -1,0 +1,188 @@
+// `_oracle`: conv_transpose2d with every sum in the documented order of docs/numerics.md, as scalar
+// loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of
+// phases, tiles or plans, and so can judge the kernels bit for bit.
+// Called by: tests, through load_oracle(). Must not know: anything of kernels/.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace {
+
+using Pair = std::array<int64_t, 2>;
+
+struct Sizes {
+  int64_t batch, c_in, c_out, groups;
+  Pair in, out, kernel, stride, padding, dilation;
+};
+
+// The input columns whose term of tap kw lands inside the output row.
+struct Columns {
+  int64_t begin, end;
+  int64_t first;  // output column of input column 0
+};
+
+Columns columns_of(const Sizes& sizes, int64_t kw) {
+  const int64_t stride = sizes.stride[1];
+  const int64_t first = kw * sizes.dilation[1] - sizes.padding[1];
+  const int64_t room = sizes.out[1] - 1 - first;
+  return {first >= 0 ? 0 : (-first + stride - 1) / stride, room < 0 ? 0 : std::min(sizes.in[1], room / stride + 1), first};
+}
+
+// row[ow] = fma(x_row[iw], weight, row[ow]) for every output column that tap kw reaches.
+template <typename T>
+void add_terms(const Sizes& sizes, const Columns& columns, const T* x_row, int64_t x_step, T weight, T* row) {
+  for (int64_t iw = columns.begin; iw < columns.end; ++iw) {
+    T& sum = row[columns.first + iw * sizes.stride[1]];
+    sum = std::fma(x_row[iw * x_step], weight, sum);
+  }
+}
+
+// The input row that tap kh needs for output row oh, or -1.
+int64_t input_row(const Sizes& sizes, int64_t oh, int64_t kh) {
+  const int64_t distance = oh + sizes.padding[0] - kh * sizes.dilation[0];
+  if (distance < 0 || distance % sizes.stride[0] != 0) return -1;
+  const int64_t ih = distance / sizes.stride[0];
+  return ih < sizes.in[0] ? ih : -1;
+}
+
+template <typename T>
+struct Operands {
+  const T* x;  // [batch, c_in, h_in, w_in]
+  const T* w;  // [c_in, c_out / groups, k_h, k_w]
+  std::array<int64_t, 4> x_stride, w_stride;  // elements
+
+  const T* x_row(int64_t n, int64_t ci, int64_t ih) const {
+    return x + n * x_stride[0] + ci * x_stride[1] + ih * x_stride[2];
+  }
+  T weight(int64_t ci, int64_t co, int64_t kh, int64_t kw) const {
+    return w[ci * w_stride[0] + co * w_stride[1] + kh * w_stride[2] + kw * w_stride[3]];
+  }
+};
+
+// One chain over c_in, kh, kw, each ascending.
+template <typename T>
+void row_ieee(const Sizes& sizes, const Operands<T>& operands, int64_t n, int64_t co, int64_t oh, T* row) {
+  const int64_t c_in = sizes.c_in / sizes.groups, c_out = sizes.c_out / sizes.groups;
+  for (int64_t ci = co / c_out * c_in, end = ci + c_in; ci < end; ++ci) {
+    for (int64_t kh = 0; kh < sizes.kernel[0]; ++kh) {
+      const int64_t ih = input_row(sizes, oh, kh);
+      if (ih < 0) continue;
+      for (int64_t kw = 0; kw < sizes.kernel[1]; ++kw) {
+        add_terms(sizes, columns_of(sizes, kw), operands.x_row(n, ci, ih), operands.x_stride[3],
+                  operands.weight(ci, co % c_out, kh, kw), row);
+      }
+    }
+  }
+}
+
+// One chain over c_in for each tap, from zero; the taps' sums are added by ascending input row, then
+// column. A tap whose input lies outside has no sum.
+template <typename T>
+void row_aten(const Sizes& sizes, const Operands<T>& operands, int64_t n, int64_t co, int64_t oh, T* row) {
+  const int64_t c_in = sizes.c_in / sizes.groups, c_out = sizes.c_out / sizes.groups;
+  const int64_t first_ci = co / c_out * c_in;
+  std::vector<T> tap(static_cast<size_t>(sizes.out[1]));
+  for (int64_t kh = sizes.kernel[0] - 1; kh >= 0; --kh) {
+    const int64_t ih = input_row(sizes, oh, kh);
+    if (ih < 0) continue;
+    for (int64_t kw = sizes.kernel[1] - 1; kw >= 0; --kw) {
+      const Columns columns = columns_of(sizes, kw);
+      std::fill(tap.begin(), tap.end(), T(0));
+      for (int64_t ci = first_ci; ci < first_ci + c_in; ++ci) {
+        add_terms(sizes, columns, operands.x_row(n, ci, ih), operands.x_stride[3],
+                  operands.weight(ci, co % c_out, kh, kw), tap.data());
+      }
+      for (int64_t iw = columns.begin; iw < columns.end; ++iw) {
+        const int64_t ow = columns.first + iw * sizes.stride[1];
+        row[ow] += tap[static_cast<size_t>(ow)];
+      }
+    }
+  }
+}
+
+template <typename T>
+std::array<int64_t, 4> element_strides(const py::array_t<T>& array, const char* name) {
+  if (array.ndim() != 4) throw std::invalid_argument(std::string(name) + ": expected 4 dimensions");
+  std::array<int64_t, 4> strides{};
+  for (int i = 0; i < 4; ++i) {
+    if (array.strides(i) % static_cast<int64_t>(sizeof(T)) != 0) {
+      throw std::invalid_argument(std::string(name) + ": strides must be whole elements");
+    }
+    strides[i] = array.strides(i) / static_cast<int64_t>(sizeof(T));
+  }
+  return strides;
+}
+
+template <typename T>
+py::array_t<T> forward(const py::array_t<T>& x, const py::array_t<T>& w, const std::optional<py::array_t<T>>& bias,
+                       Pair stride, Pair padding, Pair output_padding, int64_t groups, Pair dilation,
+                       const std::string& order) {
+  if (order != "ieee" && order != "aten") {
+    throw std::invalid_argument("order: got '" + order + "', expected 'ieee' or 'aten'");
+  }
+  const Operands<T> operands{x.data(), w.data(), element_strides(x, "input"), element_strides(w, "weight")};
+  Sizes sizes{x.shape(0), x.shape(1), w.shape(1) * groups, groups, {x.shape(2), x.shape(3)}, {}, {w.shape(2), w.shape(3)},
+              stride,     padding,    dilation};
+  if (w.shape(0) != sizes.c_in || sizes.c_in % groups != 0) {
+    throw std::invalid_argument("weight: its channels do not match the input's and groups");
+  }
+  for (int i = 0; i < 2; ++i) {
+    sizes.out[i] = (sizes.in[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (sizes.kernel[i] - 1) +
+                   output_padding[i] + 1;
+    if (sizes.out[i] < 0) throw std::invalid_argument("output size is negative");
+  }
+  const T* bias_data = nullptr;
+  int64_t bias_step = 0;
+  if (bias) {
+    if (bias->ndim() != 1 || bias->shape(0) != sizes.c_out) throw std::invalid_argument("bias: wrong shape");
+    bias_data = bias->data();
+    bias_step = bias->strides(0) / static_cast<int64_t>(sizeof(T));
+  }
+
+  py::array_t<T> result({sizes.batch, sizes.c_out, sizes.out[0], sizes.out[1]});
+  T* row = result.mutable_data();
+  py::gil_scoped_release no_python;
+  for (int64_t n = 0; n < sizes.batch; ++n) {
+    for (int64_t co = 0; co < sizes.c_out; ++co) {
+      for (int64_t oh = 0; oh < sizes.out[0]; ++oh, row += sizes.out[1]) {
+        std::fill(row, row + sizes.out[1], T(0));
+        if (order == "ieee") {
+          row_ieee(sizes, operands, n, co, oh, row);
+        } else {
+          row_aten(sizes, operands, n, co, oh, row);
+        }
+        if (bias_data == nullptr) continue;
+        for (int64_t ow = 0; ow < sizes.out[1]; ++ow) row[ow] += bias_data[co * bias_step];
+      }
+    }
+  }
+  return result;
+}
+
+template <typename T>
+void define(py::module_& module) {
+  module.def("forward", &forward<T>, py::arg("input").noconvert(), py::arg("weight").noconvert(),
+             py::arg("bias").noconvert() = py::none(), py::arg("stride") = Pair{1, 1}, py::arg("padding") = Pair{0, 0},
+             py::arg("output_padding") = Pair{0, 0}, py::arg("groups") = 1, py::arg("dilation") = Pair{1, 1},
+             py::arg("order") = "ieee",
+             "Same arguments as conv_transpose2d (pairs, not ints), numpy arrays of one dtype with any strides.");
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_oracle, module) {
+  module.doc() = "conv_transpose2d with every sum in the documented order, float32 and float64.";
+  define<float>(module);
+  define<double>(module);
+}

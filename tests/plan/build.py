@@ -1,0 +1,127 @@
+"""Builds the C++ modules that only tests use: `_plan` (the planner) and `_oracle` (exact sums in scalar loops).
+
+    python tests/plan/build.py --out build/plan
+
+Needs a C++17 compiler ($CXX, else c++, g++ or clang++) and pybind11. A module is compiled again only when its
+sources, the headers it includes or its command line have changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_OUT = ROOT / "build" / "plan"
+FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC", "-shared"]
+
+
+class NoCompiler(RuntimeError):
+    """No C++ compiler on this machine."""
+
+
+def find_compiler() -> list[str]:
+    """The C++ compiler as a command. Raises NoCompiler."""
+    candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for candidate in candidates:
+        command = shlex.split(candidate)
+        if shutil.which(command[0]):
+            return command
+    raise NoCompiler(f"no C++ compiler found (tried {', '.join(candidates)}); install g++ or set CXX")
+
+
+def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
+    """Sources to compile, headers they depend on, and flags of one module."""
+    kernels = ROOT / "kernels"
+    if name == "_plan":
+        sources = [ROOT / "tests/plan/plan_module.cpp", *sorted((kernels / "plan").glob("*.cpp"))]
+        headers = [*sorted((kernels / "plan").glob("*.h")), *sorted((kernels / "problem").glob("*.h"))]
+        return sources, headers, ["-I", str(kernels)]
+    if name == "_oracle":
+        # The oracle writes std::fma where it means one: no other product and sum may be fused.
+        fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
+        return [ROOT / "tests/oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
+    raise ValueError(f"unknown module {name!r}, expected '_plan' or '_oracle'")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Parallel test workers build a module once."""
+    import fcntl
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(name: str, out: Path = DEFAULT_OUT) -> Path:
+    """Compiles a module into `out` unless it is there and current; returns the path of the extension."""
+    import pybind11
+
+    sources, headers, flags = _module(name)
+    includes = ["-I", pybind11.get_include(), "-I", sysconfig.get_paths()["include"]]
+    command = [*find_compiler(), *FLAGS, *flags, *includes, *map(str, sources)]
+    digest = hashlib.sha256("\0".join(command).encode())
+    for path in [*sources, *headers]:
+        digest.update(path.read_bytes())
+
+    out = Path(out).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    stamp = target.with_suffix(".digest")
+    with _locked(out / f"{name}.lock"):
+        if not (target.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest()):
+            # Compiled beside the target and moved: a process that has the old file mapped keeps it whole.
+            unfinished = target.with_suffix(f".{os.getpid()}.tmp")
+            try:
+                result = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
+                if result.returncode:
+                    raise RuntimeError(f"{name} does not compile:\n{shlex.join(command)}\n{result.stderr}")
+                unfinished.replace(target)
+            finally:
+                unfinished.unlink(missing_ok=True)
+            stamp.write_text(digest.hexdigest())
+    return target
+
+
+def load(name: str, out: Path = DEFAULT_OUT) -> ModuleType:
+    """Builds a module if necessary and imports it."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, build(name, out))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    return module
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build the C++ modules that only tests use.")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="directory for the extensions")
+    parser.add_argument("--module", choices=["_plan", "_oracle"], action="append", help="default: both")
+    arguments = parser.parse_args()
+    for name in arguments.module or ["_plan", "_oracle"]:
+        try:
+            print(build(name, arguments.out))
+        except (RuntimeError, ImportError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

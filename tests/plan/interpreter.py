@@ -1,0 +1,117 @@
+"""Executes a plan as the kernels do, in numpy: tile_of_block, then stages, then stores. Proves tiles and phases.
+
+Knows a plan only through `_plan` and the documented meaning of its fields, never through the kernels' code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from plan.problems import ATEN, Problem, sizes_of
+
+
+class Stage(NamedTuple):
+    """Input channels of the group and taps of the phase, along each axis, that one pipeline stage holds."""
+
+    channels: range
+    taps_h: range
+    taps_w: range
+
+
+class Tap(NamedTuple):
+    tap: int
+    shift: int
+
+
+def taps_of(phase: dict[str, int]) -> list[Tap]:
+    """The taps of a phase: their place in the kernel, and the input coordinate that position 0 needs."""
+    return [
+        Tap(phase["first_tap"] + t * phase["tap_step"], phase["first_shift"] - t * phase["shift_step"])
+        for t in range(phase["num_taps"])
+    ]
+
+
+def _chunks(count: int, chunk: int) -> list[range]:
+    return [range(begin, min(begin + chunk, count)) for begin in range(0, count, chunk)]
+
+
+def stages(plan: dict[str, Any], aten: bool, c_in: int, num_taps_h: int, num_taps_w: int) -> Iterator[Stage]:
+    """The stages of one tile and phase in the order of time. c_in is that of one group."""
+    channels = _chunks(c_in, plan["chunk_ci"])
+    rows = _chunks(num_taps_h, plan["chunk_kh"])
+    columns = _chunks(num_taps_w, plan["chunk_kw"])
+    if aten:  # taps outermost and descending: that is ascending input row and column
+        order = [(ci, th, tw) for th in reversed(rows) for tw in reversed(columns) for ci in channels]
+    else:
+        order = [(ci, th, tw) for ci in channels for th in rows for tw in columns]
+    for ci, th, tw in order:
+        yield Stage(ci, th, tw)
+
+
+def _inside(begin: int, count: int, size: int) -> tuple[slice, slice]:
+    """Of the coordinates begin .. begin + count those within 0 .. size: their places in the tile, and themselves."""
+    low = min(max(0, -begin), count)
+    high = max(low, min(count, size - begin))
+    return slice(low, high), slice(begin + low, begin + high)
+
+
+def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, bias) -> tuple[np.ndarray, np.ndarray]:
+    """Executes the plan on float64 arrays. Returns the output and how often each of its elements was written."""
+    y = np.full(sizes_of(problem)[2], np.nan)
+    writes = np.zeros(y.shape, dtype=np.int32)
+    h, w, groups = problem["h"], problem["w"], problem["groups"]
+    c_in, c_out = problem["c_in"] // groups, problem["c_out"] // groups
+    aten = problem["precision"] == ATEN
+    phases = {
+        axis: [
+            (module.num_positions(problem[axis], phase), taps_of(module.make_phase(problem[axis], phase)))
+            for phase in range(min(problem[axis]["stride"], problem[axis]["out"]))
+        ]
+        for axis in ("h", "w")
+    }
+
+    for tile in module.all_tiles(problem, plan).tolist():
+        n_begin, group, co_begin, phase_h, p_h_begin, phase_w_begin, num_phases_w, p_w_begin = tile
+        images = slice(n_begin, min(n_begin + plan["tile_n"], problem["batch"]))
+        # A tile ends where the group ends, not where the tensor does.
+        channels = slice(group * c_out + co_begin, group * c_out + min(co_begin + plan["block_co"], c_out))
+        local = slice(co_begin, channels.stop - group * c_out)
+        positions_h, taps_h = phases["h"][phase_h]
+        num_h = min(plan["tile_h"], positions_h - p_h_begin)
+
+        for phase_w in range(phase_w_begin, phase_w_begin + num_phases_w):
+            positions_w, taps_w = phases["w"][phase_w]
+            num_w = min(plan["tile_w"], positions_w - p_w_begin)
+            if num_h <= 0 or num_w <= 0:
+                continue
+            sums = np.zeros((images.stop - images.start, channels.stop - channels.start, num_h, num_w))
+            for stage in stages(plan, aten, c_in, len(taps_h), len(taps_w)):
+                ci = slice(group * c_in + stage.channels.start, group * c_in + stage.channels.stop)
+                for kh, shift_h in taps_h[stage.taps_h.start : stage.taps_h.stop]:
+                    tile_rows, rows = _inside(p_h_begin + shift_h, num_h, h["in"])
+                    if tile_rows.start == tile_rows.stop:
+                        continue
+                    for kw, shift_w in taps_w[stage.taps_w.start : stage.taps_w.stop]:
+                        tile_columns, columns = _inside(p_w_begin + shift_w, num_w, w["in"])
+                        if tile_columns.start == tile_columns.stop:
+                            continue
+                        operand = x[images, ci, rows, columns]  # [image, c_in, row, column]
+                        slab = weight[ci, local, kh, kw]
+                        product = slab.T @ operand.reshape(*operand.shape[:2], -1)
+                        sums[:, :, tile_rows, tile_columns] += product.reshape(*product.shape[:2], *operand.shape[2:])
+            if bias is not None:
+                sums += bias[channels, None, None]
+            # The last position of the tile is the last output: a slice may not run past it to the next one.
+            first_row, first_column = phase_h + p_h_begin * h["stride"], phase_w + p_w_begin * w["stride"]
+            target = (
+                images,
+                channels,
+                slice(first_row, first_row + (num_h - 1) * h["stride"] + 1, h["stride"]),
+                slice(first_column, first_column + (num_w - 1) * w["stride"] + 1, w["stride"]),
+            )
+            y[target] = sums
+            writes[target] += 1
+    return y, writes

@@ -1,0 +1,187 @@
+// `_plan`: the planner's inside for pytest. Built by tests/plan/build.py from kernels/problem and
+// kernels/plan with a host compiler alone, which also proves that they need neither torch nor CUDA.
+// Called by: tests/plan. Never shipped: pybind11 cannot make an abi3 extension.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plan/device.h"
+#include "plan/instances.h"
+#include "plan/plan.h"
+#include "plan/tile.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace py = pybind11;
+
+namespace {
+
+template <typename T>
+T field(const py::dict& values, const char* key) {
+  if (!values.contains(key)) throw py::key_error(key);
+  return values[key].cast<T>();
+}
+
+convt::Axis axis_of(const py::dict& values) {
+  return convt::Axis{field<int32_t>(values, "in"),      field<int32_t>(values, "out"),
+                     field<int32_t>(values, "kernel"),  field<int32_t>(values, "stride"),
+                     field<int32_t>(values, "padding"), field<int32_t>(values, "dilation")};
+}
+
+void fill_strides(const py::dict& values, const char* key, int64_t (&strides)[4]) {
+  const auto list = field<std::array<int64_t, 4>>(values, key);
+  for (size_t i = 0; i < list.size(); ++i) strides[i] = list[i];
+}
+
+convt::ConvTProblem problem_of(const py::dict& values) {
+  convt::ConvTProblem problem{};
+  problem.batch = field<int64_t>(values, "batch");
+  problem.c_in = field<int64_t>(values, "c_in");
+  problem.c_out = field<int64_t>(values, "c_out");
+  problem.groups = field<int64_t>(values, "groups");
+  problem.h = axis_of(field<py::dict>(values, "h"));
+  problem.w = axis_of(field<py::dict>(values, "w"));
+  problem.dtype = static_cast<convt::DataType>(field<int32_t>(values, "dtype"));
+  problem.precision = static_cast<convt::Precision>(field<int32_t>(values, "precision"));
+  problem.has_bias = field<bool>(values, "has_bias");
+  fill_strides(values, "x_stride", problem.x_stride);
+  fill_strides(values, "w_stride", problem.w_stride);
+  fill_strides(values, "y_stride", problem.y_stride);
+  return problem;
+}
+
+// The six numbers of the op `convt_ext::plan`, in its units.
+convt::DeviceInfo device_of(const std::array<int64_t, 6>& numbers) {
+  return convt::DeviceInfo{static_cast<int32_t>(numbers[0]),          static_cast<int32_t>(numbers[1]),
+                           static_cast<int32_t>(numbers[2]),          static_cast<int32_t>(numbers[3]),
+                           static_cast<double>(numbers[4]) / 1000.0, static_cast<double>(numbers[5])};
+}
+
+convt::TileShape shape_of(const py::dict& values) {
+  return convt::TileShape{field<int32_t>(values, "block_co"), field<int32_t>(values, "tile_n"),
+                          field<int32_t>(values, "tile_h"), field<int32_t>(values, "tile_w"),
+                          field<int32_t>(values, "phases_w")};
+}
+
+py::dict dict_of(const convt::Phase& phase) {
+  return py::dict(py::arg("num_taps") = phase.num_taps, py::arg("first_tap") = phase.first_tap,
+                  py::arg("tap_step") = phase.tap_step, py::arg("first_shift") = phase.first_shift,
+                  py::arg("shift_step") = phase.shift_step);
+}
+
+py::dict dict_of(const convt::Instance& instance) {
+  return py::dict(py::arg("name") = instance.name, py::arg("dtype") = static_cast<int>(instance.dtype),
+                  py::arg("precision") = static_cast<int>(instance.precision),
+                  py::arg("thread_co") = instance.thread_co, py::arg("quads") = instance.quads);
+}
+
+py::dict dict_of(const convt::Plan& plan) {
+  return py::dict(
+      py::arg("instance") = plan.instance, py::arg("threads") = plan.threads, py::arg("block_co") = plan.block_co,
+      py::arg("tile_n") = plan.tile_n, py::arg("tile_h") = plan.tile_h, py::arg("tile_w") = plan.tile_w,
+      py::arg("phases_w") = plan.phases_w, py::arg("chunk_ci") = plan.chunk_ci, py::arg("chunk_kh") = plan.chunk_kh,
+      py::arg("chunk_kw") = plan.chunk_kw, py::arg("stages") = plan.stages,
+      py::arg("shared_bytes") = plan.shared_bytes, py::arg("num_blocks") = plan.num_blocks,
+      py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
+      py::arg("estimate_us") = plan.estimate_us);
+}
+
+py::dict dict_of(const convt::TileGrid& grid) {
+  return py::dict(py::arg("co_tiles") = grid.co_tiles, py::arg("w_tiles") = grid.w_tiles,
+                  py::arg("w_splits") = grid.w_splits, py::arg("h_phases") = grid.h_phases,
+                  py::arg("h_tiles") = grid.h_tiles, py::arg("groups") = grid.groups,
+                  py::arg("n_tiles") = grid.n_tiles, py::arg("w_phases") = grid.w_phases);
+}
+
+py::dict dict_of(const convt::Tile& tile) {
+  return py::dict(py::arg("n_begin") = tile.n_begin, py::arg("group") = tile.group,
+                  py::arg("co_begin") = tile.co_begin, py::arg("phase_h") = tile.phase_h,
+                  py::arg("p_h_begin") = tile.p_h_begin, py::arg("phase_w_begin") = tile.phase_w_begin,
+                  py::arg("num_phases_w") = tile.num_phases_w, py::arg("p_w_begin") = tile.p_w_begin);
+}
+
+py::list candidates(const py::dict& problem, const std::array<int64_t, 6>& device) {
+  py::list result;
+  for (const convt::Plan& plan : convt::candidate_plans(problem_of(problem), device_of(device))) {
+    result.append(dict_of(plan));
+  }
+  return result;
+}
+
+convt::TileGrid grid_of(const py::dict& problem, const py::dict& shape) {
+  return convt::make_tile_grid(problem_of(problem), shape_of(shape));
+}
+
+// Every tile of a problem in one call, for speed: [num_tiles, 8], columns in the order of struct Tile.
+py::array_t<int32_t> all_tiles(const py::dict& problem, const py::dict& shape_values) {
+  const convt::TileShape shape = shape_of(shape_values);
+  const convt::TileGrid grid = convt::make_tile_grid(problem_of(problem), shape);
+  const int64_t count = convt::num_tiles(grid);
+  py::array_t<int32_t> result({count, int64_t{8}});
+  auto rows = result.mutable_unchecked<2>();
+  for (int64_t block = 0; block < count; ++block) {
+    const convt::Tile tile = convt::tile_of_block(grid, shape, static_cast<uint32_t>(block));
+    const int32_t row[8] = {tile.n_begin,   tile.group,         tile.co_begin,     tile.phase_h,
+                            tile.p_h_begin, tile.phase_w_begin, tile.num_phases_w, tile.p_w_begin};
+    for (int64_t column = 0; column < 8; ++column) rows(block, column) = row[column];
+  }
+  return result;
+}
+
+py::list instances() {
+  py::list result;
+  for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
+  return result;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_plan, module) {
+  module.doc() = "The planner of convt_ext, for its tests.";
+  module.def("num_positions", [](const py::dict& axis, int32_t phase) {
+    return convt::num_positions(axis_of(axis), phase);
+  });
+  module.def("make_phase", [](const py::dict& axis, int32_t phase) {
+    return dict_of(convt::make_phase(axis_of(axis), phase));
+  });
+  module.def("max_taps", [](const py::dict& axis) { return convt::max_taps(axis_of(axis)); });
+  module.def("fits_axis", [](const py::dict& axis) {
+    auto size = [&axis](const char* key) { return field<int64_t>(axis, key); };
+    return convt::fits_axis(size("in"), size("out"), size("kernel"), size("stride"), size("padding"), size("dilation"));
+  });
+  module.def("instances", &instances);
+  module.def("candidates", &candidates);
+  module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
+  });
+  module.def("tile_grid", [](const py::dict& problem, const py::dict& shape) {
+    return dict_of(grid_of(problem, shape));
+  });
+  module.def("num_tiles", [](const py::dict& problem, const py::dict& shape) {
+    return convt::num_tiles(grid_of(problem, shape));
+  });
+  module.def("tile_of_block", [](const py::dict& problem, const py::dict& shape, uint32_t block) {
+    return dict_of(convt::tile_of_block(grid_of(problem, shape), shape_of(shape), block));
+  });
+  module.def("all_tiles", &all_tiles);
+  module.def(
+      "floor_us",
+      [](const py::dict& problem, const std::array<int64_t, 6>& device, double rate_tflops) {
+        return convt::floor_us(problem_of(problem), device_of(device), rate_tflops);
+      },
+      py::arg("problem"), py::arg("device"), py::arg("rate_tflops") = 0.0);
+  module.def("to_json", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::to_json(problem_of(problem), device_of(device));
+  });
+  module.def("h200", [] {
+    const convt::DeviceInfo device = convt::h200();
+    return std::vector<double>{static_cast<double>(device.compute_capability), static_cast<double>(device.num_sms),
+                               static_cast<double>(device.shared_per_block),
+                               static_cast<double>(device.shared_per_sm), device.clock_ghz, device.copy_gb_per_s};
+  });
+}

@@ -1,0 +1,139 @@
+"""Transposed-convolution problems for the planner's tests: the dict that `_plan` reads, and strategies for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+Problem = dict[str, Any]
+Shape = dict[str, int]
+
+FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
+IEEE, ATEN, TF32X3, TF32 = range(4)
+DTYPES = {FLOAT32: torch.float32, FLOAT64: torch.float64, FLOAT16: torch.float16, BFLOAT16: torch.bfloat16}
+
+# [compute capability, SMs, shared bytes per block, per SM, MHz, GB/s]: the device list of convt_ext::plan.
+H200 = [90, 132, 232448, 233472, 1890, 4300]
+DEVICES = {
+    "h200": H200,
+    "small_sm75": [75, 14, 48 * 1024, 64 * 1024, 1500, 128],
+    "t4": [75, 40, 65536, 65536, 1590, 320],
+    "a100": [80, 108, 166912, 167936, 1410, 1400],
+    "big": [120, 400, 512 * 1024, 512 * 1024, 3000, 20000],
+}
+
+
+def make_axis(size: int, kernel: int, stride: int = 1, padding: int = 0, output_padding: int = 0, dilation: int = 1):
+    out = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
+    return {"in": size, "out": out, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+
+
+def contiguous_strides(sizes: list[int]) -> list[int]:
+    _, c, h, w = sizes
+    return [c * h * w, h * w, w, 1]
+
+
+def channels_last_strides(sizes: list[int]) -> list[int]:
+    _, c, h, w = sizes
+    return [h * w * c, 1, w * c, c]
+
+
+def sizes_of(problem: Problem) -> tuple[list[int], list[int], list[int]]:
+    """Sizes of input, weight and output."""
+    h, w = problem["h"], problem["w"]
+    return (
+        [problem["batch"], problem["c_in"], h["in"], w["in"]],
+        [problem["c_in"], problem["c_out"] // problem["groups"], h["kernel"], w["kernel"]],
+        [problem["batch"], problem["c_out"], h["out"], w["out"]],
+    )
+
+
+def make_problem(
+    batch: int,
+    c_in: int,
+    c_out: int,
+    h: dict[str, int],
+    w: dict[str, int],
+    groups: int = 1,
+    dtype: int = FLOAT32,
+    precision: int = IEEE,
+    has_bias: bool = False,
+    channels_last: bool = False,
+) -> Problem:
+    """A problem with dense strides: NCHW, or channels_last for all three tensors."""
+    problem: Problem = {
+        "batch": batch, "c_in": c_in, "c_out": c_out, "groups": groups, "h": h, "w": w,
+        "dtype": dtype, "precision": precision, "has_bias": has_bias,
+    }  # fmt: skip
+    strides = channels_last_strides if channels_last else contiguous_strides
+    for key, sizes in zip(("x_stride", "w_stride", "y_stride"), sizes_of(problem), strict=True):
+        problem[key] = strides(sizes)
+    return problem
+
+
+def from_row(n, c_in, c_out, size, kernel, stride=1, padding=0, output_padding=0, groups=1, dilation=1, **options):
+    """A problem from the columns of docs/performance.md; each of the pairs may be one int."""
+    pairs = [(v, v) if isinstance(v, int) else v for v in (size, kernel, stride, padding, output_padding, dilation)]
+    h, w = (make_axis(*(pair[i] for pair in pairs)) for i in range(2))
+    return make_problem(n, c_in, c_out, h, w, groups, **options)
+
+
+def output_padding_of(axis: dict[str, int]) -> int:
+    return (
+        axis["out"] - make_axis(axis["in"], axis["kernel"], axis["stride"], axis["padding"], 0, axis["dilation"])["out"]
+    )
+
+
+def expected_output(problem: Problem, x, weight, bias) -> torch.Tensor:
+    """PyTorch's result for CPU tensors."""
+    h, w = problem["h"], problem["w"]
+    pair = {key: (h[key], w[key]) for key in ("stride", "padding", "dilation")}
+    output_padding = (output_padding_of(h), output_padding_of(w))
+    return torch.nn.functional.conv_transpose2d(
+        x, weight, bias, output_padding=output_padding, groups=problem["groups"], **pair
+    )
+
+
+def exact_data(problem: Problem, seed: int, dtype: torch.dtype = torch.float64):
+    """Random integers so small that every sum of products is exact in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    x_size, w_size, _ = sizes_of(problem)
+    x, weight = (torch.randint(-8, 9, size, generator=generator).to(dtype) for size in (x_size, w_size))
+    bias = torch.randint(-8, 9, (problem["c_out"],), generator=generator).to(dtype)
+    return x, weight, bias if problem["has_bias"] else None
+
+
+@st.composite
+def axes(draw, max_in: int = 6) -> dict[str, int]:
+    """One axis with at least one output. Small numbers in every relation, now and then a large dilation or padding."""
+    size = draw(st.integers(1, max_in))
+    kernel = draw(st.integers(1, 6))
+    stride = draw(st.integers(1, 6))
+    dilation = draw(st.one_of(st.integers(1, 6), st.integers(1, 6), st.sampled_from([stride, 2 * stride, 17, 24])))
+    # PyTorch's rule: smaller than the stride or than the dilation.
+    output_padding = draw(st.integers(0, max(stride, dilation) - 1))
+    unpadded = make_axis(size, kernel, stride, 0, output_padding, dilation)["out"]
+    padding = min(draw(st.one_of(st.integers(0, 3), st.integers(0, 40))), (unpadded - 1) // 2)
+    return make_axis(size, kernel, stride, padding, output_padding, dilation)
+
+
+@st.composite
+def problems(draw, dtypes: bool = False) -> Problem:
+    """A small problem; with `dtypes` one of any dtype and of a precision that it has."""
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    dtype = draw(st.integers(0, 3)) if dtypes else FLOAT32
+    precision = draw(st.integers(0, 3)) if dtypes and dtype == FLOAT32 else IEEE
+    return make_problem(
+        batch=draw(st.integers(1, 3)),
+        c_in=groups * draw(st.integers(1, 5)),
+        c_out=groups * draw(st.one_of(st.integers(1, 5), st.integers(1, 20))),
+        h=draw(axes()),
+        w=draw(axes()),
+        groups=groups,
+        dtype=dtype,
+        precision=precision,
+        has_bias=draw(st.booleans()),
+        channels_last=draw(st.booleans()),
+    )

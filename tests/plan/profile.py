@@ -1,0 +1,26 @@
+"""How many random problems each planner test runs."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Examples of one test in the profile of CI. Six tests use it: thousands of problems in about two minutes on one core.
+EXAMPLES = 2000
+
+
+def _profile(examples: int, derandomize: bool) -> settings:
+    return settings(
+        max_examples=examples,
+        derandomize=derandomize,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    )
+
+
+# `ci` runs the same examples every time; `search` looks for new ones, for an evening:
+#     CONVT_PLAN_PROFILE=search pytest tests/plan
+PROFILES = {"ci": _profile(EXAMPLES, True), "search": _profile(40 * EXAMPLES, False)}
+many_problems = PROFILES[os.environ.get("CONVT_PLAN_PROFILE", "ci")]
