@@ -40,4 +40,11 @@ inline constexpr Instance kInstances[] = {
 
 inline constexpr int32_t kNumInstances = sizeof(kInstances) / sizeof(kInstances[0]);
 
+// Position in kInstances of the row that CONVT_SIMT_INSTANCES calls `symbol`.
+enum InstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_##symbol,
+  CONVT_SIMT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 }  // namespace convt

@@ -16,59 +16,69 @@ struct TileShape {
 
 // Counts along each digit of the block index, fastest first.
 struct TileGrid {
-  int32_t co_tiles;    // per group
-  int32_t w_tiles;     // tiles of tile_w positions
-  int32_t w_splits;    // sets of phases_w neighbouring W phases
-  int32_t h_phases;    // min(stride_h, h_out)
-  int32_t h_tiles;     // tiles of tile_h positions
+  int32_t co_tiles;  // per group
+  int32_t w_tiles;   // tiles of tile_w positions
+  int32_t w_splits;  // sets of phases_w neighbouring W phases; the last may be smaller
+  int32_t h_phases;  // min(stride_h, h_out)
+  int32_t h_tiles;   // tiles of tile_h positions
   int32_t groups;
-  int64_t n_tiles;
+  int32_t n_tiles;
+  int32_t w_phases;  // not a digit: min(stride_w, w_out)
 };
 
 struct Tile {
-  int64_t n_begin;     // images n_begin .. + tile_n
+  int32_t n_begin;        // images n_begin .. + tile_n
   int32_t group;
-  int32_t co_begin;    // within the group
+  int32_t co_begin;       // within the group
   int32_t phase_h;
-  int32_t p_h_begin;   // positions of phase_h
-  int32_t phase_w_begin;
-  int32_t p_w_begin;   // positions of every W phase
+  int32_t p_h_begin;      // positions of phase_h
+  int32_t phase_w_begin;  // W phases phase_w_begin .. + num_phases_w
+  int32_t num_phases_w;
+  int32_t p_w_begin;      // positions of every W phase
 };
 
-CONVT_HOST_DEVICE inline TileGrid make_tile_grid(const ConvTProblem& problem, const TileShape& shape) {
+CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
+  return axis.stride < axis.out ? axis.stride : axis.out;
+}
+
+inline TileGrid make_tile_grid(const ConvTProblem& problem, const TileShape& shape) {
   TileGrid grid;
-  const int64_t h_phases = problem.h.stride < problem.h.out ? problem.h.stride : problem.h.out;
-  const int64_t w_phases = problem.w.stride < problem.w.out ? problem.w.stride : problem.w.out;
-  grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, shape.block_co));
-  grid.w_tiles = static_cast<int32_t>(ceil_div(num_positions(problem.w, 0), shape.tile_w));
-  grid.w_splits = static_cast<int32_t>(ceil_div(w_phases, shape.phases_w));
-  grid.h_phases = static_cast<int32_t>(h_phases);
-  grid.h_tiles = static_cast<int32_t>(ceil_div(num_positions(problem.h, 0), shape.tile_h));
+  grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{shape.block_co}));
+  grid.w_tiles = ceil_div(num_positions(problem.w, 0), shape.tile_w);
+  grid.w_splits = ceil_div(num_phases(problem.w), shape.phases_w);
+  grid.h_phases = num_phases(problem.h);
+  grid.w_phases = num_phases(problem.w);
+  grid.h_tiles = ceil_div(num_positions(problem.h, 0), shape.tile_h);
   grid.groups = static_cast<int32_t>(problem.groups);
-  grid.n_tiles = ceil_div(problem.batch, shape.tile_n);
+  grid.n_tiles = static_cast<int32_t>(ceil_div(problem.batch, int64_t{shape.tile_n}));
   return grid;
 }
 
-CONVT_HOST_DEVICE inline int64_t num_tiles(const TileGrid& grid) {
-  return grid.n_tiles * grid.groups * grid.h_tiles * grid.h_phases * grid.w_splits * grid.w_tiles * grid.co_tiles;
+inline int64_t num_tiles(const TileGrid& grid) {
+  return int64_t{grid.n_tiles} * grid.groups * grid.h_tiles * grid.h_phases * grid.w_splits * grid.w_tiles *
+         grid.co_tiles;
 }
 
 // Neighbouring blocks share their input in L2: channel tiles first, then the row, then the phases
 // and positions of the next rows, then groups, then images.
-CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShape& shape, int64_t block) {
+CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShape& shape, uint32_t block) {
   Tile tile;
-  auto next_digit = [&block](int64_t count) {
-    const int64_t digit = block % count;
-    block /= count;
-    return static_cast<int32_t>(digit);
+  auto next_digit = [&block](int32_t count) {
+    const uint32_t quotient = block / static_cast<uint32_t>(count);
+    const int32_t digit = static_cast<int32_t>(block - quotient * count);
+    block = quotient;
+    return digit;
   };
   tile.co_begin = next_digit(grid.co_tiles) * shape.block_co;
   tile.p_w_begin = next_digit(grid.w_tiles) * shape.tile_w;
-  tile.phase_w_begin = next_digit(grid.w_splits) * shape.phases_w;
+  const int32_t w_split = next_digit(grid.w_splits);
   tile.phase_h = next_digit(grid.h_phases);
   tile.p_h_begin = next_digit(grid.h_tiles) * shape.tile_h;
   tile.group = next_digit(grid.groups);
-  tile.n_begin = block * shape.tile_n;
+  tile.n_begin = static_cast<int32_t>(block) * shape.tile_n;
+  tile.phase_w_begin = w_split * shape.phases_w;
+  const int32_t phases_left = grid.w_phases - tile.phase_w_begin;
+  tile.num_phases_w = phases_left < shape.phases_w ? phases_left : shape.phases_w;
   return tile;
 }
 

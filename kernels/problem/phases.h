@@ -33,9 +33,9 @@ struct Phase {
   int32_t shift_step;
 };
 
-CONVT_HOST_DEVICE inline int64_t greatest_common_divisor(int64_t a, int64_t b) {
+CONVT_HOST_DEVICE inline int32_t greatest_common_divisor(int32_t a, int32_t b) {
   while (b != 0) {
-    const int64_t r = a % b;
+    const int32_t r = a % b;
     a = b;
     b = r;
   }
@@ -43,25 +43,29 @@ CONVT_HOST_DEVICE inline int64_t greatest_common_divisor(int64_t a, int64_t b) {
 }
 
 CONVT_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+CONVT_HOST_DEVICE inline int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // Positions p of a phase: outputs phase, phase + stride, ... below axis.out. May be 0.
-CONVT_HOST_DEVICE inline int64_t num_positions(const Axis& axis, int64_t phase) {
+CONVT_HOST_DEVICE inline int32_t num_positions(const Axis& axis, int32_t phase) {
   return axis.out > phase ? ceil_div(axis.out - phase, axis.stride) : 0;
 }
 
-CONVT_HOST_DEVICE inline Phase make_phase(const Axis& axis, int64_t phase) {
-  const int64_t g = greatest_common_divisor(axis.stride, axis.dilation);
-  const int64_t tap_step = axis.stride / g;
-  const int64_t limit = tap_step < axis.kernel ? tap_step : axis.kernel;
-  int64_t numerator = phase + axis.padding;
-  for (int64_t k = 0; k < limit; ++k, numerator -= axis.dilation) {
+CONVT_HOST_DEVICE inline Phase make_phase(const Axis& axis, int32_t phase) {
+  const int32_t g = greatest_common_divisor(axis.stride, axis.dilation);
+  const int32_t tap_step = axis.stride / g;
+  const int32_t limit = tap_step < axis.kernel ? tap_step : axis.kernel;
+  int32_t numerator = phase + axis.padding;
+  for (int32_t k = 0; k < limit; ++k, numerator -= axis.dilation) {
     if (numerator % axis.stride == 0) {
-      return Phase{static_cast<int32_t>((axis.kernel - 1 - k) / tap_step + 1), static_cast<int32_t>(k),
-                   static_cast<int32_t>(tap_step), static_cast<int32_t>(numerator / axis.stride),
-                   static_cast<int32_t>(axis.dilation / g)};
+      return Phase{(axis.kernel - 1 - k) / tap_step + 1, k, tap_step, numerator / axis.stride, axis.dilation / g};
     }
   }
-  return Phase{0, 0, static_cast<int32_t>(tap_step), 0, static_cast<int32_t>(axis.dilation / g)};
+  return Phase{0, 0, tap_step, 0, axis.dilation / g};
+}
+
+// The most taps that a phase of this axis has.
+CONVT_HOST_DEVICE inline int32_t max_taps(const Axis& axis) {
+  return ceil_div(axis.kernel, axis.stride / greatest_common_divisor(axis.stride, axis.dilation));
 }
 
 }  // namespace convt

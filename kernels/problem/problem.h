@@ -13,14 +13,21 @@ enum class DataType : int32_t { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloa
 enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3 };
 
 // One spatial axis: out = (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1.
+// 32 bits hold a coordinate; every offset into a tensor is 64 bits. fits_axis() is the condition.
 struct Axis {
-  int64_t in;
-  int64_t out;
-  int64_t kernel;
-  int64_t stride;
-  int64_t padding;
-  int64_t dilation;
+  int32_t in;
+  int32_t out;
+  int32_t kernel;
+  int32_t stride;
+  int32_t padding;
+  int32_t dilation;
 };
+
+inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+  constexpr int64_t kLimit = int64_t{1} << 29;  // sums of a few of these stay below 2^31
+  return in < kLimit && out < kLimit && kernel < kLimit && stride < kLimit && padding < kLimit && dilation < kLimit &&
+         (kernel - 1) * dilation < kLimit;
+}
 
 struct ConvTProblem {
   int64_t batch;

@@ -1,0 +1,24 @@
+// Runs a plan: plan -> kernel, attributes, launch. Called by binding/.
+// Must not know: torch, how the plan was chosen.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "plan/plan.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+struct ForwardPointers {
+  const void* x;     // [batch, c_in, h_in, w_in], problem.x_stride
+  const void* w;     // [c_in, c_out / groups, k_h, k_w], problem.w_stride
+  const void* bias;  // [c_out], contiguous, or null
+  void* y;           // [batch, c_out, h_out, w_out], problem.y_stride
+};
+
+// Queues the forward pass on `stream` of the current device. Throws std::runtime_error when CUDA
+// refuses the launch.
+void launch_forward(const ConvTProblem& problem, const Plan& plan, const ForwardPointers& pointers,
+                    cudaStream_t stream);
+
+}  // namespace convt

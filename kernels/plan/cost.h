@@ -1,0 +1,15 @@
+// Estimated time of a plan. Units: issue slots and cycles of one SM, bytes, microseconds.
+// Must not know: torch, CUDA, how candidates are made.
+#pragma once
+
+#include "plan/plan.h"
+
+namespace convt {
+
+// Fills plan.compute_us, memory_us and estimate_us.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
+
+// Multiply-adds that land inside the output, whole problem.
+double useful_multiply_adds(const ConvTProblem& problem);
+
+}  // namespace convt

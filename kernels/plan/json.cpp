@@ -1,0 +1,110 @@
+#include <cstdio>
+
+#include "plan/plan.h"
+#include "plan/tile.h"
+
+namespace convt {
+namespace {
+
+// Just enough JSON to write: objects and arrays of numbers and names without special characters.
+class JsonWriter {
+ public:
+  void begin(char bracket) { separate(), text_ += bracket, first_ = true; }
+  void end(char bracket) { text_ += bracket, first_ = false; }
+  void key(const char* name) { separate(), text_ += '"', text_ += name, text_ += "\": ", first_ = true; }
+  void value(int64_t number) { separate(), text_ += std::to_string(number); }
+  void value(double number) {
+    char digits[32];
+    std::snprintf(digits, sizeof(digits), "%.3f", number);
+    separate(), text_ += digits;
+  }
+  void value(bool flag) { separate(), text_ += flag ? "true" : "false"; }
+  void value(const char* name) { separate(), text_ += '"', text_ += name, text_ += '"'; }
+  template <typename T>
+  void field(const char* name, T content) {
+    key(name), value(content);
+  }
+  std::string text() const { return text_; }
+
+ private:
+  void separate() {
+    if (!first_) text_ += ", ";
+    first_ = false;
+  }
+  std::string text_;
+  bool first_ = true;
+};
+
+void write_axis(JsonWriter& json, const char* name, const Axis& axis) {
+  json.key(name), json.begin('{');
+  json.field("in", int64_t{axis.in}), json.field("out", int64_t{axis.out});
+  json.field("kernel", int64_t{axis.kernel}), json.field("stride", int64_t{axis.stride});
+  json.field("padding", int64_t{axis.padding}), json.field("dilation", int64_t{axis.dilation});
+  json.end('}');
+}
+
+void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
+  const Instance& instance = kInstances[plan.instance];
+  json.begin('{');
+  json.field("kernel", instance.name), json.field("engine", "simt");
+  json.field("requested_precision", name_of(problem.precision));
+  json.field("served_precision", name_of(instance.precision));
+  json.field("threads", int64_t{plan.threads}), json.field("block_co", int64_t{plan.block_co});
+  json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
+  json.field("tile_w", int64_t{plan.tile_w}), json.field("phases_w", int64_t{plan.phases_w});
+  json.field("chunk_ci", int64_t{plan.chunk_ci}), json.field("chunk_kh", int64_t{plan.chunk_kh});
+  json.field("chunk_kw", int64_t{plan.chunk_kw}), json.field("stages", int64_t{plan.stages});
+  json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
+  json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
+  json.field("estimate_us", plan.estimate_us);
+  json.end('}');
+}
+
+void write_phases(JsonWriter& json, const char* name, const Axis& axis) {
+  constexpr int32_t kMostPhases = 64, kMostTaps = 64;  // a listing for people: long ones are cut
+  json.key(name), json.begin('[');
+  for (int32_t number = 0; number < num_phases(axis) && number < kMostPhases; ++number) {
+    const Phase phase = make_phase(axis, number);
+    json.begin('{'), json.field("phase", int64_t{number}), json.key("taps"), json.begin('[');
+    for (int32_t t = 0; t < phase.num_taps && t < kMostTaps; ++t) {
+      json.begin('[');
+      json.value(int64_t{phase.first_tap + t * phase.tap_step});
+      json.value(int64_t{phase.first_shift - t * phase.shift_step});
+      json.end(']');
+    }
+    json.end(']'), json.end('}');
+  }
+  json.end(']');
+}
+
+}  // namespace
+
+std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
+  const std::vector<Plan> plans = candidate_plans(problem, device);
+  JsonWriter json;
+  json.begin('{');
+  json.key("problem"), json.begin('{');
+  json.field("batch", problem.batch), json.field("c_in", problem.c_in), json.field("c_out", problem.c_out);
+  json.field("groups", problem.groups);
+  write_axis(json, "h", problem.h), write_axis(json, "w", problem.w);
+  json.field("dtype", name_of(problem.dtype)), json.field("precision", name_of(problem.precision));
+  json.field("has_bias", problem.has_bias);
+  json.end('}');
+  json.key("device"), json.begin('{');
+  json.field("compute_capability", int64_t{device.compute_capability});
+  json.field("num_sms", int64_t{device.num_sms});
+  json.field("shared_per_block", int64_t{device.shared_per_block});
+  json.field("shared_per_sm", int64_t{device.shared_per_sm});
+  json.field("clock_ghz", device.clock_ghz), json.field("copy_gb_per_s", device.copy_gb_per_s);
+  json.end('}');
+  json.key("plan"), write_plan(json, problem, plans.front());
+  json.key("candidates"), json.begin('[');
+  for (const Plan& plan : plans) write_plan(json, problem, plan);
+  json.end(']');
+  write_phases(json, "phases_h", problem.h), write_phases(json, "phases_w", problem.w);
+  json.field("floor_us", floor_us(problem, device, 0));
+  json.end('}');
+  return json.text();
+}
+
+}  // namespace convt

@@ -1,0 +1,206 @@
+// Transposed convolution on CUDA cores in a documented order of every sum (docs/numerics.md).
+// One CTA computes one tile (plan/tile.h): block_co output channels at tile_n * tile_h * tile_w positions of
+// one H phase and phases_w W phases. Called by launch/.
+// Must not know: torch, how the plan was chosen.
+#pragma once
+
+#include "epilogue/staged_store.cuh"
+#include "ptx/cp_async.cuh"
+#include "simt/loader.cuh"
+#include "simt/mainloop.cuh"
+#include "simt/params.h"
+#include "simt/stage.cuh"
+#include "simt/traits.cuh"
+
+namespace convt::simt {
+
+// What the whole CTA knows of its tile and pipeline.
+template <bool kTapSums>
+struct TileState {
+  Tile tile;
+  Phase phase_h;
+  Phase phases_w[kMaxPhasesW];
+  StageCursor<kTapSums> cursor;
+  Stage stages[kMaxStages + 1];  // one more than there are slots: the next to load is already described
+};
+
+// A thread's sums. With tap sums, `total` adds up what `taps` collected for one tap.
+template <typename Traits>
+struct Sums {
+  using Accumulator = typename Traits::Accumulator;
+  static constexpr int kQuads = Traits::kQuads;
+  static constexpr int kTotalQuads = Traits::kTapSums ? kQuads : 1;
+  Accumulator taps[kQuads][4][Traits::kThreadCo];
+  Accumulator total[kTotalQuads][4][Traits::kThreadCo];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+#pragma unroll
+        for (int co = 0; co < Traits::kThreadCo; ++co) {
+          taps[q][p][co] = 0;
+          if constexpr (Traits::kTapSums) total[q][p][co] = 0;
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void end_tap() {
+    if constexpr (Traits::kTapSums) {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+#pragma unroll
+          for (int co = 0; co < Traits::kThreadCo; ++co) {
+            total[q][p][co] = add(total[q][p][co], taps[q][p][co]);
+            taps[q][p][co] = 0;
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Accumulator result(int q, int p, int co) const {
+    if constexpr (Traits::kTapSums) return total[q][p][co];
+    return taps[q][p][co];
+  }
+};
+
+// A channel's bias, or 0; the channel is counted from the tile's first.
+template <typename Traits>
+__device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& params, const Tile& tile,
+                                                                int32_t channel) {
+  if (params.bias == nullptr || tile.co_begin + channel >= params.group_c_out) return 0;
+  const auto* g_bias = static_cast<const typename Traits::Element*>(params.bias);  // [c_out]
+  return to_accumulator(g_bias[tile.group * params.group_c_out + tile.co_begin + channel]);
+}
+
+// Bias last, one rounding, into the staged outputs of W phase `phase`.
+template <typename Traits>
+__device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Sums<Traits>& r_sums,
+                                              int32_t phase, typename Traits::Element* s_staged) {
+  const int32_t run_length = params.shape.tile_w * params.shape.phases_w;
+  const int32_t channel_group = channel_group_of_thread(params);
+#pragma unroll
+  for (int q = 0; q < Traits::kQuads; ++q) {
+    const QuadPlace quad = quad_of_thread(params, tile, q);
+    if (!quad.inside) continue;
+    const int32_t image_row = quad.image * params.shape.tile_h + quad.row;
+    const int32_t position = quad.column * params.shape.phases_w + phase;
+    const int32_t channel_step = params.shared.channel_stride << params.channel_groups_log2;
+    const int32_t position_step = params.shape.phases_w * params.shared.column_stride;
+    auto* s_quad =
+        s_staged + epilogue::staged_offset(params.shared, run_length, channel_group, image_row, position);
+#pragma unroll
+    for (int co = 0; co < Traits::kThreadCo; ++co) {
+      const auto bias = bias_of<Traits>(params, tile, (co << params.channel_groups_log2) + channel_group);
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        const auto sum = r_sums.result(q, p, co);
+        s_quad[co * channel_step + p * position_step] =
+            to_element<typename Traits::Element>(params.bias == nullptr ? sum : add(sum, bias));
+      }
+    }
+  }
+}
+
+template <typename Traits>
+__global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
+    forward_kernel(const __grid_constant__ Params params) {
+  using Element = typename Traits::Element;
+  using Accumulator = typename Traits::Accumulator;
+
+  extern __shared__ __align__(16) unsigned char s_bytes[];
+  auto* s_stages = reinterpret_cast<Accumulator*>(s_bytes);
+  auto* s_staged = reinterpret_cast<Element*>(s_bytes + params.shared.staged_bytes_begin);
+  __shared__ TileState<Traits::kTapSums> s_state;
+
+  // This CTA's tile and its taps.
+  const ConvTProblem& problem = params.problem;
+  if (threadIdx.x == 0) {
+    s_state.tile = tile_of_block(params.grid, params.shape, blockIdx.x);
+    s_state.phase_h = make_phase(problem.h, s_state.tile.phase_h);
+  }
+  __syncthreads();  // thread 0 has written the tile
+  const Tile& tile = s_state.tile;
+  const Phase& phase_h = s_state.phase_h;
+  if (tile.p_h_begin >= num_positions(problem.h, tile.phase_h)) return;
+  auto store = [&](const Element* s_source) {
+    epilogue::store_tile<Element>(
+        problem, params.shape, tile, params.shared, params.group_c_out, params.channels_last_output, s_source,
+        static_cast<Element*>(params.y),
+        [&](int32_t channel) { return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel))); });
+  };
+  if (phase_h.num_taps == 0) {
+    store(nullptr);
+    return;
+  }
+  if (threadIdx.x < tile.num_phases_w) {
+    s_state.phases_w[threadIdx.x] = make_phase(problem.w, tile.phase_w_begin + threadIdx.x);
+  }
+  __syncthreads();  // the phase table is complete
+  auto describe_next = [&](int32_t index) {
+    if (threadIdx.x == 0) s_state.stages[index] = s_state.cursor.take(params, tile, phase_h, s_state.phases_w);
+  };
+  if (threadIdx.x == 0) s_state.cursor.start(tile, phase_h, s_state.phases_w);
+  for (int32_t index = 0; index < params.stages; ++index) describe_next(index);
+  __syncthreads();  // the first stages are described
+
+  auto load = [&](int32_t index, int32_t slot) {
+    const Stage stage = s_state.stages[index];
+    if (stage.num_ci > 0) {
+      const Phase phase_w = s_state.phases_w[stage.phase];
+      Accumulator* s_stage = s_stages + slot * params.shared.stage_elems;
+      load_input<Traits>(params, tile, stage, phase_h, phase_w, s_stage);
+      load_weight<Traits>(params, tile, stage, phase_h, phase_w, s_stage + params.shared.weight_elems);
+    }
+    ptx::cp_async_commit();
+  };
+
+  // Prologue: fill all slots but one. Phases without a tap are the bias alone.
+  for (int32_t slot = 0; slot < params.stages - 1; ++slot) load(slot, slot);
+  Sums<Traits> r_sums;
+  r_sums.clear();
+  if (params.shape.phases_w > 1) {
+    for (int32_t phase = 0; phase < tile.num_phases_w; ++phase) {
+      if (s_state.phases_w[phase].num_taps == 0) stage_outputs<Traits>(params, tile, r_sums, phase, s_staged);
+    }
+  }
+
+  // Mainloop. `index` walks the descriptions, `slot` the buffers.
+  TapBounds<Traits::kQuads> bounds;
+  for (int32_t index = 0, slot = 0;;) {
+    if (params.stages == 2) {
+      ptx::cp_async_wait<0>();
+    } else {
+      ptx::cp_async_wait<1>();
+    }
+    __syncthreads();  // this stage is complete for everybody, and everybody has left the stage before it
+    if (s_state.stages[index].num_ci == 0) break;
+    const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the stage before this one
+    load(newest == 0 ? params.stages : newest - 1, slot == 0 ? params.stages - 1 : slot - 1);
+    describe_next(newest);
+
+    const Stage stage = s_state.stages[index];
+    const Phase phase_w = s_state.phases_w[stage.phase];
+    if (stage.first_of_taps) bounds = make_tap_bounds<Traits>(params, tile, stage, phase_h, phase_w);
+    multiply<Traits>(r_sums.taps, bounds, params, stage, phase_h, phase_w,
+                     s_stages + slot * params.shared.stage_elems);
+    if (stage.last_of_tap) r_sums.end_tap();
+    if (stage.last_of_phase && params.shape.phases_w > 1) {
+      stage_outputs<Traits>(params, tile, r_sums, stage.phase, s_staged);
+      r_sums.clear();
+    }
+    index = index == params.stages ? 0 : index + 1;
+    slot = slot + 1 == params.stages ? 0 : slot + 1;
+  }
+  // One phase: its outputs overlay the stages, which the last barrier has seen everybody leave.
+  if (params.shape.phases_w == 1) stage_outputs<Traits>(params, tile, r_sums, 0, s_staged);
+  __syncthreads();  // the staged outputs are complete
+  store(s_staged);
+}
+
+}  // namespace convt::simt

@@ -1,0 +1,12 @@
+// The compiled SIMT kernels, by the names of plan/instances.h. Each returns the kernel's host symbol.
+#pragma once
+
+#include "plan/instances.h"
+
+namespace convt::simt {
+
+#define CONVT_ROW(symbol, ...) const void* symbol();
+CONVT_SIMT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+
+}  // namespace convt::simt

@@ -1,0 +1,30 @@
+// What a SIMT kernel is launched with. Filled by launch/, constant for the whole grid.
+#pragma once
+
+#include "plan/shared_layout.h"
+#include "plan/tile.h"
+#include "problem/problem.h"
+
+namespace convt::simt {
+
+struct Params {
+  const void* x;     // [batch, c_in, h_in, w_in], any strides
+  const void* w;     // [c_in, c_out / groups, k_h, k_w], any strides
+  const void* bias;  // [c_out], contiguous, or null
+  void* y;           // [batch, c_out, h_out, w_out], NCHW or channels_last
+  ConvTProblem problem;
+  TileShape shape;
+  TileGrid grid;
+  SharedLayout shared;
+  int32_t group_c_in;   // c_in / groups
+  int32_t group_c_out;  // c_out / groups
+  int32_t chunk_ci;
+  int32_t chunk_kh;
+  int32_t chunk_kw;
+  int32_t stages;
+  int32_t channel_groups_log2;  // block_co / thread_co
+  bool channels_last_input;     // the input's channels are neighbours in memory, its columns are not
+  bool channels_last_output;
+};
+
+}  // namespace convt::simt

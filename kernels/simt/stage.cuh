@@ -1,0 +1,99 @@
+// The order of the sums: which input channels and taps each pipeline stage brings, one W phase of
+// the tile after another.
+//
+// ieee: input channels, then taps along H, then along W, all ascending. Only when a stage cannot hold
+//       every tap of one input channel are the taps of a channel split over stages.
+// aten: taps outermost, descending along H then W (which is ascending input row, then column), one tap
+//       a stage; input channels ascending within a tap.
+#pragma once
+
+#include "plan/tile.h"
+#include "simt/params.h"
+
+namespace convt::simt {
+
+// What one stage holds. num_ci == 0: no stage, the end.
+struct Stage {
+  int32_t phase;     // W phase, counted from the tile's first
+  int32_t ci_begin;  // within the group
+  int32_t num_ci;
+  int32_t kh_begin;  // tap numbers of the H phase
+  int32_t num_kh;
+  int32_t kw_begin;  // tap numbers of the W phase
+  int32_t num_kw;
+  bool first_of_taps;  // other taps or another phase than the stage before
+  bool last_of_tap;    // tap sums: the last input channels of this tap
+  bool last_of_phase;
+};
+
+// Walks the stages of a tile. Lives in shared memory and is moved by one thread: the position would
+// cost every thread registers that the sums need.
+template <bool kTapSums>
+struct StageCursor {
+  int32_t phase;
+  int32_t num_kw;  // taps of that W phase
+  int32_t ci;
+  int32_t kh;
+  int32_t kw;
+
+  __device__ void start(const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+    phase = -1;
+    next_phase(tile, phase_h, s_phases_w);
+  }
+
+  // The stage at the cursor, which moves on.
+  __device__ Stage take(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+    Stage stage{};
+    if (phase >= tile.num_phases_w) return stage;
+    stage.phase = phase;
+    stage.ci_begin = ci;
+    stage.num_ci = min(params.chunk_ci, params.group_c_in - ci);
+    stage.kh_begin = kh;
+    stage.num_kh = min(params.chunk_kh, phase_h.num_taps - kh);
+    stage.kw_begin = kw;
+    stage.num_kw = min(params.chunk_kw, num_kw - kw);
+    const bool last_ci = ci + params.chunk_ci >= params.group_c_in;
+    const bool all_taps = params.chunk_kh >= phase_h.num_taps && params.chunk_kw >= num_kw;
+    stage.first_of_taps = ci == 0 || !(kTapSums || all_taps);
+    stage.last_of_tap = last_ci;
+    advance(params, tile, phase_h, s_phases_w);
+    stage.last_of_phase = phase != stage.phase;
+    return stage;
+  }
+
+ private:
+  __device__ void advance(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+    if constexpr (kTapSums) {
+      ci += params.chunk_ci;
+      if (ci < params.group_c_in) return;
+      ci = 0;
+      if (--kw >= 0) return;
+      kw = num_kw - 1;
+      if (--kh >= 0) return;
+    } else {
+      kw += params.chunk_kw;
+      if (kw < num_kw) return;
+      kw = 0;
+      kh += params.chunk_kh;
+      if (kh < phase_h.num_taps) return;
+      kh = 0;
+      ci += params.chunk_ci;
+      if (ci < params.group_c_in) return;
+    }
+    next_phase(tile, phase_h, s_phases_w);
+  }
+
+  // To the first stage of the next W phase that has taps.
+  __device__ void next_phase(const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+    do {
+      ++phase;
+    } while (phase < tile.num_phases_w && s_phases_w[phase].num_taps == 0);
+    if (phase >= tile.num_phases_w) return;
+    num_kw = s_phases_w[phase].num_taps;
+    ci = 0;
+    kh = kTapSums ? phase_h.num_taps - 1 : 0;
+    kw = kTapSums ? num_kw - 1 : 0;
+  }
+};
+
+}  // namespace convt::simt
