@@ -1,0 +1,31 @@
+"""convt_ext: 2-D transposed convolution for PyTorch, with a documented order of every sum.
+
+    import convt_ext as ct
+    y = ct.conv_transpose2d(x, weight, bias, stride=2, padding=1)   # torch.nn.functional's signature and meaning
+    up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # torch.nn's module, same state_dict
+    ct.convert(model)                                               # swap every nn.ConvTranspose2d in place
+    print(ct.explain(x, weight, stride=2, padding=1))               # who serves the call, how, and why
+
+Importing needs neither a GPU nor a compiler. Set CONVT_EXT_DISABLE=1 before the import to get
+PyTorch's operator everywhere.
+"""
+
+from ._extension import build_info, is_available
+from ._version import __version__
+from .convert import convert
+from .explain import Explanation, explain
+from .functional import conv_transpose2d
+from .modules import ConvTranspose2d
+from .precision import use_precision
+
+__all__ = [
+    "ConvTranspose2d",
+    "Explanation",
+    "__version__",
+    "build_info",
+    "conv_transpose2d",
+    "convert",
+    "explain",
+    "is_available",
+    "use_precision",
+]

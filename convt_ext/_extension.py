@@ -1,0 +1,133 @@
+"""Loads the compiled half of the package and remembers why when it cannot.
+
+Called by ops.py (are there ops to describe?), routing.py (may this GPU run them?) and the public
+`is_available` and `build_info`. Importing this module never fails and never touches a GPU: the binary
+also loads beside a CPU-only PyTorch, where it still plans. Must not know what the ops compute.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import re
+from typing import Any
+
+import torch
+
+from ._version import __version__
+
+# The stable ABI that the binary is built against exists from this release on.
+_MINIMUM_TORCH = (2, 10)
+
+# Read once: a switch that may change between two calls would cost every call a look at the environment.
+DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")
+
+_REINSTALL = "install a wheel of convt_ext for your CUDA version (pip install --force-reinstall convt_ext)"
+
+
+def _load() -> str | None:
+    """Load the binary, which registers the ops. Returns None, or why there are no ops."""
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if release < _MINIMUM_TORCH:
+        return f"convt_ext needs torch >= 2.10 and found torch {torch.__version__}: upgrade torch"
+    try:
+        importlib.import_module("convt_ext._C")
+    except ModuleNotFoundError as error:
+        if error.name != "convt_ext._C":
+            raise
+        return f"the compiled file convt_ext/_C.abi3.so is not installed: {_REINSTALL}"
+    except ImportError as error:
+        return f"the compiled file of convt_ext does not load ({error}): {_REINSTALL}"
+    return None
+
+
+load_error: str | None = _load()
+
+
+def build_info() -> dict[str, Any]:
+    """What the installed binary was built from.
+
+    Returns:
+        A dict with "version" (of this package), "cuda" (release of the compiler), "architectures"
+        (compute capabilities the binary has code for, such as "9.0a") and "sources" (digest of the
+        source tree). Without a binary "cuda" and "sources" are None, "architectures" is empty and
+        "reason" says what is wrong and how to mend it.
+
+    Example:
+        >>> import convt_ext
+        >>> convt_ext.build_info()["version"]
+        '0.1.0'
+    """
+    return dict(_build_info())
+
+
+@functools.cache
+def _build_info() -> dict[str, Any]:
+    if load_error is not None:
+        return {"version": __version__, "cuda": None, "architectures": [], "sources": None, "reason": load_error}
+    return json.loads(torch.ops.convt_ext.build_info())
+
+
+def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+    """Whether code built for `architecture` ("8.0", "9.0a", "10.0f", "8.6+PTX") runs on a GPU of `capability`.
+
+    Machine code runs within its major version from its minor version on; "a" code runs on exactly
+    its capability; "f" code within its family, which shares the major version; PTX runs on
+    everything newer. (CUDA C++ Programming Guide, "Compute capabilities" and "Family-specific features".)
+    """
+    match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", architecture.strip())
+    if match is None:
+        return False
+    built = (int(match[1]), int(match[2]))
+    if match[3] == "a":
+        return capability == built
+    if match[4] and capability >= built:
+        return True
+    return capability[0] == built[0] and capability[1] >= built[1]
+
+
+@functools.cache
+def capability(device_index: int) -> tuple[int, int]:
+    """Compute capability of an installed GPU; cached, because the hot path asks on every call."""
+    return torch.cuda.get_device_capability(device_index)
+
+
+@functools.cache
+def unsupported_reason(device_index: int) -> str | None:
+    """None when this binary has code for this GPU; otherwise one line that says what to do."""
+    if load_error is not None:
+        return load_error
+    built = _build_info()["architectures"]
+    found = capability(device_index)
+    if any(runs_on(architecture, found) for architecture in built):
+        return None
+    return (
+        f"this build of convt_ext has code for compute capability {', '.join(built) or 'none'} and "
+        f"{torch.cuda.get_device_name(device_index)} has {found[0]}.{found[1]}: install a wheel that lists it, "
+        f"or build one with TORCH_CUDA_ARCH_LIST={found[0]}.{found[1]}"
+    )
+
+
+def unavailable_reason() -> str | None:
+    """None when a visible GPU can run the kernels; otherwise one line that says why none can."""
+    if load_error is not None:
+        return load_error
+    if not torch.cuda.is_available():
+        return "PyTorch sees no CUDA GPU: CPU tensors get PyTorch's own operator"
+    reasons = [unsupported_reason(index) for index in range(torch.cuda.device_count())]
+    return None if None in reasons else reasons[0]
+
+
+def is_available() -> bool:
+    """Whether the binary is loaded and a visible GPU can run it.
+
+    Never raises. Where it is False, `convt_ext.conv_transpose2d` still works through PyTorch's operator.
+
+    Example:
+        >>> import convt_ext
+        >>> convt_ext.is_available() in (True, False)
+        True
+    """
+    return unavailable_reason() is None

@@ -1,0 +1,103 @@
+"""From what a user may write to what the op takes: pairs of ints, or nothing.
+
+Called by routing.py. Every function answers None where PyTorch's operator has to judge: it then
+raises its own error, with its own words, which no check here could keep in step with every release.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from .geometry import Size2, Size4, output_size
+
+# Larger strides, paddings and dilations go to PyTorch: the kernels hold them in 32 bits.
+_LIMIT = 2**31
+
+# Elements of a result: no storage is larger, and PyTorch has its own words for it.
+_MAX_ELEMENTS = 2**60
+
+
+def _integer(value: Any) -> int | None:
+    """`value` as an int when PyTorch reads it as one: int, numpy integer or 0-d integer tensor; never a bool."""
+    if type(value) is int:
+        return value
+    if isinstance(value, (bool, float, str, torch.SymInt)):
+        return None
+    if isinstance(value, torch.Tensor):
+        if value.dim() != 0 or value.dtype is torch.bool or value.is_floating_point() or value.is_complex():
+            return None
+        if value.device.type == "meta":
+            return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def pair(value: Any) -> Size2 | None:
+    """(height, width) from an int, a 0-d integer tensor, a numpy integer, or a sequence of 1 or 2 of them.
+
+    Example:
+        >>> pair(2), pair([3]), pair((1, 2)), pair(True)
+        ((2, 2), (3, 3), (1, 2), None)
+    """
+    if type(value) is int:
+        return (value, value)
+    if type(value) is tuple and len(value) == 2 and type(value[0]) is int and type(value[1]) is int:
+        return value
+    if isinstance(value, (tuple, list)):
+        if len(value) not in (1, 2):
+            return None
+        parts = [_integer(part) for part in value]
+        if None in parts:
+            return None
+        return (parts[0], parts[-1])  # type: ignore[return-value]
+    single = _integer(value)
+    return None if single is None else (single, single)
+
+
+def legal_output_size(
+    input_size,
+    weight_size,
+    bias_size,
+    stride: Size2,
+    padding: Size2,
+    output_padding: Size2,
+    groups: int,
+    dilation: Size2,
+) -> Size4 | None:
+    """Size of the result of a problem that PyTorch accepts and that has something to compute; None otherwise.
+
+    `input_size` is 4 long. None covers the rows of PyTorch's error table as well as empty batches and
+    empty results: PyTorch gives those at no cost, in its own memory format.
+    """
+    stride_h, stride_w = stride
+    padding_h, padding_w = padding
+    extra_h, extra_w = output_padding
+    dilation_h, dilation_w = dilation
+    if not (
+        0 < stride_h < _LIMIT
+        and 0 < stride_w < _LIMIT
+        and 0 <= padding_h < _LIMIT
+        and 0 <= padding_w < _LIMIT
+        and 0 < dilation_h < _LIMIT
+        and 0 < dilation_w < _LIMIT
+        and (0 <= extra_h < stride_h or 0 <= extra_h < dilation_h)
+        and (0 <= extra_w < stride_w or 0 <= extra_w < dilation_w)
+    ):
+        return None
+    if len(weight_size) != 4 or groups <= 0:
+        return None
+    c_in = input_size[1]
+    if weight_size[0] != c_in or c_in % groups or 0 in input_size or 0 in weight_size:
+        return None
+    size = output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation)
+    _, c_out, height, width = size
+    if bias_size is not None and (len(bias_size) != 1 or bias_size[0] != c_out):
+        return None
+    if height <= 0 or width <= 0 or size[0] * c_out * height * width > _MAX_ELEMENTS:
+        return None
+    return size

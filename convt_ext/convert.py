@@ -1,0 +1,103 @@
+"""`convert`: turn every `nn.ConvTranspose2d` of a model into ours, in place.
+
+Works by changing the class of each module object and nothing else: its parameters, buffers, hooks,
+training flag and every reference to it (shared modules, optimizers, lists) stay the very same objects,
+and a root that is itself such a module needs no special case. Must not touch a class that it does not
+know: a subclass with a forward of its own would lose it.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from .modules import ConvTranspose2d, LazyConvTranspose2d
+from .precision import checked_word
+
+_log = logging.getLogger("convt_ext")
+
+# PyTorch's classes and what they become; a subclass is never looked up through its bases.
+_BECOMES: dict[type, type] = {
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.LazyConvTranspose2d: LazyConvTranspose2d,
+}
+
+
+def convert(model: nn.Module, precision: str | None = None) -> nn.Module:
+    """Make every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
+
+    Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize` and weight_norm / spectral_norm of
+    either kind, shared modules and the training flag; state_dict keys do not change. Lazy modules stay
+    lazy. Modules that are ours already stay, and take `precision` when it is not None.
+
+    Subclasses that this function does not know, and modules whose `forward` was replaced on the
+    object, are left alone and named in one UserWarning. Every conversion is logged at INFO to the
+    logger "convt_ext".
+
+    Args:
+        model: any module, also a single `ConvTranspose2d`.
+        precision: precision class of the converted modules, or None to follow PyTorch's switches.
+
+    Returns:
+        `model` itself.
+
+    Raises:
+        TypeError: `model` is no `torch.nn.Module`.
+        ValueError: an unknown precision.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> model = torch.nn.Sequential(torch.nn.ConvTranspose2d(8, 4, 2, stride=2), torch.nn.ReLU())
+        >>> type(convt_ext.convert(model)[0]) is convt_ext.ConvTranspose2d
+        True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"convert expects a torch.nn.Module, but got {type(model).__name__}")
+    checked_word(precision)
+    left_alone = []
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.ConvTranspose2d):
+            continue
+        label = name or "the model itself"
+        if isinstance(module, ConvTranspose2d):
+            _set_precision(module, precision)
+            continue
+        target = _class_for(module)
+        if target is None:
+            left_alone.append(f"{label} ({type(module).__module__}.{type(module).__qualname__})")
+        elif "forward" in vars(module):
+            left_alone.append(f"{label} (its forward was replaced on the object)")
+        else:
+            module.__class__ = target
+            _set_precision(module, precision)
+            _log.info("converted %s", label)
+    if left_alone:
+        warnings.warn(
+            f"convt_ext.convert left {len(left_alone)} module(s) as they are, because it does not know what they "
+            f"compute: {', '.join(left_alone)}",
+            UserWarning,
+            stacklevel=2,
+        )
+    return model
+
+
+def _set_precision(module: nn.Module, precision: str | None) -> None:
+    """Write the precision on the object only when one is asked for: the class says None."""
+    if precision is not None:
+        module.precision = precision  # type: ignore[assignment]
+
+
+def _class_for(module: nn.Module) -> type | None:
+    """The class that `module` becomes, or None when its class is not known."""
+    cls = type(module)
+    if cls in _BECOMES:
+        return _BECOMES[cls]
+    if cls.__module__ == parametrize.__name__ and len(cls.__bases__) == 1 and cls.__bases__[0] in _BECOMES:
+        # parametrize gives each module a class of its own that holds its properties. A copy of the module shares
+        # that class, so it gets a twin over our base, and removing the parametrization ends at our class.
+        own = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
+        return type(cls.__name__, (_BECOMES[cls.__bases__[0]],), own)
+    return None

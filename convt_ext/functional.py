@@ -1,0 +1,100 @@
+"""The operator as users call it.
+
+Three steps: ask routing.py who serves, call the op or PyTorch's operator, undo the unsqueeze of an
+unbatched input. Must not know kernels, plans or memory formats.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from . import ops, routing
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups: int = 1,
+    dilation=1,
+    *,
+    precision: str | None = None,
+) -> Tensor:
+    r"""2-D transposed convolution: `torch.nn.functional.conv_transpose2d` with a documented order of every sum.
+
+    .. math::
+        y[n, co, oh, ow] = bias[co] + \sum_{ci, kh, kw} x[n, ci, ih, iw] \cdot w[ci, co, kh, kw]
+
+    over ci of co's group and all taps with ``oh = ih * stride - padding + kh * dilation`` (width alike);
+    ``OH = (H - 1) * stride - 2 * padding + dilation * (kH - 1) + output_padding + 1``.
+
+    Args:
+        input: (N, C_in, H, W) or (C_in, H, W); float16, bfloat16, float32 or float64; any strides.
+        weight: (C_in, C_out / groups, kH, kW), of the input's dtype and device.
+        bias: (C_out,) or None.
+        stride, padding, output_padding, dilation: an int or a pair (height, width).
+        groups: number of blocks of channels that do not meet.
+        precision: None follows PyTorch's switches (and gives PyTorch's own result where it would use
+            tensor cores, for which there is no kernel yet). A word always runs a kernel of ours on
+            CUDA tensors: "ieee", one chain of fused multiply-adds per output, c_in ascending, then kh,
+            then kw, bias last; "aten", the order of PyTorch's own CUDA algorithm; "tf32x3" and "tf32",
+            at least that accurate. All but "ieee" are for float32. CPU tensors, other dtypes, tensor
+            subclasses and ``__torch_function__`` modes get PyTorch's operator whatever the word.
+
+    Returns:
+        (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
+
+    Raises:
+        TypeError, RuntimeError, ValueError: what PyTorch raises for the same arguments, in its words.
+        ValueError: an unknown precision, or one that the dtype cannot have.
+        RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
+
+    Determinism:
+        Our kernels are bit-identical from run to run, and in "ieee" and "aten" on every GPU and for
+        every batch size. What PyTorch serves is as deterministic as PyTorch. `convt_ext.explain`
+        tells which one serves a call.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> x, weight = torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4)
+        >>> convt_ext.conv_transpose2d(x, weight, stride=2, padding=1).shape
+        torch.Size([1, 4, 10, 10])
+
+    Source of the formula: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning"
+    (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
+    """
+    if is_compiling():
+        # Only what a tracer follows: no more than type and device decide whether an explicit word can be refused.
+        if isinstance(input, Tensor) and input.is_cuda:
+            routing.refuse_when_explicit(routing.COMPILING, input.dtype, precision)
+        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    if isinstance(decision, routing.Reason):
+        if decision.remedy is not None:
+            routing.refuse_when_explicit(decision, input.dtype, precision)
+        if isinstance(decision, routing.Unavailable):
+            _warn_once(decision)
+        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    result = ops.forward(*decision)
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+_warned = False
+
+
+def _warn_once(reason: routing.Reason) -> None:
+    """Say once per process that an installation does not do what it was installed for."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"convt_ext uses PyTorch's operator: {reason.text}: {reason.remedy}", RuntimeWarning, stacklevel=3
+        )

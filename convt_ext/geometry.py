@@ -1,0 +1,81 @@
+"""Shape and memory-format arithmetic of the operator.
+
+Called by arguments.py (output size), routing.py (memory format of the result), ops.py (fake kernel)
+and explain.py. Pure functions of sizes and strides: they know neither tensors nor the GPU, and they
+hold for SymInts wherever the fake kernel uses them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+
+Int = TypeVar("Int", int, torch.SymInt)
+
+Size2 = tuple[int, int]
+Size4 = tuple[int, int, int, int]
+
+
+def output_length(size: Int, kernel: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
+    """OH = (H - 1) * stride - 2 * padding + dilation * (kH - 1) + output_padding + 1, for one dimension.
+
+    (PyTorch, `conv_input_size` in ATen/native/ConvUtils.h.)
+    """
+    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
+
+
+def output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation) -> Size4:
+    """Size of the result, (N, C_out, OH, OW), of an input (N, C_in, H, W) and a weight (C_in, C_out/groups, kH, kW)."""
+    batch, _, height, width = input_size
+    _, c_out_per_group, k_h, k_w = weight_size
+    return (
+        batch,
+        c_out_per_group * groups,
+        output_length(height, k_h, stride[0], padding[0], output_padding[0], dilation[0]),
+        output_length(width, k_w, stride[1], padding[1], output_padding[1], dilation[1]),
+    )
+
+
+def suggests_channels_last(size, stride) -> bool:
+    """Whether PyTorch's suggested memory format of a 4-D strided tensor is channels_last.
+
+    Judged by strides in the order C, W, H, N; density does not matter, so a channel slice of a
+    channels_last tensor counts. Ambiguous tensors ([N, 1, 1, 1]) are contiguous.
+    (PyTorch, `is_channels_last_strides_2d_s4` in c10/core/MemoryFormat.h.)
+    """
+    batch, channels, height, width = size
+    stride_n, stride_c, stride_h, stride_w = stride
+    if stride_c == 0 or batch == 0 or channels == 0 or height == 0 or width == 0:
+        return False
+    least = stride_c * channels if channels > 1 else stride_c
+    if stride_w < least:
+        return False
+    least = stride_w * width if width > 1 else stride_w
+    if stride_h < least:
+        return False
+    least = stride_h * height if height > 1 else stride_h
+    return stride_n >= least and least != stride_c
+
+
+def result_is_channels_last(
+    input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding, cudnn_enabled
+) -> bool:
+    """Memory format of PyTorch's own result on CUDA, which is also ours.
+
+    channels_last when PyTorch would run cuDNN and the input's or the weight's strides suggest it;
+    contiguous for float64, for an empty batch, with cuDNN switched off and where an output_padding
+    reaches its stride, because PyTorch then runs an algorithm that knows no other layout.
+    (PyTorch, `cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h, `use_cudnn` in Convolution.cpp.)
+    """
+    if dtype is torch.float64 or not cudnn_enabled or input_size[0] == 0:
+        return False
+    if output_padding[0] >= stride[0] or output_padding[1] >= stride[1]:
+        return False
+    if suggests_channels_last(weight_size, weight_stride):
+        return True
+    # PyTorch makes the input dense before it asks. A dense [N > 1, 1, 1, 1] is ambiguous, whatever it was before.
+    batch, channels, height, width = input_size
+    if channels == 1 and height == 1 and width == 1 and batch > 1:
+        return False
+    return suggests_channels_last(input_size, input_stride)

@@ -1,0 +1,131 @@
+"""Which arithmetic a call gets: PyTorch's switches, the `precision=` keyword and `use_precision`.
+
+Called by routing.py. The classes and their promises (float32 unless said):
+
+    ieee     fused multiply-add chain, c_in ascending, then kh, then kw; bias last (also every other dtype)
+    aten     the order of PyTorch's own CUDA algorithm: per tap a chain over c_in, tap sums added in order
+    tf32x3   three TF32 products per term: float32 accuracy on tensor cores
+    tf32     operands rounded to TF32, float32 accumulation
+    f16      half-precision operands on tensor cores, float32 accumulation (never asked for by name)
+    bf16     the same for bfloat16
+
+A stricter class may serve a looser one. Reads PyTorch's switches; knows nothing of tensors or kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import torch
+
+WORDS = ("ieee", "aten", "tf32x3", "tf32")
+
+# What the op's `precision` argument means.
+CODES = {word: code for code, word in enumerate(WORDS)}
+
+# The classes that precision=None may hand to our kernels. Where PyTorch would use tensor cores, an exact kernel
+# would make an unchanged user slower; a tensor-core engine adds its classes here.
+CLASSES_WITH_KERNEL = frozenset({"ieee", "aten"})
+
+_cudnn_conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+_cublas = torch.backends.cuda.matmul
+
+
+class _Active(threading.local):
+    """The innermost `use_precision` of this thread, as (word, the one around it)."""
+
+    top: tuple | None = None
+
+
+_active = _Active()
+
+
+class use_precision(contextlib.ContextDecorator):
+    """Run every `convt_ext` call inside in one precision class. Context manager and decorator.
+
+    Belongs to the thread that enters it, nests, and yields to a `precision=` keyword of a single call.
+    `use_precision(None)` returns to PyTorch's switches. It speaks of float32; "ieee" also holds for
+    float16, bfloat16 and float64, while the other words leave those as they are. torch.compile takes
+    the state at the time of tracing.
+
+    Args:
+        precision: "ieee", "aten", "tf32x3", "tf32" or None; `convt_ext.conv_transpose2d` says what they mean.
+
+    Raises:
+        ValueError: another word.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> x, weight = torch.ones(1, 2, 3, 3), torch.ones(2, 4, 2, 2)
+        >>> with convt_ext.use_precision("ieee"):
+        ...     y = convt_ext.conv_transpose2d(x, weight, stride=2)
+        >>> y.shape
+        torch.Size([1, 4, 6, 6])
+    """
+
+    def __init__(self, precision: str | None) -> None:
+        self.precision = checked_word(precision)
+
+    def __enter__(self) -> use_precision:
+        _active.top = (self.precision, _active.top)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        top = _active.top
+        if top is None:
+            raise RuntimeError("use_precision is left in a thread that did not enter it")
+        _active.top = top[1]
+
+
+def checked_word(precision: str | None) -> str | None:
+    """`precision` itself, or a ValueError that lists what is allowed."""
+    if precision is not None and precision not in CODES:
+        raise ValueError(
+            f"precision must be one of {', '.join(map(repr, WORDS))} or None, but got {precision!r}; "
+            "None follows PyTorch's switches"
+        )
+    return precision
+
+
+def requested(keyword: str | None) -> str | None:
+    """The word in force: the call's keyword, else the innermost `use_precision`, else None."""
+    if keyword is not None:
+        return checked_word(keyword)
+    top = _active.top
+    return None if top is None else top[0]
+
+
+def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool) -> str | None:
+    """The class that an explicit word asks for with `dtype`; None where a context does not speak of it.
+
+    Raises:
+        ValueError: a keyword other than "ieee" with a dtype other than float32.
+    """
+    if dtype is torch.float32 or word == "ieee":
+        return word
+    if not from_keyword:
+        return None
+    name = str(dtype).removeprefix("torch.")
+    raise ValueError(
+        f"precision={word!r} is for float32 and the input is {name}: leave precision=None, "
+        'or ask for precision="ieee", which serves every dtype'
+    )
+
+
+def class_by_switches(dtype: torch.dtype, capability: tuple[int, int]) -> str:
+    """The class in which PyTorch's own operator would compute on a GPU of this capability, read from its switches now.
+
+    float32 is TF32 when `torch.backends.cudnn.conv.fp32_precision` says so (that getter resolves both the older
+    `allow_tf32` and inheritance from the wider switches). With cuDNN disabled PyTorch multiplies matrices with
+    cuBLAS, so the switch of matmul counts. TF32 exists from compute capability 8.0 on.
+    """
+    if dtype is torch.float32:
+        cudnn = torch.backends.cudnn.enabled
+        switch = _cudnn_conv if cudnn else _cublas
+        if switch.fp32_precision == "tf32" and capability >= (8, 0):
+            return "tf32"
+        return "ieee" if cudnn else "aten"
+    if dtype is torch.float64:
+        return "ieee"
+    return "f16" if dtype is torch.float16 else "bf16"

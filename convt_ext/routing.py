@@ -1,0 +1,187 @@
+"""Who serves a call: our kernel or PyTorch's operator, and why.
+
+Called by functional.py, which obeys, and by explain.py, which tells. One decision in one place, made
+on every call, so it costs a few microseconds: reasons are constants, nothing is formatted or
+allocated on the way to a kernel. Must not launch anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+from torch.overrides import has_torch_function_unary
+from torch.utils._device import DeviceContext
+
+from . import _extension
+from . import precision as precisions
+from .arguments import legal_output_size, pair
+from .geometry import result_is_channels_last
+
+
+class Reason(NamedTuple):
+    """Why PyTorch's operator serves a call.
+
+    With a `remedy` an explicit precision is refused for this reason, and the remedy says what to do
+    instead; without one PyTorch's operator is the right answer under every precision.
+    """
+
+    text: str
+    remedy: str | None = None
+
+
+NOT_PLAIN = Reason("an argument is a tensor subclass or no tensor at all")
+MODE = Reason("a __torch_function__ mode is active")
+NOT_CUDA = Reason("the tensors are not on one CUDA GPU")
+NOT_STRIDED = Reason("a tensor is not strided")
+NO_DTYPE = Reason("our kernels take float16, bfloat16, float32 and float64")
+MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator judges")
+DISABLED = Reason("CONVT_EXT_DISABLE is set")
+ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
+TENSOR_CORES = Reason(
+    "PyTorch uses tensor cores here and convt_ext has no tensor-core kernel for this precision yet; "
+    'precision="ieee" asks for our exact kernel'
+)
+COMPILING = Reason("torch.compile or torch.export is tracing", "call it outside of the compiled function")
+TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
+TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
+FORWARD_AD = Reason("forward-mode automatic differentiation is active", "call it outside of the dual level")
+AUTOCAST = Reason("autocast is active for CUDA", 'wrap the call in torch.autocast("cuda", enabled=False)')
+GRAD = Reason("a gradient is asked for", "wrap the call in torch.no_grad()")
+
+# Exact types: a subclass may carry a meaning that a kernel would lose.
+_PLAIN = frozenset({Tensor, Parameter})
+_DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+
+def route(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision
+) -> Reason | tuple[Any, ...]:
+    """The arguments of the op `convt_ext::forward`, or the reason why PyTorch's operator serves the call.
+
+    Not for traced code (see `refuse_when_explicit`). The input among the op's arguments is 4-D.
+
+    Raises:
+        ValueError: a word that is no precision, or a word that the dtype cannot have.
+    """
+    word = precisions.requested(precision)
+    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context(input, weight, bias)
+    if reason is not None:
+        return reason
+
+    dtype = input.dtype
+    device_index = input.get_device()
+    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    if served is None:
+        served = precisions.class_by_switches(dtype, _extension.capability(device_index))
+        if served not in precisions.CLASSES_WITH_KERNEL:
+            return TENSOR_CORES
+
+    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
+        groups = _one_integer(groups)
+        if stride is None or padding is None or output_padding is None or dilation is None or groups is None:
+            return ARGUMENTS
+    dims = input.dim()
+    if dims == 3:
+        input = input.unsqueeze(0)
+    elif dims != 4:
+        return ARGUMENTS
+    input_size, weight_size = input.shape, weight.shape
+    bias_size = None if bias is None else bias.shape
+    if legal_output_size(input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation) is None:
+        return ARGUMENTS
+
+    unsupported = _extension.unsupported_reason(device_index)
+    if unsupported is not None:
+        return unavailable(unsupported)
+    channels_last = result_is_channels_last(
+        input_size, input.stride(), weight_size, weight.stride(), dtype, stride, output_padding,
+        torch.backends.cudnn.enabled,
+    )  # fmt: skip
+    code = precisions.CODES[served]
+    return (input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last)
+
+
+def _reason_by_tensors(input, weight, bias) -> Reason | None:
+    """The reason that lies in the tensors themselves."""
+    if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
+        return NOT_PLAIN
+    if has_torch_function_unary(input) and not _only_default_device_modes():
+        return MODE
+    if not (input.is_cuda and weight.is_cuda):
+        return NOT_CUDA
+    dtype = input.dtype
+    if dtype not in _DTYPES:
+        return NO_DTYPE
+    if input.layout is not torch.strided or weight.layout is not torch.strided:
+        return NOT_STRIDED
+    device_index = input.get_device()
+    if weight.dtype is not dtype or weight.get_device() != device_index:
+        return MIXED
+    if bias is not None:
+        if bias.dtype is not dtype or not bias.is_cuda or bias.get_device() != device_index:
+            return MIXED
+        if bias.layout is not torch.strided:
+            return NOT_STRIDED
+    return None
+
+
+def _reason_by_context(input, weight, bias) -> Reason | None:
+    """The reason that lies in what surrounds the call: what only PyTorch's operator takes part in so far."""
+    if _extension.DISABLED:
+        return DISABLED
+    if torch.is_grad_enabled() and (
+        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    ):
+        return GRAD
+    if torch.is_autocast_enabled("cuda"):
+        return AUTOCAST
+    if torch._C._are_functorch_transforms_active():
+        return TRANSFORM
+    if forward_ad._current_level >= 0:
+        return FORWARD_AD
+    if torch.jit.is_tracing():
+        return TRACING
+    return None
+
+
+def _only_default_device_modes() -> bool:
+    """Whether the active modes are those of torch.set_default_device, which say nothing about this operator."""
+    return all(type(mode) is DeviceContext for mode in torch.overrides._get_current_function_mode_stack())
+
+
+def _one_integer(groups: Any) -> int | None:
+    """`groups` as an int; PyTorch takes no sequence here."""
+    if isinstance(groups, (tuple, list)):
+        return None
+    both = pair(groups)
+    return None if both is None else both[0]
+
+
+class Unavailable(Reason):
+    """The reason that the user should hear of once: an installation that cannot do what it was installed for."""
+
+
+def unavailable(text: str) -> Unavailable:
+    """The reason for a binary that is missing or a GPU that it has no code for; `text` holds the remedy."""
+    return Unavailable("our kernels cannot run", text)
+
+
+def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None) -> None:
+    """Raise when an explicit precision is asked for, because `reason` (which has a remedy) stands in its way.
+
+    Raises:
+        RuntimeError: names the precision, the reason and the remedy.
+        ValueError: a word that is no precision, or a word that the dtype cannot have.
+    """
+    word = precisions.requested(precision)
+    if word is None or precisions.explicit_class(dtype, word, precision is not None) is None:
+        return
+    raise RuntimeError(
+        f"precision={word!r} asks for a kernel of convt_ext, which cannot serve this call: {reason.text}. "
+        f"Remedy: {reason.remedy}; or leave precision=None, which uses PyTorch's operator"
+    )
