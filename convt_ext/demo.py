@@ -7,7 +7,8 @@ operator and must agree exactly, and with the plan that an H200 would run. Needs
 from __future__ import annotations
 
 import copy
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from rich.console import Console
@@ -136,7 +137,7 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
         input = torch.randn(shape, device=device, generator=generator.manual_seed(0))
         with console.status(name):
             differing, largest = compare(converted(input), original(input))
-            times = _model_times(lambda: converted(input), lambda: original(input), timer)
+            times = _model_times(partial(converted, input), partial(original, input), timer)
         agrees = _agrees(device, differing, largest)
         held &= agrees
         table.add_row(name, str(number), *times, f"{differing}", f"{largest:.1e}", style=None if agrees else "red")
@@ -159,7 +160,7 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
     differing = torch.zeros((), dtype=torch.int64, device=theirs.device)
     difference = torch.zeros((), dtype=torch.float64, device=theirs.device)
     scale = torch.zeros_like(difference)
-    for mine, other in zip(ours, theirs):
+    for mine, other in zip(ours, theirs, strict=True):
         differing += (mine != other).sum()
         difference = torch.maximum(difference, (mine - other).abs().max().double())
         scale = torch.maximum(scale, other.abs().max().double())

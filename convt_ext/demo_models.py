@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -13,7 +15,7 @@ class DCGANGenerator(nn.Module):
         super().__init__()
         channels = [100, 8 * width, 4 * width, 2 * width, width]
         layers: list[nn.Module] = []
-        for index, (c_in, c_out) in enumerate(zip(channels, channels[1:])):
+        for index, (c_in, c_out) in enumerate(itertools.pairwise(channels)):
             stride, padding = (1, 0) if index == 0 else (2, 1)
             layers += [
                 nn.ConvTranspose2d(c_in, c_out, 4, stride, padding, bias=False),
@@ -41,7 +43,7 @@ class UNet(nn.Module):
     def __init__(self, width: int = 64) -> None:
         super().__init__()
         sizes = [width, 2 * width, 4 * width, 8 * width]
-        self.down = nn.ModuleList([_double_convolution(c_in, c_out) for c_in, c_out in zip([3, *sizes], sizes)])
+        self.down = nn.ModuleList([_double_convolution(c_in, c_out) for c_in, c_out in itertools.pairwise([3, *sizes])])
         self.up = nn.ModuleList([nn.ConvTranspose2d(2 * size, size, 2, stride=2) for size in sizes[-2::-1]])
         self.merge = nn.ModuleList([_double_convolution(2 * size, size) for size in sizes[-2::-1]])
         self.head = nn.Conv2d(width, 2, 1)
@@ -52,6 +54,6 @@ class UNet(nn.Module):
         for block in list(self.down)[1:]:
             kept.append(features)
             features = block(nn.functional.max_pool2d(features, 2))
-        for up, merge in zip(self.up, self.merge):
+        for up, merge in zip(self.up, self.merge, strict=True):
             features = merge(torch.cat([up(features), kept.pop()], dim=1))
         return self.head(features)

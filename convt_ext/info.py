@@ -55,10 +55,9 @@ def driver_version() -> str:
 
 
 def _binary() -> dict[str, str]:
-    try:
-        build = convt_ext.build_info()
-    except RuntimeError as error:
-        return {"binary": f"not loaded: {error}"}
+    build = convt_ext.build_info()
+    if build["cuda"] is None:
+        return {"binary": "not loaded"}
     return {
         "binary": f"version {build['version']}, CUDA {build['cuda']}",
         "architectures": ", ".join(build["architectures"]),

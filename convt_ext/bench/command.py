@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import torch
 
 import convt_ext
+from convt_ext import _extension
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES
@@ -96,7 +97,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
         if not torch.cuda.is_available():
             return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
         if not convt_ext.is_available():
-            return _refuse(_unavailable())
+            return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
     return _run(args, argv, layers, timer)
 
 
@@ -159,12 +160,6 @@ def _free_gpu_bytes() -> int:
     gc.collect()  # a caught exception can keep the frame that holds a layer's tensors
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()[0]
-
-
-def _unavailable() -> str:
-    from convt_ext import _extension
-
-    return _extension.unavailable_reason() or "the binary has no code for this GPU"
 
 
 def _refuse(reason: str) -> int:

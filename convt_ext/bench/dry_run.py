@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 from rich.console import Console
@@ -15,7 +15,7 @@ from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES, Mode
 
 
-def explain_on_h200(layer: Layer, mode: Mode, layout: str = "nchw") -> "convt_ext.Explanation":
+def explain_on_h200(layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
     """The plan of a layer, from tensors without storage."""
     memory_format = torch.channels_last if layout == "nhwc" else torch.contiguous_format
 

@@ -7,7 +7,7 @@ only those products counted whose output lands inside the result. Pure arithmeti
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping
+from collections.abc import Mapping
 
 from convt_ext.bench.layers import Layer
 

@@ -9,8 +9,9 @@ import csv
 import dataclasses
 import fnmatch
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Iterable, Sequence
+from typing import Any
 
 Pair = tuple[int, int]
 

@@ -10,8 +10,9 @@ import datetime
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 
@@ -26,16 +27,9 @@ def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "sources": _sources(),
+        "sources": convt_ext.build_info()["sources"],
         "argv": list(argv),
     }
-
-
-def _sources() -> str | None:
-    try:
-        return convt_ext.build_info().get("sources")
-    except RuntimeError:
-        return None  # no binary: only PyTorch's rows can be measured
 
 
 def default_path(gpu: str, date: str) -> Path:

@@ -8,7 +8,8 @@ surround one call; the median of many calls counts. Knows nothing of convolution
 from __future__ import annotations
 
 import statistics
-from typing import Callable, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
@@ -64,10 +65,10 @@ class CudaTimer:
     def _times_ms(self, call: Callable[[], object], num_calls: int) -> list[float]:
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
-        for start, end in zip(starts, ends):
+        for start, end in zip(starts, ends, strict=True):
             self._flush.zero_()
             start.record()
             call()
             end.record()
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in zip(starts, ends)]
+        return [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,355 @@
+"""The benchmark without a GPU: layers, floors, operands, runner and result files, with a timer that makes up times."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import convt_ext
+from convt_ext.bench import floors
+from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
+from convt_ext.bench.modes import MODES, torch_switches
+from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, needed_bytes, torch_call
+from convt_ext.bench.results import ResultFile, default_path
+from convt_ext.bench.runner import Settings, Skipped, run
+from convt_ext.bench.timing import CudaTimer
+
+CPU = torch.device("cpu")
+
+# Small relatives of real layers; together they have bias, groups, dilation, empty phases and output_padding >= stride.
+SMALL = (
+    Layer("plain", 2, 4, 6, 7, 9, (3, 3), (1, 1)),
+    Layer("grouped", 3, 8, 16, 6, 5, (3, 5), (2, 3), (1, 2), (0, 0), 4, (2, 1)),
+    Layer("empty_phases", 2, 4, 8, 5, 6, (3, 3), (5, 5), (1, 1), (0, 0), 1, (2, 2)),
+    Layer("padding_over_stride", 2, 4, 4, 5, 5, (2, 2), (1, 1), (0, 1), (1, 1), 1, (3, 2), bias=True),
+)
+
+ROW_KEYS = [
+    *("layer", "n", "c_in", "c_out", "h", "w", "k", "s", "p", "op", "g", "d", "bias"),
+    *("direction", "precision", "layout", "ours_us", "torch_us", "floor_us", "kernel", "error", "torch_error"),
+    *("ours_peak_bytes", "torch_peak_bytes"),
+]
+
+
+class CountingTimer:
+    """Runs every call once and says 10 µs, 20 µs, 30 µs, ..."""
+
+    def __init__(self):
+        self.times = itertools.count(10, 10)
+
+    def time_us(self, call):
+        call()
+        return float(next(self.times))
+
+    def peak_bytes(self, call):
+        return call().nbytes
+
+
+def settings(**changes) -> Settings:
+    values = {"layers": SMALL, "modes": (MODES["ieee"],), "directions": ("fwd",), "layouts": ("nchw",), "device": CPU}
+    return Settings(**{**values, **changes})
+
+
+def measure(chosen: Settings, free_bytes=lambda: None):
+    return list(run(chosen, CountingTimer(), floors.H200, free_bytes))
+
+
+# ---- layers
+
+
+def test_seven_kernelbench_layers_are_the_default():
+    assert [layer.name for layer in KERNELBENCH] == ["kb57", "kb65", "kb69", "kb71", "kb75", "kb78", "kb81"]
+    assert len({layer.name for layer in BUILT_IN}) == len(BUILT_IN) == 21
+
+
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_output_shape_is_pytorchs(layer):
+    operands = make_operands(layer, torch.float32, CPU)
+    assert tuple(torch_call(layer, "fwd", operands)().shape) == layer.output_shape
+
+
+def test_layers_are_selected_by_name_glob_and_all_in_table_order():
+    assert [layer.name for layer in select_layers(BUILT_IN, ["dcgan_*", "kb75"])] == [
+        "kb75",
+        "dcgan_512",
+        "dcgan_128",
+        "dcgan_rgb",
+    ]
+    assert select_layers(BUILT_IN, ["all"]) == list(BUILT_IN)
+    with pytest.raises(ValueError, match=r"no layer matches 'kb99'.*kb57"):
+        select_layers(BUILT_IN, ["kb57", "kb99"])
+
+
+def test_csv_gives_layers_with_distinct_names(tmp_path):
+    path = tmp_path / "layers.csv"
+    row = "64,256,64,2,3,2,4,0,1,1,0,4,1,2,30,40,1"
+    path.write_text(f'{",".join(CSV_COLUMNS)}\n"Net(a,b)",{row}\n"Net(a,b)",{row}\n', encoding="utf-8")
+    first, second = read_csv(path)
+    assert (first.name, second.name) == ("Net(a,b)", "Net(a,b)/2")
+    assert first == Layer("Net(a,b)", 64, 256, 64, 30, 40, (2, 3), (2, 4), (0, 1), (1, 0), 4, (1, 2), True)
+
+
+def test_csv_errors_name_the_column_or_line(tmp_path):
+    path = tmp_path / "layers.csv"
+    path.write_text("source,N\nx,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no column Cin"):
+        read_csv(path)
+    path.write_text(f"{','.join(CSV_COLUMNS)}\nx,1,2,many\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2"):
+        read_csv(path)
+
+
+# ---- floors
+
+
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_useful_operations_are_the_products_that_reach_an_output(layer):
+    # With ones everywhere an output is the number of products that reach it.
+    result = F.conv_transpose2d(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
+    assert floors.useful_operations(layer) == 2 * int(result.double().sum())
+
+
+# 8-byte elements and a multiple of 4 channels: a pixel is whole sectors in channels_last, so nothing is rounded up.
+@pytest.mark.parametrize("layer", SMALL[1:], ids=lambda layer: layer.name)
+def test_gradients_need_the_outputs_that_a_tap_reaches(layer):
+    result = F.conv_transpose2d(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
+    rows, columns = int((result[0, 0] > 0).any(1).sum()), int((result[0, 0] > 0).any(0).sum())
+    operands = torch.Size(layer.input_shape).numel() + torch.Size(layer.weight_shape).numel()
+    needed = 8 * (operands + layer.n * layer.c_out * rows * columns)
+    assert floors.moved_bytes(layer, "dx", 8, "nhwc") == floors.moved_bytes(layer, "dw", 8, "nhwc") == needed
+    assert floors.moved_bytes(layer, "dx", 8, "nchw") >= needed
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "direction", "layout", "expected"),
+    [
+        ("kb57", "ieee", "fwd", "nchw", 9663.7),
+        ("kb57", "tf32", "fwd", "nchw", 1288.5),
+        ("kb57", "bf16", "fwd", "nhwc", 640.9),
+        ("kb69", "ieee", "fwd", "nchw", 8053.1),
+        ("kb71", "tf32", "fwd", "nchw", 250.4),
+        ("kb75", "ieee", "fwd", "nchw", 203.1),
+        ("kb81", "ieee", "fwd", "nchw", 197.2),
+        ("kb81", "ieee", "dx", "nchw", 120.0),
+        ("kb81", "ieee", "dw", "nhwc", 74.3),
+        ("unet_1024", "ieee", "fwd", "nchw", 268.4),
+    ],
+)
+def test_floors_of_an_h200(name, precision, direction, layout, expected):
+    (layer,) = select_layers(BUILT_IN, [name])
+    floor = floors.floor_us(layer, direction, precision, MODES[precision].itemsize, layout, floors.H200)
+    assert floor == pytest.approx(expected, rel=0.01)
+
+
+def test_rates_are_known_by_name():
+    assert floors.rates_of("NVIDIA H200") is floors.H200
+    assert floors.rates_of("NVIDIA H100 80GB HBM3") is not None
+    assert floors.rates_of("NVIDIA GeForce RTX 4090") is None
+    assert set(floors.H200.operations) == set(MODES)
+
+
+# ---- modes
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_switches_are_set_and_put_back(name):
+    cudnn, mode = torch.backends.cudnn, MODES[name]
+    before = cudnn.enabled, cudnn.conv.fp32_precision
+    with torch_switches(mode):
+        assert cudnn.enabled == mode.cudnn
+        assert mode.torch_fp32 in (None, cudnn.conv.fp32_precision)
+    assert (cudnn.enabled, cudnn.conv.fp32_precision) == before
+
+
+# ---- references
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_reference_slice_is_the_float64_result(layer, direction):
+    operands = make_operands(layer, torch.float64, CPU, gradients=True)
+    x, w = operands.input.clone().requires_grad_(), operands.weight.clone().requires_grad_()
+    result = F.conv_transpose2d(x, w, operands.bias, **layer.arguments)
+    dx, dw = torch.autograd.grad(result, (x, w), operands.grad_output)
+    expected = {"fwd": result.detach(), "dx": dx, "dw": dw}[direction]
+    reference = make_reference(layer, direction, operands)
+    assert reference.relative_error(expected) < 1e-14
+    assert reference.relative_error(1.5 * expected) == pytest.approx(0.5)
+    assert torch.allclose(torch_call(layer, direction, operands)(), expected)
+
+
+def test_reference_takes_first_and_last_image_and_enough_elements():
+    layer = Layer("many_images", 40, 2, 2, 6, 6, (3, 3), (2, 2))
+    reference = make_reference(layer, "fwd", make_operands(layer, torch.float32, CPU))
+    images = reference.index.tolist()
+    assert images[0] == 0
+    assert images[-1] == 39
+    assert len(images) < 40
+    assert 4096 <= reference.value.numel() < 6000
+
+
+def test_grouped_weight_gradient_reference_takes_whole_groups():
+    layer = Layer("depthwise", 2, 600, 600, 4, 4, (4, 4), (2, 2), (1, 1), (0, 0), 600)
+    operands = make_operands(layer, torch.float32, CPU, gradients=True)
+    reference = make_reference(layer, "dw", operands)
+    assert 4096 <= reference.value.numel() < 600 * 16
+    assert reference.relative_error(torch_call(layer, "dw", operands)()) < 1e-5
+
+
+# ---- runner
+
+
+def test_rows_have_exactly_the_promised_keys():
+    rows = measure(settings(modes=tuple(MODES.values()), layouts=("nchw", "nhwc"), directions=DIRECTIONS))
+    assert len(rows) == len(SMALL) * len(MODES) * 2 * 3
+    for row in rows:
+        assert list(row) == ROW_KEYS, row.get("failure")
+        assert row["kernel"] == "torch"
+        assert row["error"] <= {"f16": 2e-3, "bf16": 2e-2}.get(row["precision"], 1e-5)
+        assert row["floor_us"] > 0
+        json.dumps(row, allow_nan=False)
+    identities = {(row["layer"], row["direction"], row["precision"], row["layout"]) for row in rows}
+    assert len(identities) == len(rows)
+
+
+def test_gradients_are_the_same_measurement_on_both_sides():
+    for row in measure(settings(directions=("dx", "dw"), with_torch=False)):
+        assert row["kernel"] == "torch"
+        assert row["ours_us"] == row["torch_us"]
+
+
+def test_ours_gets_the_precision_and_the_layout(monkeypatch):
+    calls = []
+
+    def recorded(input, weight, bias, *, precision, **arguments):
+        calls.append((precision, input.is_contiguous(memory_format=torch.channels_last), torch.backends.cudnn.enabled))
+        return F.conv_transpose2d(input, weight, bias, **arguments)
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", recorded)
+    measure(settings(layers=SMALL[:1], modes=(MODES["aten"], MODES["default"]), layouts=("nchw", "nhwc")))
+    assert set(calls) == {("aten", False, False), ("aten", True, False), (None, False, True), (None, True, True)}
+
+
+def test_without_torch_only_ours_is_timed():
+    (row,) = measure(settings(layers=SMALL[:1], with_torch=False))
+    assert row["torch_us"] is None
+    assert row["torch_error"] is None
+    assert row["ours_us"] == 10.0
+
+
+def test_a_failing_side_is_recorded_and_the_other_one_kept(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no such plan")
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
+    rows = measure(settings())
+    assert len(rows) == len(SMALL)
+    assert all(row["failure"] == "ours: RuntimeError: no such plan" for row in rows)
+    assert all(row["ours_us"] is None and row["torch_us"] is not None for row in rows)
+
+
+def test_a_result_that_is_not_finite_is_a_failure(monkeypatch):
+    def poisoned(input, weight, bias, *, precision, **arguments):
+        return F.conv_transpose2d(input, weight, bias, **arguments) * float("nan")
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", poisoned)
+    (row,) = measure(settings(layers=SMALL[:1]))
+    assert "not finite" in row["failure"]
+    assert row["ours_us"] is None
+
+
+def test_a_layer_that_does_not_fit_is_skipped_with_the_reason():
+    limit = needed_bytes(SMALL[0], 4, ("fwd",))
+    modes = (MODES["ieee"], MODES["tf32"], MODES["f64"])
+    first, *others = measure(settings(modes=modes, layers=SMALL[:1]), free_bytes=lambda: limit)
+    assert isinstance(first, dict)
+    assert isinstance(others[0], dict)
+    assert isinstance(others[1], Skipped)
+    assert others[1].num_rows == 1
+    assert "GiB" in others[1].reason
+
+
+@pytest.mark.parametrize("layer", KERNELBENCH, ids=lambda layer: layer.name)
+def test_kernelbench_layers_fit_into_an_80_gib_gpu(layer):
+    assert needed_bytes(layer, 4, ("fwd",)) < 40 * 2**30
+    assert needed_bytes(layer, 4, DIRECTIONS) < 72 * 2**30
+
+
+def test_memory_need_covers_operands_and_results():
+    for layer in BUILT_IN:
+        held = 4 * (2 * torch.Size(layer.input_shape).numel() + torch.Size(layer.output_shape).numel())
+        assert needed_bytes(layer, 4, ("fwd",)) > held
+
+
+# ---- results and timer
+
+
+def test_result_file_is_whole_after_every_row(tmp_path):
+    path = tmp_path / "results" / "run.json"
+    file = ResultFile(path, {"gpu": "none", "sources": "0123"})
+    for item in measure(settings(layers=SMALL[:2])):
+        file.add(item)
+        assert json.loads(path.read_text())["complete"] is False
+    file.add(Skipped("huge", "needs about 900.0 GiB of GPU memory", 2))
+    file.write(complete=True)
+    content = json.loads(path.read_text())
+    assert content["complete"] is True
+    assert [row["layer"] for row in content["rows"]] == ["plain", "grouped"]
+    assert content["rows"][1]["k"] == [3, 5]
+    assert content["skipped"] == [{"layer": "huge", "reason": "needs about 900.0 GiB of GPU memory", "num_rows": 2}]
+    assert list(path.parent.iterdir()) == [path]
+    assert '"k": [3, 5]' in path.read_text()
+
+
+def test_default_path_names_gpu_and_date():
+    path = default_path("NVIDIA H200", "2026-01-02T03:04:05+00:00")
+    assert path.as_posix() == "benchmarks/results/nvidia-h200-2026-01-02t03-04-05.json"
+
+
+class FakeEvent:
+    """An event on a clock that every call advances."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = FakeEvent.clock
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+def test_timer_takes_the_median_of_calls_with_a_flush_before_each(monkeypatch):
+    order = []
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+
+    class Flush:
+        def zero_(self):
+            order.append("flush")
+            FakeEvent.clock += 1000.0
+
+    timer = object.__new__(CudaTimer)
+    timer._device, timer._budget_ms, timer._flush = CPU, 40.0, Flush()
+    durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
+
+    def call():
+        order.append("call")
+        FakeEvent.clock += next(durations)
+
+    assert timer.time_us(call) == 2000.0
+    assert order[:2] == ["call", "call"]
+    assert order[2:] == ["flush", "call"] * ((len(order) - 2) // 2)
+    assert order.count("flush") == 3 + 20 // 5 + 20
+
+
+def test_timer_refuses_a_budget_that_is_not_positive():
+    with pytest.raises(ValueError, match="budget_ms must be positive, got 0"):
+        CudaTimer(CPU, 0)
