@@ -51,7 +51,9 @@ def find(checkout: Path) -> Path:
     for home in candidates:
         if home is not None and is_toolkit(home):
             return _new_enough(home)
-    raise ToolkitError(f"nvcc was not found (looked at CUDA_HOME, /usr/local/cuda, PATH, .cuda/, site-packages): {REMEDY}")
+    raise ToolkitError(
+        f"nvcc was not found (looked at CUDA_HOME, /usr/local/cuda, PATH, .cuda/, site-packages): {REMEDY}"
+    )
 
 
 def is_toolkit(home: Path) -> bool:

@@ -1,0 +1,79 @@
+# Every task of the project; `make` lists them. Variables, given as NAME=value:
+#   PYTHON        the Python to start from (python3)
+#   TORCH_SPEC    what pip installs as torch into .venv (torch==2.13.0)
+#   SYSTEM=1      use PYTHON as it is, with its own torch and pytest, instead of making .venv
+#   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none)
+#   TEST_ARGS     more arguments for pytest
+#   SHARD, REPORT part I/N of the GPU tests, and the report they are written to
+#   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
+PYTHON ?= python3
+TORCH_SPEC ?= torch==2.13.0
+SYSTEM ?= 0
+ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
+REPORT ?= $(CURDIR)/tests/gpu_report.json
+SHARD ?=
+TEST_ARGS ?=
+MATRIX_PYTHONS ?=
+
+ifeq ($(SYSTEM),1)
+RUN := $(PYTHON)
+READY :=
+# A system's Python is left alone: tools/wheels.py unpacks the wheel into build/site.
+export PYTHONPATH := $(CURDIR)/build/site$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+RUN := $(CURDIR)/.venv/bin/python
+READY := .venv/ready
+endif
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help env build install demo test gpu-test gpu-status matrix-test check-wheel lint format clean
+
+help: ## list the tasks
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+env: $(READY) ## make .venv with torch and every tool
+
+.venv/ready: tools/requirements.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet "$(TORCH_SPEC)" -r tools/requirements.txt
+	@touch $@
+
+build: $(READY) ## build the wheel into dist/ (takes CUDA 13's compiler from PyPI where nvcc is missing)
+	@rm -rf build/lib* build/bdist* dist/*.whl
+	home="$$($(RUN) tools/cuda_toolkit.py)" && \
+	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(ARCHS)" $(RUN) -m build --wheel --no-isolation --outdir dist .
+
+install: $(READY) ## install the wheel of dist/, building it when it is not of these sources
+	@$(RUN) tools/wheels.py path >/dev/null 2>&1 || $(MAKE) build
+	@$(RUN) tools/wheels.py install
+
+demo: install ## the KernelBench layers and a converted network, beside PyTorch where there is a GPU
+	cd tests && $(RUN) -m convt_ext demo
+
+# Inside tests/: the checkout's top must not be on sys.path, where it would hide the wheel.
+test: install ## run all that this machine can run; -rs lists what was skipped and why
+	cd tests && $(RUN) -m pytest -rs $(TEST_ARGS)
+
+gpu-test: install ## run the GPU tests and write the report that gpu-status reads
+	cd tests && CONVT_REQUIRE_GPU=1 $(RUN) -m pytest -m gpu -rs \
+	  --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
+
+gpu-status: install ## print whether the report is about these sources: current, or stale and why
+	@$(RUN) tools/gpu_status.py --report "$(REPORT)"
+
+matrix-test: install ## run the CPU tests of one wheel file under several Pythons and torches
+	$(RUN) tools/matrix.py $(MATRIX_PYTHONS)
+
+check-wheel: install ## check the wheel: abi3, no CUDA libraries needed, size
+	$(RUN) tools/check_wheel.py
+
+lint: $(READY) ## check style and types
+	$(RUN) tools/lint.py
+
+format: $(READY) ## rewrite the sources in the project's style
+	$(RUN) tools/lint.py --fix
+
+clean: ## remove what was built, and keep .venv and .cuda
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find convt_ext kernels tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

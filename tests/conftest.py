@@ -1,0 +1,183 @@
+"""What every test run shares: the installed package, the GPU marker, and the GPU report.
+
+Tests judge the wheel that users get. So this file refuses to run them against the package's folder
+in the checkout; it skips GPU tests where there is no GPU, and with CONVT_REQUIRE_GPU=1 fails them.
+
+    --gpu-report PATH   run as evidence: the binary must be of these sources, outcomes go to PATH
+    --shard I/N         of the GPU tests, only the I-th of N parts; its outcomes join those in PATH
+
+While writing code, CONVT_TEST_UNINSTALLED=1 lets tests run against whatever convt_ext is found.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import gpu_evidence
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+CHECKOUT = TESTS.parent
+REQUIRE_GPU = os.environ.get("CONVT_REQUIRE_GPU") == "1"
+UNINSTALLED = os.environ.get("CONVT_TEST_UNINSTALLED") == "1"
+
+# Evidence that takes longer is asked for in shards.
+REPORT_LIMIT_SECONDS = 8 * 60
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("convt_ext")
+    group.addoption("--gpu-report", metavar="PATH", help="write the outcomes of the GPU tests to this report")
+    group.addoption("--shard", metavar="I/N", help="run the I-th of N parts of the GPU tests")
+
+
+def pytest_configure(config):
+    if UNINSTALLED:
+        return
+    try:
+        package = importlib.import_module("convt_ext")
+    except ImportError as error:
+        raise pytest.UsageError(
+            f"convt_ext is not installed ({error}): run `make install`, then pytest inside tests/ "
+            "(for a quick look while writing code: CONVT_TEST_UNINSTALLED=1)"
+        ) from None
+    origin = package.__file__ and Path(package.__file__).resolve().parent
+    if not origin or origin == CHECKOUT / "convt_ext":
+        raise pytest.UsageError(
+            "convt_ext comes from the checkout, but the tests judge the installed wheel: "
+            "run `make test`, or after `make install` run pytest inside tests/ "
+            "(for a quick look while writing code: CONVT_TEST_UNINSTALLED=1)"
+        )
+    if config.getoption("gpu_report"):
+        config.pluginmanager.register(GpuReport(config, package.build_info()), "convt-gpu-report")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if TESTS / "gpu" in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+    text = config.getoption("shard")
+    if text:
+        try:
+            index, count = gpu_evidence.parse_shard(text)
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+        gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+        others = set(gpu_items) - set(gpu_items[index - 1 :: count])
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [item for item in items if item not in others]
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu"):
+        reason = _missing_gpu()
+        if reason and REQUIRE_GPU:
+            pytest.fail(f"CONVT_REQUIRE_GPU=1, but {reason}", pytrace=False)
+        elif reason:
+            pytest.skip(reason)
+
+
+def pytest_report_header(config):
+    if UNINSTALLED:
+        return "convt_ext: not the installed wheel (CONVT_TEST_UNINSTALLED=1)"
+    package = importlib.import_module("convt_ext")
+    info = package.build_info()
+    where = Path(package.__file__).parent
+    gpu = _missing_gpu() or f"GPU: {_gpu_facts()['gpu']}"
+    return [f"convt_ext {info['version']}, sources {info['sources']}, in {where}", gpu]
+
+
+def _missing_gpu() -> str | None:
+    """Why GPU tests cannot run here, or None when they can."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no GPU: torch.cuda.is_available() is False"
+    if importlib.import_module("convt_ext").is_available():
+        return None
+    return f"no GPU that the binary serves: {importlib.import_module('convt_ext._extension').unavailable_reason()}"
+
+
+def _gpu_facts() -> dict[str, str]:
+    import torch
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(query, capture_output=True, text=True).stdout.split()
+    except OSError:
+        driver = []
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda),
+        "driver": driver[0] if driver else "unknown",
+    }
+
+
+class GpuReport:
+    """Collects the outcome of every GPU test and writes them at the end."""
+
+    def __init__(self, config, build_info):
+        self.path = Path(config.getoption("gpu_report"))
+        self.is_shard = bool(config.getoption("shard"))
+        self.tests: dict[str, dict] = {}
+        self.start = time.monotonic()
+        sources = importlib.import_module("convt_ext._sources")
+        self.digest = sources.sources_digest(CHECKOUT)
+        if build_info["sources"] != self.digest:
+            raise pytest.UsageError(
+                f"the installed binary was built from sources {build_info['sources']}, but the tree is "
+                f"{self.digest}: run `make build` and install that wheel"
+            )
+        reason = _missing_gpu()
+        if reason:
+            raise pytest.UsageError(f"a GPU report needs a GPU: {reason}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        self.expected = {item.nodeid for item in items if item.get_closest_marker("gpu")}
+
+    def pytest_runtest_logreport(self, report):
+        if report.nodeid not in self.expected:
+            return
+        entry = self.tests.setdefault(report.nodeid, {"outcome": "passed", "reason": "", "seconds": 0.0})
+        entry["seconds"] = round(entry["seconds"] + report.duration, 2)
+        # A test fails or skips in any of its three parts: set-up, call, clean-up.
+        if report.failed:
+            entry["outcome"], entry["reason"] = "failed", _last_line(report.longreprtext)
+        elif report.skipped and entry["outcome"] != "failed":
+            entry["outcome"], entry["reason"] = "skipped", _skip_reason(report)
+
+    def pytest_runtest_logfinish(self):
+        taken = time.monotonic() - self.start
+        if taken > REPORT_LIMIT_SECONDS and self.session.testscollected > len(self.tests):
+            self.session.shouldfail = f"more than {REPORT_LIMIT_SECONDS} s: use shards, such as SHARD=1/2"
+
+    def pytest_sessionstart(self, session):
+        self.session = session
+
+    def pytest_sessionfinish(self):
+        if not self.tests:
+            return
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        report = {"sources": self.digest, **_gpu_facts(), "date": date, "tests": self.tests}
+        earlier = gpu_evidence.read(self.path) if self.is_shard else None
+        gpu_evidence.write(self.path, gpu_evidence.merge(earlier, report))
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.startswith("E ")] or text.splitlines() or [""]
+    return lines[0].removeprefix("E").strip()[:300]
+
+
+def _skip_reason(report) -> str:
+    if hasattr(report, "wasxfail"):
+        return f"expected failure: {report.wasxfail}"
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")[:300]

@@ -1,0 +1,112 @@
+"""The GPU report: its status, its merging, and that a current one lists exactly the tests that exist."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import gpu_evidence
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+REPORT = CHECKOUT / "tests/gpu_report.json"
+
+
+def make_report(tests=("tests/gpu/test_a.py::test_one",), outcome="passed", **changes):
+    entries = {name: {"outcome": outcome, "reason": "", "seconds": 0.1} for name in tests}
+    facts = {"gpu": "NVIDIA H200", "torch": "2.11.0", "cuda": "13.0", "driver": "580.1", "date": "2026-01-01T00:00:00Z"}
+    return {"sources": "0123456789abcdef", **facts, "tests": entries, **changes}
+
+
+def status(report, digest="0123456789abcdef", collected=("tests/gpu/test_a.py::test_one",)):
+    return gpu_evidence.status(report, digest, collected)
+
+
+def test_a_report_of_this_tree_is_current():
+    assert status(make_report()) == "current"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"report": None}, "stale: there is no report"),
+        ({"report": make_report(sources="f" * 16)}, "stale: the report is about sources ffffffffffffffff"),
+        ({"report": make_report(outcome="failed")}, "stale: 1 of 1 tests failed, first tests/gpu/test_a.py::test_one"),
+        ({"report": make_report(outcome="skipped")}, "stale: no test of the report passed"),
+        ({"report": make_report(tests=())}, "stale: no test of the report passed"),
+        ({"report": make_report(), "collected": ["tests/gpu/test_a.py::test_one", "b"]}, "stale: 1 of 2 tests are not"),
+        ({"report": make_report(), "collected": []}, "stale: 1 tests of the report do not exist"),
+    ],
+    ids=["absent", "digest", "failure", "all_skipped", "empty", "test_added", "test_removed"],
+)
+def test_a_stale_report_says_why(arguments, why):
+    assert status(**arguments).startswith(why)
+
+
+def test_shards_of_one_run_join():
+    merged = gpu_evidence.merge(make_report(tests=["a", "b"]), make_report(tests=["b", "c"], outcome="failed"))
+    assert {name: test["outcome"] for name, test in merged["tests"].items()} == {
+        "a": "passed",
+        "b": "failed",
+        "c": "failed",
+    }
+
+
+@pytest.mark.parametrize("key", ["sources", "gpu", "torch", "cuda", "driver"])
+def test_shards_of_different_runs_do_not_join(key):
+    merged = gpu_evidence.merge(make_report(tests=["a"], **{key: "other"}), make_report(tests=["b"]))
+    assert set(merged["tests"]) == {"b"}
+
+
+def test_a_report_survives_being_written_and_read(tmp_path):
+    report = make_report(tests=["b", "a"])
+    gpu_evidence.write(tmp_path / "report.json", report)
+    again = gpu_evidence.read(tmp_path / "report.json")
+    assert again == report
+    assert list(again["tests"]) == ["a", "b"]
+
+
+def test_reading_nothing_and_nonsense(tmp_path):
+    assert gpu_evidence.read(tmp_path / "absent.json") is None
+    path = tmp_path / "report.json"
+    path.write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        gpu_evidence.read(path)
+    path.write_text('{"sources": "x"}')
+    with pytest.raises(ValueError, match="no gpu"):
+        gpu_evidence.read(path)
+
+
+@pytest.mark.parametrize(("text", "shard"), [("1/1", (1, 1)), ("2/3", (2, 3))])
+def test_shard(text, shard):
+    assert gpu_evidence.parse_shard(text) == shard
+
+
+@pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "a/b"])
+def test_no_shard(text):
+    with pytest.raises(ValueError, match="INDEX/COUNT"):
+        gpu_evidence.parse_shard(text)
+
+
+def test_the_committed_report_is_well_formed():
+    report = gpu_evidence.read(REPORT)
+    if report is None:
+        pytest.skip("there is no tests/gpu_report.json")
+    for name, test in report["tests"].items():
+        assert name.startswith("tests/"), name
+        assert test["outcome"] in gpu_evidence.OUTCOMES
+        assert test["outcome"] == "passed" or test["reason"], f"{name} was {test['outcome']} without a reason"
+
+
+def test_a_current_report_lists_the_tests_that_exist():
+    report = gpu_evidence.read(REPORT)
+    digest = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))["sources_digest"](CHECKOUT)
+    if report is None or report["sources"] != digest:
+        pytest.skip("the GPU report is not about these sources (`make gpu-status`)")
+    sys.path.insert(0, str(CHECKOUT / "tools"))
+    try:
+        import gpu_status
+    finally:
+        sys.path.remove(str(CHECKOUT / "tools"))
+    assert sorted(report["tests"]) == sorted(gpu_status.collect_gpu_tests())

@@ -1,0 +1,116 @@
+"""The wheel as a file, and the package as it was installed from it."""
+
+from __future__ import annotations
+
+import email
+import importlib
+import importlib.metadata
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BINARY = "convt_ext/_C.abi3.so"
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """The scripts that `make` uses to find and check the wheel."""
+    sys.path.insert(0, str(CHECKOUT / "tools"))
+    yield importlib.import_module
+    sys.path.remove(str(CHECKOUT / "tools"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tools):
+    try:
+        return tools("wheels").find_wheel()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def names(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel, names):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        return email.message_from_string(archive.read(name).decode())
+
+
+def test_one_file_for_every_python(wheel, names):
+    version = importlib.import_module("convt_ext").__version__
+    assert wheel.name.startswith(f"convt_ext-{version}-cp310-abi3-")
+    assert [name for name in names if name.endswith(".so")] == [BINARY]
+
+
+def test_the_binary_needs_no_cuda_library(tools, wheel):
+    pytest.importorskip("elftools")
+    check = tools("check_wheel")
+    needed = check.needed_libraries(wheel)
+    assert "libtorch_cpu.so" in needed
+    assert not [name for name in needed if "cuda" in name or "cudart" in name or name.startswith("libc10")]
+    assert set(needed) <= set(check.ALLOWED)
+
+
+def test_the_binary_exports_its_entry_point_alone(wheel):
+    pytest.importorskip("elftools")
+    from elftools.elf.elffile import ELFFile
+
+    with zipfile.ZipFile(wheel) as archive:
+        table = ELFFile(io.BytesIO(archive.read(BINARY))).get_section_by_name(".dynsym")
+    exported = {
+        s.name for s in table.iter_symbols() if s["st_info"]["bind"] == "STB_GLOBAL" and s["st_shndx"] != "SHN_UNDEF"
+    }
+    # A CUDA runtime whose symbols were visible could be bound by the next library that is loaded.
+    assert exported == {"PyInit__C"}
+
+
+def test_only_the_package_is_shipped(names):
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"convt_ext"}
+    assert not [name for name in names if "test" in name.lower() or name.endswith((".cu", ".cuh", ".cpp", ".h"))]
+    assert "convt_ext/py.typed" in names
+
+
+def test_every_module_of_the_checkout_is_shipped(names):
+    modules = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "convt_ext").rglob("*.py")}
+    assert modules == {name for name in names if name.endswith(".py")}
+
+
+def test_metadata(metadata):
+    assert metadata["Name"] == "convt_ext"
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert metadata["License-Expression"] == "MIT"
+    requirements = metadata.get_all("Requires-Dist")
+    assert "torch>=2.10" in requirements
+    assert [text for text in requirements if "extra ==" not in text] == ["torch>=2.10"]
+    assert set(metadata.get_all("Provides-Extra")) == {"bench", "test"}
+
+
+def test_the_readme_is_the_description(metadata):
+    text = (CHECKOUT / "README.md").read_text()
+    assert metadata.get_payload().strip() == text.strip()
+
+
+def test_the_license_is_inside(names):
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+
+
+def test_the_version_is_said_once():
+    package = importlib.import_module("convt_ext")
+    assert importlib.metadata.version("convt_ext") == package.__version__ == package.build_info()["version"]
+    assert f"## {package.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()
+
+
+def test_the_binary_says_what_it_was_built_for():
+    architectures = importlib.import_module("convt_ext").build_info()["architectures"]
+    assert architectures
+    assert all(entry[0].isdigit() for entry in architectures)

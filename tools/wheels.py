@@ -1,0 +1,72 @@
+"""The wheel in dist/: is it of these sources, which file is it, and installing it.
+
+    python tools/wheels.py path      print the wheel; fail when there is none or it is of other sources
+    python tools/wheels.py install   install it for the running Python
+
+A virtual environment gets the wheel as pip installs it. A system's Python is left as it is: there the
+wheel is unpacked into build/site, which `make` puts on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SITE = CHECKOUT / "build/site"
+BINARY = "convt_ext/_C.abi3.so"
+
+
+def tree_digest() -> str:
+    return runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))["sources_digest"](CHECKOUT)
+
+
+def holds_digest(wheel: Path, digest: str) -> bool:
+    """Whether the binary in the wheel was built from the sources with this digest."""
+    with zipfile.ZipFile(wheel) as archive:
+        return BINARY in archive.namelist() and digest.encode() in archive.read(BINARY)
+
+
+def find_wheel() -> Path:
+    """The wheel in dist/ that was built from this tree.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    wheels = sorted((CHECKOUT / "dist").glob("convt_ext-*.whl"))
+    digest = tree_digest()
+    for wheel in wheels:
+        if holds_digest(wheel, digest):
+            return wheel
+    have = f"dist/ has {', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "dist/ has no wheel"
+    raise FileNotFoundError(f"{have}; the tree is {digest}: run `make build`")
+
+
+def install(wheel: Path) -> None:
+    """Puts the wheel, without what it depends on, where the running Python finds it."""
+    shutil.rmtree(SITE, ignore_errors=True)  # would hide a newer installation
+    where = ["--force-reinstall"] if sys.prefix != sys.base_prefix else ["--target", str(SITE)]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run([*pip, *where, str(wheel)], check=True)
+
+
+def main() -> None:
+    try:
+        wheel = find_wheel()
+    except FileNotFoundError as error:
+        raise SystemExit(f"convt_ext: {error}") from None
+    if sys.argv[1:] == ["install"]:
+        install(wheel)
+        print(f"installed {wheel.name} for {sys.executable}")
+    elif sys.argv[1:] == ["path"]:
+        print(wheel)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
