@@ -1,0 +1,26 @@
+// The ops' schemas, and the Python module that loading the binary needs.
+#include <Python.h>
+#include <torch/csrc/stable/library.h>
+
+// precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32. dtype: 0 float32, 1 float64, 2 float16, 3 bfloat16.
+// device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz, copy GB/s.
+STABLE_TORCH_LIBRARY(convt_ext, library) {
+  library.def(
+      "forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
+      "int groups, int[] dilation, int precision, bool channels_last) -> Tensor");
+  // For tests and tuning: runs candidate number `candidate` of the plan's list.
+  library.def(
+      "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+      "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
+  library.def(
+      "plan(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, "
+      "int[] stride, int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "
+      "bool channels_last, int[] device) -> str");
+  library.def("device(int index) -> int[]");
+  library.def("build_info() -> str");
+}
+
+extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
+  static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+  return PyModule_Create(&module);
+}

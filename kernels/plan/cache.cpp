@@ -1,0 +1,65 @@
+#include "plan/cache.h"
+
+#include <array>
+#include <mutex>
+#include <unordered_map>
+
+namespace convt {
+namespace {
+
+constexpr size_t kMaxEntries = 4096;  // about 1.5 MiB; then the cache starts again
+
+// Everything that choose_plan() reads, as numbers: no padding, so equal problems have equal keys.
+using Key = std::array<int64_t, 33>;
+
+Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
+  Key key{problem.batch, problem.c_in, problem.c_out, problem.groups};
+  size_t next = 4;
+  for (const Axis* axis : {&problem.h, &problem.w}) {
+    for (const int32_t number : {axis->in, axis->out, axis->kernel, axis->stride, axis->padding, axis->dilation}) {
+      key[next++] = number;
+    }
+  }
+  key[next++] = static_cast<int64_t>(problem.dtype);
+  key[next++] = static_cast<int64_t>(problem.precision);
+  key[next++] = problem.has_bias;
+  for (const int64_t* strides : {problem.x_stride, problem.w_stride, problem.y_stride}) {
+    for (int i = 0; i < 4; ++i) key[next++] = strides[i];
+  }
+  // The numbers of one GPU model never change within a process: two of them tell models apart.
+  key[next++] = device.compute_capability;
+  key[next++] = device.num_sms;
+  return key;
+}
+
+struct HashKey {
+  size_t operator()(const Key& key) const {
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (const int64_t number : key) {
+      hash ^= static_cast<uint64_t>(number);
+      hash *= 0xff51afd7ed558ccdu;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+}  // namespace
+
+Plan cached_plan(const ConvTProblem& problem, const DeviceInfo& device) {
+  static std::mutex mutex;
+  static std::unordered_map<Key, Plan, HashKey> plans;
+  const Key key = make_key(problem, device);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+  }
+  const Plan plan = choose_plan(problem, device);
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (plans.size() >= kMaxEntries) plans.clear();
+  plans.emplace(key, plan);
+  return plan;
+}
+
+}  // namespace convt
