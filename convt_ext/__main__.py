@@ -32,15 +32,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return print_info()
     if args.command == "check":
-        from convt_ext.check import run_check
-
+        try:
+            from convt_ext.check import run_check
+        except ModuleNotFoundError as error:
+            return _missing("check", error)
         return run_check()
     try:
         from convt_ext.demo import run_demo
     except ModuleNotFoundError as error:
-        print(f"convt_ext demo: needs the package {error.name}: pip install {error.name}", file=sys.stderr)
-        return 2
+        return _missing("demo", error)
     return run_demo(force_cpu=args.cpu)
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> int:
+    print(f"convt_ext {command}: needs the package {error.name}: pip install {error.name}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

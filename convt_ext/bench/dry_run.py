@@ -10,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 import convt_ext
+from convt_ext import _extension
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
-from convt_ext.bench.modes import MODES, Mode
+from convt_ext.bench.modes import MODES, Mode, torch_switches
+from convt_ext.precision import CLASSES_WITH_KERNEL
 
 
 def explain_on_h200(layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
@@ -45,14 +47,16 @@ def print_plans(console: Console, layers: Sequence[Layer], modes: Sequence[str],
                 estimate, kernel = _plan_cells(layer, mode, layout)
                 table.add_row(escape(layer.name), *shapes, name, layout, f"{floor:.1f}", estimate, escape(kernel))
     console.print(table)
+    if _extension.load_error is not None:
+        console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
 
 
 def _plan_cells(layer: Layer, mode: Mode, layout: str) -> tuple[str, str]:
-    try:
+    with torch_switches(mode):
         explanation = explain_on_h200(layer, mode, layout)
-    except RuntimeError as error:  # no binary, or a problem that no kernel serves
-        return "-", str(error)
-    if explanation.served_by == "torch":
-        return "-", f"torch: {explanation.reason}"
+    if mode.ours is None and explanation.precision not in CLASSES_WITH_KERNEL:
+        return "-", "torch"
+    if explanation.plan is None:
+        return "-", "no plan"
     plan = explanation.plan["plan"]
     return f"{plan['estimate_us']:.1f}", plan["kernel"]

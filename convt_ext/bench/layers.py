@@ -126,8 +126,8 @@ def _matches(name: str, pattern: str) -> bool:
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
-CSV_COLUMNS = ("source", "N", "Cin", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "groups", "dh", "dw")
-CSV_COLUMNS += ("H", "W", "bias")
+_CSV_NUMBERS = ("N", "Cin", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "groups", "dh", "dw", "H", "W")
+CSV_COLUMNS = ("source", *_CSV_NUMBERS, "bias")
 
 
 def read_csv(path: Path | str) -> list[Layer]:

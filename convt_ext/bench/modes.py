@@ -47,17 +47,17 @@ MODES: dict[str, Mode] = {
 @contextlib.contextmanager
 def torch_switches(mode: Mode) -> Iterator[None]:
     """Sets PyTorch's switches for ``mode`` and puts the caller's back."""
-    cudnn = torch.backends.cudnn
-    enabled, fp32 = cudnn.enabled, cudnn.conv.fp32_precision
+    cudnn, conv = torch.backends.cudnn, torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    enabled, fp32 = cudnn.enabled, conv.fp32_precision
     try:
         cudnn.enabled = enabled and mode.cudnn
         if mode.torch_fp32 is not None:
-            cudnn.conv.fp32_precision = mode.torch_fp32
+            conv.fp32_precision = mode.torch_fp32
         yield
     finally:
         cudnn.enabled = enabled
         if mode.torch_fp32 is not None:
-            cudnn.conv.fp32_precision = fp32
+            conv.fp32_precision = fp32
 
 
 @contextlib.contextmanager

@@ -177,7 +177,11 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
     explanation = convt_ext.explain(
         operands.input, operands.weight, operands.bias, **layer.arguments, precision=mode.ours
     )
-    return "torch" if explanation.served_by == "torch" else explanation.plan["plan"]["kernel"]
+    if explanation.served_by == "torch":
+        return "torch"
+    if explanation.plan is None:
+        raise RuntimeError(f"no plan for a call that convt_ext serves: {explanation.reason}")
+    return explanation.plan["plan"]["kernel"]
 
 
 def _finite_error(reference: Reference, result: torch.Tensor) -> float:

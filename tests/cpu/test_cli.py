@@ -1,0 +1,253 @@
+"""`python -m convt_ext`: info, check, demo and bench on a machine without a GPU, and their messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+import convt_ext
+from convt_ext import __main__ as cli
+from convt_ext import check, demo, info
+from convt_ext.bench import command, report
+from convt_ext.bench.layers import Layer
+from convt_ext.bench.runner import Skipped
+from convt_ext.demo_models import DCGANGenerator, UNet
+
+CPU = torch.device("cpu")
+
+
+class FixedTimer:
+    """Runs every call once and says 12.5 µs."""
+
+    def time_us(self, call):
+        call()
+        return 12.5
+
+    def peak_bytes(self, call):
+        return None
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def bench(words, timer=None):
+    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
+
+
+def test_module_runs_as_a_program():
+    program = [sys.executable, "-m", "convt_ext"]
+    result = subprocess.run([*program, "info"], capture_output=True, text=True, check=True)
+    assert convt_ext.__version__ in result.stdout
+    assert subprocess.run(program, capture_output=True).returncode == 2
+
+
+# ---- info and check
+
+
+def test_info_names_versions_binary_and_reason(no_gpu, capsys):
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    for words in (convt_ext.__version__, torch.__version__, "driver", "GPU", "kernels usable", "reason"):
+        assert words in text
+    build = convt_ext.build_info()
+    assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
+
+
+def test_driver_version_without_nvidia_smi(monkeypatch):
+    monkeypatch.setattr(info.shutil, "which", lambda _: None)
+    assert info.driver_version() == "none found (no nvidia-smi)"
+
+
+def test_check_on_cpu_says_what_it_could_not_check(no_gpu, capsys):
+    status = cli.main(["check"])
+    text = capsys.readouterr().out
+    assert "kernels were not run" in text
+    binary_missing = convt_ext.build_info()["cuda"] is None
+    assert status == (1 if binary_missing else 0), text
+
+
+def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
+    right = convt_ext.conv_transpose2d
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", lambda *args, **kwargs: right(*args, **kwargs) + 1)
+    assert check.run_check() == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+# ---- bench
+
+
+def test_bench_without_gpu_ends_with_one_line(no_gpu, capsys):
+    assert cli.main(["bench"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "needs a GPU" in lines[0]
+    assert "--dry-run" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--layers", "nothing"], "no layer matches 'nothing'"),
+        (["--csv", "/no/such.csv"], "No such file"),
+        (["--budget-ms", "0"], "--budget-ms must be positive"),
+    ],
+)
+def test_bench_refuses_wrong_options(words, message, capsys):
+    assert bench(words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--precisions", "fp8"], ["--directions", "up"], ["--layouts", ""]])
+def test_bench_lists_what_an_option_takes(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.make_parser().parse_args(["bench", *words])
+    assert "expected a list of" in capsys.readouterr().err
+
+
+def test_bench_without_rich_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "convt_ext.bench.report", raising=False)
+    monkeypatch.delattr("convt_ext.bench.report", raising=False)
+    assert bench(["--dry-run"]) == 2
+    assert "needs the package rich" in capsys.readouterr().err
+
+
+def test_dry_run_shows_layers_floors_and_plans(capsys):
+    assert bench(["--dry-run", "--layers", "kb57", "dcgan_rgb", "--precisions", "ieee,bf16", "--default"]) == 0
+    text = capsys.readouterr().out
+    assert "9663.7" in text
+    assert text.count("dcgan_rgb") == 3 * 2
+    if convt_ext.build_info()["cuda"] is not None:
+        assert "simt_ieee_f32" in text
+
+
+def small_csv(tmp_path):
+    columns = "source,N,Cin,Cout,kh,kw,sh,sw,ph,pw,oph,opw,groups,dh,dw,H,W,bias"
+    path = tmp_path / "layers.csv"
+    path.write_text(f"{columns}\nup [x2],2,4,4,2,2,2,2,0,0,0,0,1,1,1,5,6,1\nflat,1,3,5,3,3,1,1,1,1,0,0,1,1,1,7,7,0\n")
+    return path
+
+
+def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
+    out = tmp_path / "deep" / "run.json"
+    words = ["--csv", str(small_csv(tmp_path)), "--out", str(out), "--precisions", "ieee,f64", "--directions", "fwd,dw"]
+    assert bench(words, FixedTimer()) == 0
+    content = json.loads(out.read_text())
+    assert content["argv"] == ["bench", *words]
+    assert content["sources"] == convt_ext.build_info()["sources"]
+    assert content["complete"] is True
+    assert len(content["rows"]) == 2 * 2 * 2 * 2
+    assert {"gpu", "torch", "cudnn", "date", "sources", "argv", "rows"} <= set(content)
+    text = capsys.readouterr().out
+    assert "up [x2]" in text
+    assert "served by PyTorch's operator" in text
+    assert "1.00x" in text
+
+
+def test_bench_fails_when_a_row_fails(tmp_path, monkeypatch, capsys):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no such plan")
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
+    out = tmp_path / "run.json"
+    assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FixedTimer()) == 1
+    assert "no such plan" in capsys.readouterr().out
+    assert all("no such plan" in row["failure"] for row in json.loads(out.read_text())["rows"])
+
+
+# ---- the summary
+
+
+def row(layer, ours, theirs, kernel="simt_ieee_f32_8x8", layout="nchw"):
+    return {
+        "layer": layer,
+        "direction": "fwd",
+        "precision": "ieee",
+        "layout": layout,
+        "ours_us": ours,
+        "torch_us": theirs,
+        "floor_us": 5.0,
+        "kernel": kernel,
+        "error": 1e-7,
+        "torch_error": 1e-7,
+    }
+
+
+def test_summary_counts_only_our_kernels():
+    rows = [row("a", 10.0, 40.0), row("b", 10.0, 10.0), row("c", 10.0, 1.0, kernel="torch"), row("d", None, 10.0)]
+    rows.append(row("a", 10.0, 20.0, layout="nhwc"))
+    means = report.geometric_means(rows)
+    assert means == {("fwd", "ieee", "nchw"): (pytest.approx(2.0), 2), ("fwd", "ieee", "nhwc"): (pytest.approx(2.0), 1)}
+    assert [(item["layer"], item["layout"]) for item in report.closest_calls(rows)] == [
+        ("b", "nchw"),
+        ("a", "nhwc"),
+        ("a", "nchw"),
+    ]
+
+
+def test_summary_names_failures_and_skips(capsys):
+    failed = {**row("bad", None, None, kernel=None), "failure": "ours: RuntimeError: [no] plan"}
+    skipped = Skipped("huge", "needs about 900.0 GiB", 4)
+    report.print_summary(report.make_console(), [row("a", 10.0, 40.0), failed], [skipped])
+    text = capsys.readouterr().out
+    assert "skipped: huge (4 rows): needs about 900.0 GiB" in text
+    assert "failed: bad fwd ieee nchw: ours: RuntimeError: [no] plan" in text
+    assert "4.00x" in text
+
+
+# ---- demo
+
+
+def test_demo_on_cpu_finds_equal_results(no_gpu, capsys):
+    assert cli.main(["demo"]) == 0
+    text = capsys.readouterr().out
+    for words in ("kb57", "kb81", "DCGAN generator", "U-Net", "H200"):
+        assert words in text
+
+
+def test_demo_puts_the_switches_back(no_gpu, capsys):
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision
+    assert cli.main(["demo", "--cpu"]) == 0
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision) == before
+
+
+def test_demo_shows_times_and_speedup(capsys):
+    console = Console(width=160)
+    layer = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
+    assert demo.show_layers(console, [layer], CPU, FixedTimer(), demo.floors.H200)
+    with torch.no_grad():
+        assert demo.show_models(console, [("generator", DCGANGenerator(width=4), (2, 100, 1, 1))], CPU, FixedTimer())
+    text = capsys.readouterr().out
+    assert text.count("1.00x") == 2
+
+
+def test_demo_fails_on_a_difference(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "compare", lambda ours, theirs: (1, 1.0))
+    layer = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
+    assert not demo.show_layers(Console(width=160), [layer], CPU, None, None)
+
+
+def test_compare_counts_elements_and_scales_the_difference():
+    theirs = torch.zeros(3, 2, 2)
+    theirs[1, 0, 0] = -4.0
+    ours = theirs.clone()
+    ours[2, 1, 1] = 1.0
+    assert demo.compare(ours, theirs) == (1, 0.25)
+    assert demo.compare(theirs, theirs) == (0, 0.0)
+    ours[0, 0, 0] = float("nan")
+    assert demo.compare(ours, theirs)[0] == 2
+    assert not demo.compare(ours, theirs)[1] <= 1e-4
+
+
+def test_demo_models_have_the_sizes_they_state():
+    with torch.no_grad():
+        assert DCGANGenerator(width=4)(torch.randn(2, 100, 1, 1)).shape == (2, 3, 64, 64)
+        assert UNet(width=4)(torch.randn(1, 3, 32, 40)).shape == (1, 2, 32, 40)
