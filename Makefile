@@ -59,7 +59,7 @@ gpu-test: install ## run the GPU tests and write the report that gpu-status read
 	cd tests && CONVT_REQUIRE_GPU=1 $(RUN) -m pytest -m gpu -rs \
 	  --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
 
-gpu-status: install ## print whether the report is about these sources: current, or stale and why
+gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)"
 
 matrix-test: install ## run the CPU tests of one wheel file under several Pythons and torches

@@ -41,9 +41,9 @@ def pytest_configure(config):
         return
     try:
         package = importlib.import_module("convt_ext")
-    except ImportError as error:
+    except Exception as error:
         raise pytest.UsageError(
-            f"convt_ext is not installed ({error}): run `make install`, then pytest inside tests/ "
+            f"convt_ext cannot be imported ({error}): run `make install`, then pytest inside tests/ "
             "(for a quick look while writing code: CONVT_TEST_UNINSTALLED=1)"
         ) from None
     origin = package.__file__ and Path(package.__file__).resolve().parent

@@ -1,12 +1,14 @@
 """Prints whether tests/gpu_report.json speaks for this tree: `current`, or `stale: ` and why.
 
-Called by `make gpu-status` with a Python that has the tests' requirements and the wheel installed:
-the list of GPU tests is asked of pytest. Exits with 0 either way; stale evidence is no broken tree.
+Called by `make gpu-status` with a Python that has torch and the tests' requirements: the list of GPU
+tests is asked of pytest. Exits with 0 either way: stale evidence is no broken tree.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import runpy
 import subprocess
 import sys
@@ -21,20 +23,21 @@ def collect_gpu_tests() -> list[str]:
     Raises:
         RuntimeError: pytest could not collect; its last words.
     """
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-m", "gpu", "--no-header", "gpu"]
-    # Inside tests/, so that the checkout's top is not on sys.path and the installed wheel is found.
-    done = subprocess.run([*command, "-o", "addopts=--import-mode=importlib"], cwd=CHECKOUT / "tests", **_captured())
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu", "--no-header"]
+    command += ["-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "gpu"]
+    # A list of names needs no wheel: where none is installed, the checkout's Python will do.
+    environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    if importlib.util.find_spec("convt_ext") is None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), environment.get("PYTHONPATH", "")]).rstrip(":")
+    done = subprocess.run(command, cwd=CHECKOUT / "tests", env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line]
-    if done.returncode == 5:  # no tests
+    if done.returncode == 5:  # there are none
         return []
     if done.returncode != 0:
         words = (done.stderr.splitlines() or lines or ["no output"])[-1]
         raise RuntimeError(f"pytest cannot collect the GPU tests: {words.removeprefix('ERROR: ')}")
-    return [line if line.startswith("tests/") else f"tests/{line}" for line in lines if "::" in line]
-
-
-def _captured() -> dict:
-    return {"capture_output": True, "text": True}
+    return [line for line in lines if "::" in line]
 
 
 def gpu_status(report_path: Path) -> str:
