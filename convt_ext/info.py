@@ -73,6 +73,7 @@ def _gpus() -> dict[str, str]:
         properties = torch.cuda.get_device_properties(index)
         gpus[f"GPU {index}"] = (
             f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
-            f"{properties.multi_processor_count} SMs, {properties.total_memory / 2**30:.0f} GiB"
+            f"{properties.multi_processor_count} SMs, {properties.total_memory / 2**30:.0f} GiB, "
+            + ("the binary fits" if _extension.unsupported_reason(index) is None else "the binary has no code for it")
         )
     return gpus

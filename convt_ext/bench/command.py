@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,6 +24,9 @@ from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PRECISIONS = tuple(name for name in MODES if name != "default")
 
@@ -68,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="nchw, nhwc (default both)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the rows as a picture (.png, .svg, .pdf)")
     parser.add_argument("--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing (100)")
     parser.add_argument("--no-torch", action="store_true", help="do not time PyTorch's forward")
     parser.add_argument(
@@ -86,6 +92,9 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
         return _refuse(f"--budget-ms must be positive, got {args.budget_ms}")
     try:
         from convt_ext.bench import report
+
+        if args.plot is not None:
+            importlib.import_module("convt_ext.bench.plot")  # a missing package is said before an hour of measuring
     except ModuleNotFoundError as error:
         return _refuse(f"needs the package {error.name}: pip install {error.name}")
     if args.dry_run:
@@ -140,10 +149,19 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
     console.print(report.rows_table(file.rows, f"{gpu}, torch {torch.__version__}"))
     report.print_summary(console, file.rows, file.skipped)
     console.print(f"written: {file.path}", markup=False)
+    if args.plot is not None:
+        _plot(console, args.plot, file, f"{gpu}, torch {torch.__version__}")
     if lost is not None:
         console.print(f"stopped: {lost}", style="red", markup=False)
     failed = lost is not None or any("failure" in row for row in file.rows)
     return 1 if failed else 0
+
+
+def _plot(console: Console, path: Path, file: ResultFile, title: str) -> None:
+    from convt_ext.bench import plot
+
+    drawn = plot.draw(file.rows, title, path)
+    console.print(f"drawn: {path}" if drawn else "nothing to draw: no row has a time and a floor", markup=False)
 
 
 def _layers(args: argparse.Namespace) -> list[Layer]:

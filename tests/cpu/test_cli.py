@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from rich.console import Console
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext import check, demo, info
+from convt_ext import check, demo, info, reference
 from convt_ext.bench import command, report
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.runner import Skipped
@@ -78,6 +79,44 @@ def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
     monkeypatch.setattr(convt_ext, "conv_transpose2d", lambda *args, **kwargs: right(*args, **kwargs) + 1)
     assert check.run_check() == 1
     assert "FAILED" in capsys.readouterr().out
+
+
+def correct_kernels(input, weight, bias=None, *, precision, **arguments):
+    """What our kernels promise, on the CPU and from the definitions."""
+    numpy = [None if tensor is None else tensor.float().contiguous().numpy() for tensor in (input, weight, bias)]
+    if input.dtype is torch.float32 and precision in ("ieee", "aten"):
+        definition = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}[precision]
+        return torch.from_numpy(definition(*numpy, **arguments))
+    wide = [None if tensor is None else tensor.double() for tensor in (input, weight, bias)]
+    return torch.nn.functional.conv_transpose2d(*wide, **arguments).to(input.dtype)
+
+
+def test_check_accepts_kernels_that_keep_their_promises(monkeypatch):
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", correct_kernels)
+    outcomes = list(check.check_kernels(CPU))
+    assert len(outcomes) == 7
+    assert all(outcome.passed for outcome in outcomes), outcomes
+    assert ["every bit" in outcome.detail for outcome in outcomes] == [True, True] + [False] * 5
+
+
+def test_check_finds_one_wrong_bit(monkeypatch):
+    def one_bit_off(*args, **arguments):
+        result = correct_kernels(*args, **arguments)
+        result[0, -1, 0, 0] = torch.nextafter(result[0, -1, 0, 0], torch.tensor(9e9, dtype=result.dtype))
+        return result
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", one_bit_off)
+    outcomes = list(itertools.islice(check.check_kernels(CPU), 2))
+    assert not any(outcome.passed for outcome in outcomes)
+    assert all("1 of" in outcome.detail and "odd sizes" in outcome.detail for outcome in outcomes)
+
+
+def test_check_reports_a_kernel_that_raises(monkeypatch):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no such plan")
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
+    assert {outcome.detail for outcome in check.check_kernels(CPU)} == {"odd sizes, nchw: no such plan"}
 
 
 # ---- bench
@@ -160,6 +199,16 @@ def test_bench_fails_when_a_row_fails(tmp_path, monkeypatch, capsys):
     assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FixedTimer()) == 1
     assert "no such plan" in capsys.readouterr().out
     assert all("no such plan" in row["failure"] for row in json.loads(out.read_text())["rows"])
+
+
+def test_bench_draws_a_picture_of_rows_with_floors(tmp_path):
+    plot = pytest.importorskip("convt_ext.bench.plot", reason="needs matplotlib")
+    path = tmp_path / "pictures" / "run.png"
+    rows = [row("a$b", 10.0, 40.0), row("c", 10.0, None, kernel="torch"), row("a$b", 10.0, 20.0, layout="nhwc")]
+    assert plot.draw([*rows, row("d", None, 10.0), {**row("e", 1.0, 1.0), "floor_us": None}], "title", path) == 3
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert plot.draw([], "title", tmp_path / "none.png") == 0
+    assert not (tmp_path / "none.png").exists()
 
 
 # ---- the summary

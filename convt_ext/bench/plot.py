@@ -1,0 +1,58 @@
+"""Draws the rows of a run: each layer's times as multiples of its floor, ours beside PyTorch's.
+
+Needs the package matplotlib (extra ``bench``); imported only for ``--plot``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from convt_ext.bench.runner import Row
+
+_BAR = 0.4
+_OURS, _TORCH = "#2a7f62", "#b8b8b8"
+
+
+def draw(rows: Sequence[Row], title: str, path: Path) -> int:
+    """Writes a picture (the suffix says which format) with one panel per direction, precision and layout.
+
+    Rows without a floor or a time of ours are left out; returns how many rows were drawn, and writes nothing for 0.
+    """
+    panels: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row["floor_us"] and row["ours_us"]:
+            panels.setdefault((row["direction"], row["precision"], row["layout"]), []).append(row)
+    if not panels:
+        return 0
+    tallest = max(len(panel) for panel in panels.values())
+    figure = Figure(figsize=(5.0 * len(panels), 1.6 + 0.42 * tallest), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (key, panel) in zip(all_axes, panels.items(), strict=True):
+        _draw_panel(axes, panel, " ".join(key))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return sum(len(panel) for panel in panels.values())
+
+
+def _draw_panel(axes: Axes, panel: Sequence[Row], title: str) -> None:
+    places = range(len(panel))
+    ours = [row["ours_us"] / row["floor_us"] for row in panel]
+    theirs = [(row["torch_us"] or 0.0) / row["floor_us"] for row in panel]
+    axes.barh([place - _BAR / 2 for place in places], ours, _BAR, color=_OURS, label="convt_ext")
+    axes.barh([place + _BAR / 2 for place in places], theirs, _BAR, color=_TORCH, label="PyTorch")
+    axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    # PyTorch's operator may be what serves ours; a reader must see which rows say nothing about our kernels.
+    names = [row["layer"] + (" (torch)" if row["kernel"] == "torch" else "") for row in panel]
+    axes.set_yticks(list(places), names, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("time / floor (shorter is better)")
+    axes.set_title(title)
+    axes.legend()
