@@ -1,0 +1,185 @@
+"""Named problems for every test that runs the operator, each with the reason why it is here.
+
+Sizes are small: a scalar loop can check them. `Case` builds its tensors and the arguments of the call;
+`CASES` is the list. A new kind of bug gets a case here, so that every kernel meets it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+Pair = tuple[int, int]
+
+LAYOUTS = ("contiguous", "channels_last", "channels_last_input", "channels_last_weight", "channel_slice", "expanded",
+           "transposed", "step", "offset")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: input (n, c_in, h, w), kernel k, stride s, padding p, output padding op, groups g, dilation d."""
+
+    name: str
+    why: str
+    n: int = 2
+    c_in: int = 4
+    c_out: int = 6
+    h: int = 5
+    w: int = 6
+    k: Pair = (3, 3)
+    s: Pair = (1, 1)
+    p: Pair = (0, 0)
+    op: Pair = (0, 0)
+    g: int = 1
+    d: Pair = (1, 1)
+    bias: bool = True
+    layout: str = "contiguous"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `conv_transpose2d` beside the tensors."""
+        return {
+            "stride": self.s, "padding": self.p, "output_padding": self.op, "groups": self.g, "dilation": self.d,
+        }  # fmt: skip
+
+    @property
+    def output_size(self) -> tuple[int, int, int, int]:
+        size = (self.h, self.w)
+        oh, ow = (
+            (size[i] - 1) * self.s[i] - 2 * self.p[i] + self.d[i] * (self.k[i] - 1) + self.op[i] + 1 for i in (0, 1)
+        )
+        return (self.n, self.c_out, oh, ow)
+
+    def tensors(
+        self, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0, integers: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Input, weight and bias (None without one) in the case's layout; the values depend on `seed` alone.
+
+        `integers` gives values so small that every order of every sum is exact, also in half precision.
+        """
+        generator = torch.Generator().manual_seed(seed)
+
+        def values(*size: int) -> torch.Tensor:
+            if integers:
+                return torch.randint(-2, 3, size, generator=generator).to(device, dtype)
+            return torch.randn(size, generator=generator, dtype=torch.float64).to(device, dtype)
+
+        x = values(self.n, self.c_in, self.h, self.w)
+        weight = values(self.c_in, self.c_out // self.g, *self.k)
+        bias = values(self.c_out) if self.bias else None
+        return _INPUT_LAYOUTS.get(self.layout, _same)(x), _WEIGHT_LAYOUTS.get(self.layout, _same)(weight), bias
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def _channel_slice(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as the middle channels of a wider channels_last tensor: strides like it, but not dense."""
+    channels = tensor.shape[1]
+    wide = torch.full((tensor.shape[0], channels + 3, *tensor.shape[2:]), float("nan")).to(tensor)
+    wide = _channels_last(wide)
+    wide[:, 1 : 1 + channels] = tensor
+    return wide[:, 1 : 1 + channels]
+
+
+def _expanded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[:, :1].expand_as(tensor)
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(2, 3).contiguous().transpose(2, 3)
+
+
+def _step(tensor: torch.Tensor) -> torch.Tensor:
+    """Every second column of a tensor whose other columns are NaN."""
+    wide = torch.full((*tensor.shape[:3], 2 * tensor.shape[3]), float("nan")).to(tensor)
+    wide[..., ::2] = tensor
+    return wide[..., ::2]
+
+
+def _offset(tensor: torch.Tensor) -> torch.Tensor:
+    """Dense, but one element into its storage: no wide load is aligned."""
+    flat = torch.cat([tensor.new_full((1,), float("nan")), tensor.flatten()])
+    return flat[1:].view(tensor.shape)
+
+
+_INPUT_LAYOUTS = {
+    "channels_last": _channels_last, "channels_last_input": _channels_last, "channel_slice": _channel_slice,
+    "expanded": _expanded, "transposed": _transposed, "step": _step, "offset": _offset,
+}  # fmt: skip
+_WEIGHT_LAYOUTS = {
+    "channels_last": _channels_last, "channels_last_weight": _channels_last, "expanded": _expanded,
+    "transposed": _transposed, "step": _step, "offset": _offset,
+}  # fmt: skip
+
+CASES = [
+    Case("plain", "stride 1: a full correlation"),
+    Case("no_bias", "nothing is added", bias=False),
+    Case("kernel_1x1", "one tap, a matrix product", k=(1, 1)),
+    Case("k2s2", "the commonest layer: kernel = stride, one tap per output", k=(2, 2), s=(2, 2)),
+    Case("k4s2p1", "DCGAN and pix2pix: four taps per output, the border cut", k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("k3s2p1op1", "CycleGAN: phases with different numbers of taps", k=(3, 3), s=(2, 2), p=(1, 1), op=(1, 1)),
+    Case("k3s2", "phases of one and of two taps per dimension", k=(3, 3), s=(2, 2)),
+    Case("k4s4", "a wide stride without overlap", k=(4, 4), s=(4, 4)),
+    Case("input_1x1", "every output sees the one position", h=1, w=1, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("row", "one input row", h=1, w=9, k=(3, 5), s=(2, 1)),
+    Case("column", "one input column", h=9, w=1, k=(5, 3), s=(1, 2)),
+    Case("odd_sizes", "nothing divides a tile", n=3, c_in=5, c_out=7, h=7, w=11, k=(3, 5), s=(2, 3), p=(1, 2)),
+    Case("asymmetric", "height and width differ in everything", h=4, w=7, k=(2, 5), s=(3, 1), p=(0, 2), d=(1, 2)),
+    Case("wide_row", "a row longer than a tile", n=1, c_in=3, c_out=5, h=2, w=150, k=(3, 3)),
+    Case("many_channels_out", "more output channels than a tile", n=1, c_in=3, c_out=70, h=3, w=4),
+    Case("many_channels_in", "a sum that takes several stages", n=1, c_in=70, c_out=3, h=3, w=4, s=(2, 2)),
+    Case("one_channel_each", "nothing to block", c_in=1, c_out=1),
+    Case("few_channels_out", "an RGB output", c_in=16, c_out=3, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("batch_17", "a batch that divides nothing", n=17, h=3, w=3),
+    Case("groups_2", "two blocks of channels", g=2, c_in=6, c_out=4, s=(2, 2)),
+    Case("groups_uneven", "more channels out than in, per group", g=3, c_in=3, c_out=15, s=(2, 1)),
+    Case("depthwise", "one channel per group", g=8, c_in=8, c_out=8, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("depthwise_multiplier", "one channel in, two out, per group", g=4, c_in=4, c_out=8, s=(2, 2)),
+    Case("dilation", "taps apart", d=(2, 3)),
+    Case("dilation_stride_coprime", "every phase gets its taps in another order", s=(3, 2), d=(2, 3)),
+    Case("gcd_2", "gcd(stride, dilation) = 2: half of the phases are empty", s=(2, 4), d=(2, 2)),
+    Case("gcd_stride", "dilation a multiple of the stride: one phase has all taps", s=(2, 2), d=(4, 2)),
+    Case("kernel_below_stride", "phases without a tap are bias alone", k=(2, 1), s=(3, 4)),
+    Case("kernel_below_stride_no_bias", "phases without a tap are zero", k=(1, 2), s=(4, 3), bias=False),
+    Case("kb75", "grouped, asymmetric, dilated", c_in=8, c_out=16, k=(3, 5), s=(2, 3), p=(1, 2), g=4, d=(2, 1)),
+    Case("kb81", "stride 5, dilation 2: 16 of 25 phases are empty", k=(3, 3), s=(5, 5), p=(1, 1), d=(2, 2)),
+    Case("output_padding", "outputs beyond the last tap", s=(3, 3), op=(2, 1)),
+    Case("output_padding_reaches_stride", "legal below the dilation", d=(3, 3), op=(2, 1)),
+    Case("output_padding_over_stride", "larger than the stride, with phases", s=(2, 2), d=(4, 3), op=(3, 2)),
+    Case("padding_over_kernel", "whole input rows reach nothing", h=9, w=9, k=(2, 3), p=(3, 4)),
+    Case("padding_and_stride", "the first output is in the middle of a phase", h=6, w=6, s=(3, 2), p=(4, 3)),
+    Case("output_1x1", "all taps and all positions in one output", h=3, w=3, k=(3, 3), p=(2, 2)),
+    Case("kernel_over_input", "a kernel larger than the input", h=2, w=3, k=(7, 9), s=(2, 2), p=(3, 4)),
+    Case("kernel_16_stride_8", "FCN-8s: 64 phases", n=1, c_in=3, c_out=3, k=(16, 16), s=(8, 8), p=(4, 4)),
+    Case("fsrcnn", "one output channel, stride 3", n=1, c_in=8, c_out=1, k=(9, 9), s=(3, 3), p=(4, 4), op=(2, 2)),
+    Case("channels_last", "NHWC input, weight and output", layout="channels_last", k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("channels_last_input", "only the input is NHWC", layout="channels_last_input", s=(2, 2)),
+    Case("channels_last_weight", "only the weight is NHWC", layout="channels_last_weight", s=(2, 2)),
+    Case("channels_last_op", "output_padding reaches the stride", layout="channels_last", d=(2, 2), op=(1, 1)),
+    Case("channels_last_groups", "NHWC with groups", layout="channels_last", g=2, s=(2, 2), p=(1, 1)),
+    Case("channel_slice", "channels of a wider NHWC tensor, NaN beside them", layout="channel_slice", s=(2, 2)),
+    Case("expanded", "stride 0 along the channels", layout="expanded", s=(2, 2), p=(1, 1)),
+    Case("transposed", "H and W exchanged in memory", layout="transposed", k=(3, 2), s=(1, 2)),
+    Case("step", "every second column, NaN between", layout="step", s=(2, 2)),
+    Case("offset", "tensors that start one element into their storage", layout="offset", k=(4, 4), s=(2, 2), p=(1, 1)),
+]  # fmt: skip
+
+
+def named(name: str) -> Case:
+    """The case of that name."""
+    return next(case for case in CASES if case.name == name)
+
+
+def each_case(*names: str):
+    """Parametrize a test by `case`: by those named, or by all."""
+    chosen = [named(name) for name in names] or CASES
+    return pytest.mark.parametrize("case", chosen, ids=[case.name for case in chosen])

@@ -1,0 +1,87 @@
+"""geometry.py: sizes and the memory format of results, against PyTorch's own C++ decision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from convt_ext.geometry import output_size, result_is_channels_last, suggests_channels_last
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from cases import Case, each_case
+
+_C = torch._C
+sizes = st.tuples(*[st.integers(1, 3)] * 4)
+strides = st.one_of(
+    st.tuples(*[st.sampled_from([0, 1, 2, 3, 4, 6, 8, 9, 12, 18, 24, 27, 36])] * 4),
+    st.permutations([1, 3, 9, 27]).map(tuple),
+)
+
+
+@each_case()
+def test_output_size(case: Case):
+    x, weight, _ = case.tensors()
+    size = output_size(x.shape, weight.shape, case.s, case.p, case.op, case.g, case.d)
+    assert size == case.output_size
+
+
+@settings(max_examples=1000, deadline=None)
+@given(sizes, strides)
+def test_suggested_memory_format_is_pytorchs(size, stride):
+    tensor = torch.empty_strided(size, stride)
+    weight = torch.empty(2, 2, 2, 2)
+    theirs = _C._conv_determine_backend_memory_format(tensor, weight, _C._ConvBackend.Slow2d)
+    assert suggests_channels_last(size, stride) == (theirs is torch.channels_last)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(*[st.integers(0, 3)] * 4))
+def test_suggested_memory_format_of_empty_tensors(size):
+    weight = torch.empty(2, 2, 2, 2)
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        tensor = torch.empty(size, memory_format=memory_format)
+        theirs = _C._conv_determine_backend_memory_format(tensor, weight, _C._ConvBackend.Slow2d)
+        assert suggests_channels_last(tensor.shape, tensor.stride()) == (theirs is torch.channels_last)
+
+
+def _result(x, weight, dtype=torch.float32, stride=(2, 2), output_padding=(0, 0), cudnn=True):
+    return result_is_channels_last(
+        x.shape, x.stride(), weight.shape, weight.stride(), dtype, stride, output_padding, cudnn
+    )
+
+
+def test_result_format_table():
+    x, weight = torch.empty(2, 4, 5, 6), torch.empty(4, 6, 3, 3)
+    x_last, weight_last = (tensor.to(memory_format=torch.channels_last) for tensor in (x, weight))
+    assert not _result(x, weight)
+    assert _result(x_last, weight)
+    assert _result(x, weight_last)
+    assert _result(x_last[:, 1:3], weight)
+    assert _result(x_last, weight, torch.float16)
+    assert not _result(x_last, weight_last, torch.float64)
+    assert not _result(x_last[:0], weight_last)
+    assert not _result(x_last, weight_last, cudnn=False)
+    assert not _result(x_last, weight_last, output_padding=(0, 2))
+    assert _result(x_last, weight_last, output_padding=(1, 1))
+
+
+def test_dense_copy_of_one_value_per_image_is_contiguous():
+    """[N, 1, 1, 1] cut from an NHWC tensor suggests channels_last, but PyTorch makes it dense before it asks."""
+    x = torch.empty(3, 4, 5, 6).to(memory_format=torch.channels_last)[:, :1, :1, :1]
+    assert suggests_channels_last(x.shape, x.stride())
+    assert not _result(x, torch.empty(1, 6, 3, 3))
+    assert _result(x[:1], torch.empty(1, 6, 3, 3))
+
+
+@pytest.mark.skipif(not torch._C._has_cudnn, reason="this PyTorch is built without cuDNN")
+@settings(max_examples=300, deadline=None)
+@given(sizes, strides, sizes, strides, st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]))
+def test_result_format_is_pytorchs_for_cudnn(x_size, x_stride, weight_size, weight_stride, dtype):
+    if x_size[0] > 1 and x_size[1:] == (1, 1, 1):
+        return  # judged by PyTorch after a dense copy, see above
+    with FakeTensorMode():
+        x = torch.empty_strided(x_size, x_stride, dtype=dtype, device="cuda")
+        weight = torch.empty_strided(weight_size, weight_stride, dtype=dtype, device="cuda")
+        theirs = _C._conv_determine_backend_memory_format(x, weight, _C._ConvBackend.CudnnTranspose)
+    assert _result(x, weight, dtype) == (theirs is torch.channels_last)
