@@ -20,7 +20,7 @@ _LIMIT = 2**31
 _MAX_ELEMENTS = 2**60
 
 
-def _integer(value: Any) -> int | None:
+def integer(value: Any) -> int | None:
     """`value` as an int when PyTorch reads it as one: int, numpy integer or 0-d integer tensor; never a bool."""
     if type(value) is int:
         return value
@@ -51,11 +51,11 @@ def pair(value: Any) -> Size2 | None:
     if isinstance(value, (tuple, list)):
         if len(value) not in (1, 2):
             return None
-        parts = [_integer(part) for part in value]
+        parts = [integer(part) for part in value]
         if None in parts:
             return None
         return (parts[0], parts[-1])  # type: ignore[return-value]
-    single = _integer(value)
+    single = integer(value)
     return None if single is None else (single, single)
 
 

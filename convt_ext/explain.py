@@ -1,7 +1,7 @@
 """`explain`: who serves a call, why, and the plan of our kernel as text.
 
 Asks routing.py (the same decision as the call itself) and the planner inside the binary. Launches
-nothing, so it also explains CPU and meta tensors, by planning for an H200.
+nothing, so it also explains CPU and meta tensors, as if they were on an H200.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import ops, routing
+from . import _extension, ops, routing
 from . import precision as precisions
-from .arguments import legal_output_size, pair
-from .geometry import result_is_channels_last
 
 # compute capability, multiprocessors, shared memory per block and per multiprocessor (bytes), MHz, copy GB/s
 H200 = (90, 132, 232448, 233472, 1890, 4300)
@@ -30,7 +28,7 @@ class Explanation:
     """What `explain` found; `str()` gives it as text.
 
     Attributes:
-        served_by: "convt_ext" or "torch".
+        served_by: "convt_ext" or "torch"; for tensors on no GPU, who would serve them on the planned one.
         reason: why, in one line.
         precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h",
@@ -70,7 +68,8 @@ def explain(
 ) -> Explanation:
     """Which kernel would serve `convt_ext.conv_transpose2d` with these arguments, and why.
 
-    Takes the call's arguments, and nothing is computed: values do not matter, and CPU or meta tensors do.
+    Takes the call's arguments. Nothing is computed. Tensors on no GPU (which PyTorch's operator serves) are explained
+    as if they were on the GPU that is planned for, so meta tensors do.
 
     Args:
         device: what to plan for: None (the input's GPU, or an H200 when the input is on none), a CUDA
@@ -87,23 +86,28 @@ def explain(
     Example:
         >>> import torch, convt_ext
         >>> x, weight = torch.empty(1, 8, 5, 5, device="meta"), torch.empty(8, 4, 4, 4, device="meta")
-        >>> convt_ext.explain(x, weight, stride=2).served_by
-        'torch'
+        >>> convt_ext.explain(x, weight, stride=2, precision="ieee").served_by
+        'convt_ext'
     """
-    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    decision = routing.route(*call, precision)
+    if decision is routing.NOT_PLAIN:
+        return Explanation("torch", decision.text)
+    numbers, device_name = _device_numbers(input, device)
+    capability = divmod(numbers[0], 10)
+    if decision is routing.NOT_CUDA:
+        decision = routing.reason_by_layout(input, weight, bias) or routing.op_call(*call, precision, capability)
+    elif isinstance(decision, routing.Reason) and decision.remedy is not None:
+        routing.refuse_when_explicit(decision, input.dtype, precision)
+
     if isinstance(decision, routing.Reason):
-        if decision.remedy is not None:
-            routing.refuse_when_explicit(decision, input.dtype, precision)
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
     else:
         served_by, reason = "convt_ext", _why_ours(precision)
-    if not (isinstance(input, Tensor) and isinstance(weight, Tensor) and isinstance(bias, (Tensor, type(None)))):
-        return Explanation(served_by, reason)
-    numbers, device_name = _device_numbers(input, device)
-    served, plan = _plan(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, numbers)
+    wanted, plan = _plan(call, precision, numbers)
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
-    return Explanation(served_by, reason, served, plan, problem, device_name)
+    return Explanation(served_by, reason, wanted, plan, problem, device_name)
 
 
 def _why_ours(precision: str | None) -> str:
@@ -115,50 +119,44 @@ def _why_ours(precision: str | None) -> str:
     return "PyTorch's switches ask for no tensor cores, and our exact kernels serve that"
 
 
-def _device_numbers(input: Tensor, device: Any) -> tuple[list[int] | None, str]:
-    """The six numbers of the GPU to plan for (None without a binary), and its name."""
+def _device_numbers(input: Tensor, device: Any) -> tuple[list[int], str]:
+    """The six numbers of the GPU to plan for, and what to call it."""
     if isinstance(device, Sequence) and not isinstance(device, str):
-        return list(device), "the device given"
+        return list(device), "the GPU described by device="
     if device is None and not input.is_cuda:
-        return list(H200), "an NVIDIA H200 (assumed: the tensors are on no GPU)"
+        return list(H200), "an NVIDIA H200, as if the tensors were on one"
     chosen = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or input.device)
     index = torch.cuda.current_device() if chosen.index is None else chosen.index
-    numbers = None if ops.device is None else list(ops.device(index))
-    return numbers, torch.cuda.get_device_name(index)
+    if ops.device is None:
+        # Nothing will be planned without a binary; the class still depends on the capability.
+        major, minor = _extension.capability(index)
+        return [10 * major + minor], torch.cuda.get_device_name(index)
+    return list(ops.device(index)), torch.cuda.get_device_name(index)
 
 
-def _plan(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, numbers
-) -> tuple[str | None, dict[str, Any] | None]:
-    """The precision class, and the planner's answer for a legal problem of our dtypes; None for what is missing."""
-    dtype = input.dtype
-    if dtype not in _DTYPE_CODES or input.layout is not torch.strided or weight.layout is not torch.strided:
+def _plan(call: tuple[Any, ...], precision: str | None, numbers: list[int]) -> tuple[str | None, dict[str, Any] | None]:
+    """The precision class that the call asks for, and the planner's answer; None for what there is not.
+
+    Plans also where PyTorch serves, so that one can see what our kernel would do.
+    """
+    input, weight, bias = call[:3]
+    if routing.reason_by_layout(input, weight, bias) is not None:
         return None, None
+    capability = divmod(numbers[0], 10)
     word = precisions.requested(precision)
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
-    if served is None:
-        served = precisions.class_by_switches(dtype, divmod(H200[0] if numbers is None else numbers[0], 10))
-    pairs = [pair(value) for value in (stride, padding, output_padding, dilation)]
-    if None in pairs or type(groups) is not int or input.dim() not in (3, 4) or ops.plan is None or numbers is None:
-        return served, None
-    stride, padding, output_padding, dilation = pairs
-    if input.dim() == 3:
-        input = input.unsqueeze(0)
-    bias_size = None if bias is None else bias.shape
-    size = legal_output_size(
-        input.shape, weight.shape, bias_size, stride, padding, output_padding, groups, dilation
-    )  # fmt: skip
-    if size is None:
-        return served, None
-    channels_last = result_is_channels_last(
-        input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
-        torch.backends.cudnn.enabled,
-    )  # fmt: skip
+    wanted = None if word is None else precisions.explicit_class(input.dtype, word, precision is not None)
+    if wanted is None:
+        wanted = precisions.class_by_switches(input.dtype, capability)
+    planned = wanted if wanted in precisions.CODES else "ieee"  # f16 and bf16 have no kernel but that one
+    arguments = routing.op_call(*call, planned, capability)
+    if isinstance(arguments, routing.Reason) or ops.plan is None:
+        return wanted, None
+    input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last = arguments
     answer = ops.plan(
         input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
-        groups, dilation, _DTYPE_CODES[dtype], precisions.CODES.get(served, 0), channels_last, numbers,
+        groups, dilation, _DTYPE_CODES[input.dtype], code, channels_last, numbers,
     )  # fmt: skip
-    return served, json.loads(answer)
+    return wanted, json.loads(answer)
 
 
 def _tensor_words(tensor: Tensor) -> str:

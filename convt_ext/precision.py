@@ -80,7 +80,7 @@ class use_precision(contextlib.ContextDecorator):
 
 def checked_word(precision: str | None) -> str | None:
     """`precision` itself, or a ValueError that lists what is allowed."""
-    if precision is not None and precision not in CODES:
+    if precision is not None and precision not in WORDS:
         raise ValueError(
             f"precision must be one of {', '.join(map(repr, WORDS))} or None, but got {precision!r}; "
             "None follows PyTorch's switches"

@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 
 from . import _extension
 from . import precision as precisions
-from .arguments import legal_output_size, pair
+from .arguments import integer, legal_output_size, pair
 from .geometry import result_is_channels_last
 
 
@@ -31,6 +31,10 @@ class Reason(NamedTuple):
 
     text: str
     remedy: str | None = None
+
+
+class Unavailable(Reason):
+    """The reason that a user should hear of once: an installation that cannot do what it was installed for."""
 
 
 NOT_PLAIN = Reason("an argument is a tensor subclass or no tensor at all")
@@ -67,24 +71,40 @@ def route(
     Raises:
         ValueError: a word that is no precision, or a word that the dtype cannot have.
     """
-    word = precisions.requested(precision)
+    if precision is not None:
+        precisions.checked_word(precision)
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context(input, weight, bias)
     if reason is not None:
         return reason
-
-    dtype = input.dtype
     device_index = input.get_device()
+    capability = _extension.capability(device_index)
+    decision = op_call(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, precision, capability
+    )  # fmt: skip
+    if not isinstance(decision, Reason):
+        unsupported = _extension.unsupported_reason(device_index)
+        if unsupported is not None:
+            return Unavailable("our kernels cannot run", unsupported)
+    return decision
+
+
+def op_call(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, capability
+) -> Reason | tuple[Any, ...]:
+    """As `route`, for plain strided tensors of one of our dtypes, as if on a GPU of this compute capability."""
+    word = precisions.requested(precision)
+    dtype = input.dtype
     served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
     if served is None:
-        served = precisions.class_by_switches(dtype, _extension.capability(device_index))
+        served = precisions.class_by_switches(dtype, capability)
         if served not in precisions.CLASSES_WITH_KERNEL:
             return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
-    if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
-        groups = _one_integer(groups)
-        if stride is None or padding is None or output_padding is None or dilation is None or groups is None:
-            return ARGUMENTS
+    if type(groups) is not int:
+        groups = integer(groups)
+    if stride is None or padding is None or output_padding is None or dilation is None or groups is None:
+        return ARGUMENTS
     dims = input.dim()
     if dims == 3:
         input = input.unsqueeze(0)
@@ -94,10 +114,6 @@ def route(
     bias_size = None if bias is None else bias.shape
     if legal_output_size(input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation) is None:
         return ARGUMENTS
-
-    unsupported = _extension.unsupported_reason(device_index)
-    if unsupported is not None:
-        return unavailable(unsupported)
     channels_last = result_is_channels_last(
         input_size, input.stride(), weight_size, weight.stride(), dtype, stride, output_padding,
         torch.backends.cudnn.enabled,
@@ -107,23 +123,28 @@ def route(
 
 
 def _reason_by_tensors(input, weight, bias) -> Reason | None:
-    """The reason that lies in the tensors themselves."""
+    """The reason that lies in what the arguments are and where they live."""
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
         return NOT_PLAIN
     if has_torch_function_unary(input) and not _only_default_device_modes():
         return MODE
     if not (input.is_cuda and weight.is_cuda):
         return NOT_CUDA
+    return reason_by_layout(input, weight, bias)
+
+
+def reason_by_layout(input, weight, bias) -> Reason | None:
+    """The reason that lies in dtypes, devices and layouts that our kernels do not have or that do not agree."""
     dtype = input.dtype
     if dtype not in _DTYPES:
         return NO_DTYPE
     if input.layout is not torch.strided or weight.layout is not torch.strided:
         return NOT_STRIDED
-    device_index = input.get_device()
-    if weight.dtype is not dtype or weight.get_device() != device_index:
+    device = input.device
+    if weight.dtype is not dtype or weight.device != device:
         return MIXED
     if bias is not None:
-        if bias.dtype is not dtype or not bias.is_cuda or bias.get_device() != device_index:
+        if bias.dtype is not dtype or bias.device != device:
             return MIXED
         if bias.layout is not torch.strided:
             return NOT_STRIDED
@@ -152,23 +173,6 @@ def _reason_by_context(input, weight, bias) -> Reason | None:
 def _only_default_device_modes() -> bool:
     """Whether the active modes are those of torch.set_default_device, which say nothing about this operator."""
     return all(type(mode) is DeviceContext for mode in torch.overrides._get_current_function_mode_stack())
-
-
-def _one_integer(groups: Any) -> int | None:
-    """`groups` as an int; PyTorch takes no sequence here."""
-    if isinstance(groups, (tuple, list)):
-        return None
-    both = pair(groups)
-    return None if both is None else both[0]
-
-
-class Unavailable(Reason):
-    """The reason that the user should hear of once: an installation that cannot do what it was installed for."""
-
-
-def unavailable(text: str) -> Unavailable:
-    """The reason for a binary that is missing or a GPU that it has no code for; `text` holds the remedy."""
-    return Unavailable("our kernels cannot run", text)
 
 
 def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None) -> None:
