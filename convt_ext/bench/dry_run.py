@@ -14,7 +14,6 @@ from convt_ext import _extension
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES, Mode, torch_switches
-from convt_ext.precision import CLASSES_WITH_KERNEL
 
 
 def explain_on_h200(layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
@@ -54,7 +53,7 @@ def print_plans(console: Console, layers: Sequence[Layer], modes: Sequence[str],
 def _plan_cells(layer: Layer, mode: Mode, layout: str) -> tuple[str, str]:
     with torch_switches(mode):
         explanation = explain_on_h200(layer, mode, layout)
-    if mode.ours is None and explanation.precision not in CLASSES_WITH_KERNEL:
+    if explanation.served_by == "torch" and _extension.load_error is None:
         return "-", "torch"
     if explanation.plan is None:
         return "-", "no plan"
