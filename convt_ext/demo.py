@@ -150,7 +150,7 @@ def _model_times(ours: Callable[[], object], theirs: Callable[[], object], timer
 
 
 def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
-    """Number of elements that differ, and the largest difference relative to the largest value.
+    """Number of float32 elements whose bits differ, and the largest difference relative to the largest value.
 
     Image by image: the difference of two results of gigabytes would be another one.
     """
@@ -158,7 +158,7 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
     difference = torch.zeros((), dtype=torch.float64, device=theirs.device)
     scale = torch.zeros_like(difference)
     for mine, other in zip(ours, theirs, strict=True):
-        differing += (mine != other).sum()
+        differing += (mine.view(torch.int32) != other.view(torch.int32)).sum()
         difference = torch.maximum(difference, (mine - other).abs().max().double())
         scale = torch.maximum(scale, other.abs().max().double())
     return int(differing), float(difference / scale)
