@@ -36,7 +36,8 @@ Columns columns_of(const Sizes& sizes, int64_t kw) {
   const int64_t stride = sizes.stride[1];
   const int64_t first = kw * sizes.dilation[1] - sizes.padding[1];
   const int64_t room = sizes.out[1] - 1 - first;
-  return {first >= 0 ? 0 : (-first + stride - 1) / stride, room < 0 ? 0 : std::min(sizes.in[1], room / stride + 1), first};
+  return {first >= 0 ? 0 : (-first + stride - 1) / stride, room < 0 ? 0 : std::min(sizes.in[1], room / stride + 1),
+          first};
 }
 
 // row[ow] = fma(x_row[iw], weight, row[ow]) for every output column that tap kw reaches.
@@ -132,14 +133,22 @@ py::array_t<T> forward(const py::array_t<T>& x, const py::array_t<T>& w, const s
     throw std::invalid_argument("order: got '" + order + "', expected 'ieee' or 'aten'");
   }
   const Operands<T> operands{x.data(), w.data(), element_strides(x, "input"), element_strides(w, "weight")};
-  Sizes sizes{x.shape(0), x.shape(1), w.shape(1) * groups, groups, {x.shape(2), x.shape(3)}, {}, {w.shape(2), w.shape(3)},
-              stride,     padding,    dilation};
+  Sizes sizes{x.shape(0),
+              x.shape(1),
+              w.shape(1) * groups,
+              groups,
+              {x.shape(2), x.shape(3)},
+              {},
+              {w.shape(2), w.shape(3)},
+              stride,
+              padding,
+              dilation};
   if (w.shape(0) != sizes.c_in || sizes.c_in % groups != 0) {
     throw std::invalid_argument("weight: its channels do not match the input's and groups");
   }
   for (int i = 0; i < 2; ++i) {
-    sizes.out[i] = (sizes.in[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (sizes.kernel[i] - 1) +
-                   output_padding[i] + 1;
+    sizes.out[i] =
+        (sizes.in[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (sizes.kernel[i] - 1) + output_padding[i] + 1;
     if (sizes.out[i] < 0) throw std::invalid_argument("output size is negative");
   }
   const T* bias_data = nullptr;

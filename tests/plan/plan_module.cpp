@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "plan/cache.h"
 #include "plan/device.h"
 #include "plan/instances.h"
 #include "plan/plan.h"
+#include "plan/shared_layout.h"
 #include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
@@ -57,15 +59,35 @@ convt::ConvTProblem problem_of(const py::dict& values) {
 
 // The six numbers of the op `convt_ext::plan`, in its units.
 convt::DeviceInfo device_of(const std::array<int64_t, 6>& numbers) {
-  return convt::DeviceInfo{static_cast<int32_t>(numbers[0]),          static_cast<int32_t>(numbers[1]),
-                           static_cast<int32_t>(numbers[2]),          static_cast<int32_t>(numbers[3]),
-                           static_cast<double>(numbers[4]) / 1000.0, static_cast<double>(numbers[5])};
+  auto narrow = [&numbers](size_t index) { return static_cast<int32_t>(numbers[index]); };
+  return convt::DeviceInfo{narrow(0), narrow(1),         narrow(2),
+                           narrow(3), numbers[4] * 1e-3, static_cast<double>(numbers[5])};
 }
 
 convt::TileShape shape_of(const py::dict& values) {
   return convt::TileShape{field<int32_t>(values, "block_co"), field<int32_t>(values, "tile_n"),
                           field<int32_t>(values, "tile_h"), field<int32_t>(values, "tile_w"),
                           field<int32_t>(values, "phases_w")};
+}
+
+convt::Plan plan_of(const py::dict& values) {
+  convt::Plan plan{};
+  plan.instance = field<int32_t>(values, "instance");
+  plan.threads = field<int32_t>(values, "threads");
+  plan.block_co = field<int32_t>(values, "block_co");
+  plan.tile_n = field<int32_t>(values, "tile_n");
+  plan.tile_h = field<int32_t>(values, "tile_h");
+  plan.tile_w = field<int32_t>(values, "tile_w");
+  plan.phases_w = field<int32_t>(values, "phases_w");
+  plan.chunk_ci = field<int32_t>(values, "chunk_ci");
+  plan.chunk_kh = field<int32_t>(values, "chunk_kh");
+  plan.chunk_kw = field<int32_t>(values, "chunk_kw");
+  plan.stages = field<int32_t>(values, "stages");
+  return plan;
+}
+
+py::dict dict_of(const convt::Window& window) {
+  return py::dict(py::arg("step") = window.step, py::arg("extent") = window.extent);
 }
 
 py::dict dict_of(const convt::Phase& phase) {
@@ -85,24 +107,23 @@ py::dict dict_of(const convt::Plan& plan) {
       py::arg("instance") = plan.instance, py::arg("threads") = plan.threads, py::arg("block_co") = plan.block_co,
       py::arg("tile_n") = plan.tile_n, py::arg("tile_h") = plan.tile_h, py::arg("tile_w") = plan.tile_w,
       py::arg("phases_w") = plan.phases_w, py::arg("chunk_ci") = plan.chunk_ci, py::arg("chunk_kh") = plan.chunk_kh,
-      py::arg("chunk_kw") = plan.chunk_kw, py::arg("stages") = plan.stages,
-      py::arg("shared_bytes") = plan.shared_bytes, py::arg("num_blocks") = plan.num_blocks,
-      py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
-      py::arg("estimate_us") = plan.estimate_us);
+      py::arg("chunk_kw") = plan.chunk_kw, py::arg("stages") = plan.stages, py::arg("shared_bytes") = plan.shared_bytes,
+      py::arg("num_blocks") = plan.num_blocks, py::arg("compute_us") = plan.compute_us,
+      py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
 }
 
 py::dict dict_of(const convt::TileGrid& grid) {
   return py::dict(py::arg("co_tiles") = grid.co_tiles, py::arg("w_tiles") = grid.w_tiles,
                   py::arg("w_splits") = grid.w_splits, py::arg("h_phases") = grid.h_phases,
-                  py::arg("h_tiles") = grid.h_tiles, py::arg("groups") = grid.groups,
-                  py::arg("n_tiles") = grid.n_tiles, py::arg("w_phases") = grid.w_phases);
+                  py::arg("h_tiles") = grid.h_tiles, py::arg("groups") = grid.groups, py::arg("n_tiles") = grid.n_tiles,
+                  py::arg("w_phases") = grid.w_phases);
 }
 
 py::dict dict_of(const convt::Tile& tile) {
-  return py::dict(py::arg("n_begin") = tile.n_begin, py::arg("group") = tile.group,
-                  py::arg("co_begin") = tile.co_begin, py::arg("phase_h") = tile.phase_h,
-                  py::arg("p_h_begin") = tile.p_h_begin, py::arg("phase_w_begin") = tile.phase_w_begin,
-                  py::arg("num_phases_w") = tile.num_phases_w, py::arg("p_w_begin") = tile.p_w_begin);
+  return py::dict(py::arg("n_begin") = tile.n_begin, py::arg("group") = tile.group, py::arg("co_begin") = tile.co_begin,
+                  py::arg("phase_h") = tile.phase_h, py::arg("p_h_begin") = tile.p_h_begin,
+                  py::arg("phase_w_begin") = tile.phase_w_begin, py::arg("num_phases_w") = tile.num_phases_w,
+                  py::arg("p_w_begin") = tile.p_w_begin);
 }
 
 py::list candidates(const py::dict& problem, const std::array<int64_t, 6>& device) {
@@ -143,28 +164,47 @@ py::list instances() {
 
 PYBIND11_MODULE(_plan, module) {
   module.doc() = "The planner of convt_ext, for its tests.";
-  module.def("num_positions", [](const py::dict& axis, int32_t phase) {
-    return convt::num_positions(axis_of(axis), phase);
-  });
-  module.def("make_phase", [](const py::dict& axis, int32_t phase) {
-    return dict_of(convt::make_phase(axis_of(axis), phase));
-  });
+  module.def("num_positions",
+             [](const py::dict& axis, int32_t phase) { return convt::num_positions(axis_of(axis), phase); });
+  module.def("make_phase",
+             [](const py::dict& axis, int32_t phase) { return dict_of(convt::make_phase(axis_of(axis), phase)); });
   module.def("max_taps", [](const py::dict& axis) { return convt::max_taps(axis_of(axis)); });
   module.def("fits_axis", [](const py::dict& axis) {
     auto size = [&axis](const char* key) { return field<int64_t>(axis, key); };
     return convt::fits_axis(size("in"), size("out"), size("kernel"), size("stride"), size("padding"), size("dilation"));
   });
+  module.def("row_window", [](int32_t num_taps, int32_t shift_step, int32_t tile_h) {
+    return dict_of(convt::row_window(num_taps, shift_step, tile_h));
+  });
+  module.def("column_window", [](int32_t num_taps, int32_t shift_step, int32_t tile_w) {
+    return dict_of(convt::column_window(num_taps, shift_step, tile_w));
+  });
+  module.def("input_pitch", &convt::input_pitch);
+  module.def("input_plane", &convt::input_plane);
+  module.def("weight_plane", &convt::weight_plane);
+  module.def("shared_layout", [](const py::dict& problem, const py::dict& plan) {
+    convt::SharedLayout layout{};
+    const int64_t bytes = convt::make_shared_layout(problem_of(problem), plan_of(plan), &layout);
+    return py::dict(py::arg("bytes") = bytes, py::arg("stage_elems") = layout.stage_elems,
+                    py::arg("weight_elems") = layout.weight_elems,
+                    py::arg("staged_bytes_begin") = layout.staged_bytes_begin,
+                    py::arg("channel_stride") = layout.channel_stride, py::arg("column_stride") = layout.column_stride,
+                    py::arg("total_bytes") = layout.total_bytes);
+  });
+  module.attr("max_phases_w") = convt::kMaxPhasesW;
+  module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);
   module.def("candidates", &candidates);
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
-  module.def("tile_grid", [](const py::dict& problem, const py::dict& shape) {
-    return dict_of(grid_of(problem, shape));
+  module.def("cached", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return dict_of(convt::cached_plan(problem_of(problem), device_of(device)));
   });
-  module.def("num_tiles", [](const py::dict& problem, const py::dict& shape) {
-    return convt::num_tiles(grid_of(problem, shape));
-  });
+  module.def("tile_grid",
+             [](const py::dict& problem, const py::dict& shape) { return dict_of(grid_of(problem, shape)); });
+  module.def("num_tiles",
+             [](const py::dict& problem, const py::dict& shape) { return convt::num_tiles(grid_of(problem, shape)); });
   module.def("tile_of_block", [](const py::dict& problem, const py::dict& shape, uint32_t block) {
     return dict_of(convt::tile_of_block(grid_of(problem, shape), shape_of(shape), block));
   });
@@ -180,8 +220,7 @@ PYBIND11_MODULE(_plan, module) {
   });
   module.def("h200", [] {
     const convt::DeviceInfo device = convt::h200();
-    return std::vector<double>{static_cast<double>(device.compute_capability), static_cast<double>(device.num_sms),
-                               static_cast<double>(device.shared_per_block),
-                               static_cast<double>(device.shared_per_sm), device.clock_ghz, device.copy_gb_per_s};
+    return py::make_tuple(device.compute_capability, device.num_sms, device.shared_per_block, device.shared_per_sm,
+                          device.clock_ghz, device.copy_gb_per_s);
   });
 }

@@ -1,0 +1,57 @@
+"""floor_us against a count by brute force and against the published floors."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems, sizes_of
+from plan.profile import many_problems
+from plan.test_plan_choice import LAYERS
+
+
+def pairs(axis) -> int:
+    """(input coordinate, tap) pairs that land on an output."""
+    inputs = np.arange(axis["in"])[:, None] * axis["stride"]
+    outputs = inputs - axis["padding"] + np.arange(axis["kernel"]) * axis["dilation"]
+    return int(((outputs >= 0) & (outputs < axis["out"])).sum())
+
+
+def count_floor_us(problem, device, rate_tflops: float) -> float:
+    _, num_sms, _, _, clock_mhz, copy_gb_per_s = device
+    x_size, w_size, y_size = sizes_of(problem)
+    elements = prod(x_size) + prod(w_size) + prod(y_size) + problem["has_bias"] * problem["c_out"]
+    memory_us = elements * {FLOAT32: 4, FLOAT64: 8}.get(problem["dtype"], 2) / copy_gb_per_s / 1e3
+    multiply_adds = problem["batch"] * prod(w_size[:2]) * pairs(problem["h"]) * pairs(problem["w"])
+    lanes = 64 if problem["dtype"] == FLOAT64 else 128
+    rate = rate_tflops * 1e6 if rate_tflops > 0 else 2 * lanes * num_sms * clock_mhz
+    return max(memory_us, 2 * multiply_adds / rate)
+
+
+@many_problems
+@given(
+    problem=problems(dtypes=True),
+    device=st.sampled_from(sorted(DEVICES)),
+    rate=st.sampled_from([0.0, -1.0, 1e-6, 64.0, 480.0]),
+)
+def test_floor_is_the_count(plan_module, problem, device, rate):
+    expected = count_floor_us(problem, DEVICES[device], rate)
+    assert plan_module.floor_us(problem, DEVICES[device], rate) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "floor"), [("kb57", 9663.7), ("kb65", 5637.1), ("kb75", 203.1), ("kb81", 197.2), ("dw_up", 78.0)]
+)
+def test_published_floors(plan_module, layer, floor):
+    assert plan_module.floor_us(from_row(*LAYERS[layer]), H200, 64.0) == pytest.approx(floor, abs=0.1)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_estimate_is_below_the_floor(plan_module, layer):
+    """An estimate under what the hardware can do would be a mistake in the cost model."""
+    problem = from_row(*LAYERS[layer])
+    floor = plan_module.floor_us(problem, H200)
+    assert all(plan["estimate_us"] > 0.9 * floor for plan in plan_module.candidates(problem, H200))

@@ -1,0 +1,124 @@
+"""The JSON text of a plan: its keys, its agreement with the planner, and that the wheel's op gives the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.interpreter import taps_of
+from plan.legal import served_precision
+from plan.problems import DEVICES, H200, from_row, output_padding_of, problems, sizes_of
+from plan.profile import many_problems
+from plan.test_plan_choice import EXTREMES, LAYERS
+
+DTYPE_NAMES = ["float32", "float64", "float16", "bfloat16"]
+PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
+TILE_KEYS = [
+    "threads", "block_co", "tile_n", "tile_h", "tile_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw", "stages",
+    "shared_bytes", "num_blocks",
+]  # fmt: skip
+TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
+PLAN_KEYS = ["kernel", "engine", "requested_precision", "served_precision", *TILE_KEYS, *TIME_KEYS]
+KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us"]
+LISTED = 64  # phases, and taps of a phase, that the text lists
+
+NAMED = {**LAYERS, **EXTREMES}
+
+
+def assert_plan(module, problem, written, plan):
+    instance = module.instances()[plan["instance"]]
+    assert list(written) == PLAN_KEYS
+    assert written["kernel"] == instance["name"]
+    assert written["engine"] == "simt"
+    assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
+    assert written["served_precision"] == PRECISION_NAMES[served_precision(problem)]
+    assert {key: written[key] for key in TILE_KEYS} == {key: plan[key] for key in TILE_KEYS}
+    for key in TIME_KEYS:
+        assert written[key] == pytest.approx(plan[key], abs=0.0006)
+
+
+@many_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_json_is_the_plan(plan_module, problem, device):
+    text = json.loads(plan_module.to_json(problem, DEVICES[device]))
+    assert list(text) == KEYS
+    assert text["problem"] == {
+        **{key: problem[key] for key in ("batch", "c_in", "c_out", "groups", "h", "w", "has_bias")},
+        "dtype": DTYPE_NAMES[problem["dtype"]],
+        "precision": PRECISION_NAMES[problem["precision"]],
+    }
+    numbers = list(text["device"].values())
+    assert numbers == pytest.approx([*DEVICES[device][:4], DEVICES[device][4] / 1000, DEVICES[device][5]])
+    candidates = plan_module.candidates(problem, DEVICES[device])
+    assert text["plan"] == text["candidates"][0]
+    for written, plan in zip(text["candidates"], candidates, strict=True):
+        assert_plan(plan_module, problem, written, plan)
+    for key in ("h", "w"):
+        axis = problem[key]
+        assert text[f"phases_{key}"] == [
+            {"phase": phase, "taps": [list(tap) for tap in taps_of(plan_module.make_phase(axis, phase))]}
+            for phase in range(min(axis["stride"], axis["out"]))
+        ]
+    assert text["floor_us"] == pytest.approx(plan_module.floor_us(problem, DEVICES[device]), abs=0.0006)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_json_of_large_problems(plan_module, name):
+    """Long lists of phases and taps are cut; everything else is whole."""
+    problem = from_row(*NAMED[name])
+    text = plan_module.to_json(problem, H200)
+    content = json.loads(text)
+    assert list(content) == KEYS
+    for key in ("h", "w"):
+        phases = content[f"phases_{key}"]
+        assert len(phases) == min(LISTED, problem[key]["stride"], problem[key]["out"])
+        assert max(len(phase["taps"]) for phase in phases) <= LISTED
+    assert len(text) < 200_000
+
+
+def wheel_json(problem, device) -> str:
+    x_size, w_size, _ = sizes_of(problem)
+    h, w = problem["h"], problem["w"]
+    return torch.ops.convt_ext.plan(
+        x_size, problem["x_stride"], w_size, problem["w_stride"], problem["has_bias"],
+        [h["stride"], w["stride"]], [h["padding"], w["padding"]], [output_padding_of(h), output_padding_of(w)],
+        problem["groups"], [h["dilation"], w["dilation"]], problem["dtype"], problem["precision"],
+        problem["y_stride"][1] == 1 and problem["y_stride"][3] != 1, device,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel():
+    """The installed wheel's plan op."""
+    try:
+        importlib.import_module("convt_ext")
+    except ImportError as error:
+        pytest.skip(f"convt_ext is not installed ({error})")
+    if not hasattr(torch.ops.convt_ext, "plan"):
+        pytest.skip("the installed convt_ext has no binary")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_wheel_plans_the_same(wheel, plan_module, name):
+    """The published wheel holds the planner that these tests judge."""
+    for channels_last in (False, True):
+        problem = from_row(*NAMED[name], channels_last=channels_last, has_bias=channels_last)
+        for device in DEVICES.values():
+            assert json.loads(wheel_json(problem, device)) == json.loads(plan_module.to_json(problem, device))
+
+
+@many_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_the_wheel_plans_random_problems_the_same(wheel, plan_module, problem, device):
+    assert json.loads(wheel_json(problem, DEVICES[device])) == json.loads(plan_module.to_json(problem, DEVICES[device]))
+
+
+def test_h200_is_the_default_device(plan_module):
+    """explain() plans for it on a machine without a GPU."""
+    numbers = list(plan_module.h200())
+    assert numbers[:4] == H200[:4]
+    assert numbers[4:] == [H200[4] / 1000, H200[5]]

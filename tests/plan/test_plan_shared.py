@@ -1,0 +1,69 @@
+"""shared_layout.h: every tap finds its input where the stage put it, and no two things share a place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import BFLOAT16, DEVICES, FLOAT16, FLOAT64, problems
+from plan.profile import many_problems
+
+
+@pytest.mark.parametrize("axis", ["row", "column"])
+@many_problems
+@given(num_taps=st.integers(1, 12), shift_step=st.integers(1, 12), tile=st.integers(1, 12))
+def test_windows_hold_what_the_taps_read(plan_module, axis, num_taps, shift_step, tile):
+    """Element (num_taps - 1 - t) * step + position holds the input that tap t needs there."""
+    tile = 4 * tile if axis == "column" else tile
+    window = (plan_module.row_window if axis == "row" else plan_module.column_window)(num_taps, shift_step, tile)
+    content: dict[int, int] = {}
+    for tap in range(num_taps):
+        for position in range(tile):
+            element = (num_taps - 1 - tap) * window["step"] + position
+            assert 0 <= element < window["extent"]
+            # Relative to first_shift. A shared element must be the same input for all who read it.
+            assert content.setdefault(element, position - tap * shift_step) == position - tap * shift_step
+    assert len(content) == window["extent"]  # nothing is loaded that no tap reads
+    if axis == "column":  # columns are read four at a time
+        assert window["step"] == 1 or window["step"] % 4 == 0
+
+
+@given(elements=st.integers(1, 10**6))
+def test_input_planes_are_padded_for_the_banks(plan_module, elements):
+    plane = plan_module.input_plane(elements)
+    assert elements <= plane < elements + 32
+    assert plane % 32 == 4
+    assert plan_module.input_pitch(elements) == -(-elements // 4) * 4
+
+
+@many_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_regions_of_shared_memory_do_not_overlap(plan_module, problem, device):
+    accumulator_bytes = 8 if problem["dtype"] == FLOAT64 else 4
+    output_bytes = 2 if problem["dtype"] in (FLOAT16, BFLOAT16) else accumulator_bytes
+    plan = plan_module.choose(problem, DEVICES[device])
+    layout = plan_module.shared_layout(problem, plan)
+    assert layout["bytes"] == layout["total_bytes"] <= plan["shared_bytes"] <= DEVICES[device][2]
+
+    phase_h, phase_w = (plan_module.make_phase(problem[axis], 0) for axis in ("h", "w"))
+    rows = plan_module.row_window(plan["chunk_kh"], phase_h["shift_step"], plan["tile_h"])
+    columns = plan_module.column_window(plan["chunk_kw"], phase_w["shift_step"], plan["tile_w"])
+    plane = plan_module.input_plane(plan["tile_n"] * rows["extent"] * plan_module.input_pitch(columns["extent"]))
+    taps = plan["chunk_kh"] * plan["chunk_kw"]
+    assert plan["chunk_ci"] * plane <= layout["weight_elems"]
+    weight = plan["chunk_ci"] * plan_module.weight_plane(plan["block_co"], taps)
+    assert layout["weight_elems"] + weight <= layout["stage_elems"]
+
+    stages_end = plan["stages"] * layout["stage_elems"] * accumulator_bytes
+    if layout["staged_bytes_begin"]:
+        assert layout["staged_bytes_begin"] >= stages_end
+    else:  # the stages are idle by then
+        assert plan["phases_w"] == 1
+    run = plan["tile_w"] * plan["phases_w"]
+    last_row = (plan["tile_n"] * plan["tile_h"] - 1) * run * max(1, layout["column_stride"])
+    last = last_row + (run - 1) * layout["column_stride"] + (plan["block_co"] - 1) * layout["channel_stride"]
+    assert layout["staged_bytes_begin"] + (last + 1) * output_bytes <= layout["total_bytes"]
+    # 16-byte copies into a stage, and vector access to its parts.
+    assert (layout["stage_elems"] * accumulator_bytes) % 16 == 0
+    assert (layout["weight_elems"] * accumulator_bytes) % 16 == 0
+    assert layout["staged_bytes_begin"] % 16 == 0
