@@ -104,8 +104,8 @@ def arguments(row: str, device: str, dtype: torch.dtype = torch.float32) -> tupl
 
 
 def outcome(call: Any, *args: Any, **named: Any) -> tuple[type, str] | torch.Tensor:
-    """What a call raises, as (type, words), or its result."""
+    """What a call raises, as (type, words without the C++ stack that some carry), or its result."""
     try:
         return call(*args, **named)
     except Exception as error:
-        return type(error), str(error)
+        return type(error), str(error).split("\nException raised from")[0]

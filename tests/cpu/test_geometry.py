@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from convt_ext.geometry import output_size, result_is_channels_last, suggests_channels_last
+from cases import Case, each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cases import Case, each_case
+from convt_ext.geometry import output_size, result_is_channels_last, suggests_channels_last
 
 _C = torch._C
 sizes = st.tuples(*[st.integers(1, 3)] * 4)

@@ -1,0 +1,191 @@
+"""convert.py: every nn.ConvTranspose2d becomes ours, and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+
+import convt_ext
+from convt_ext import ConvTranspose2d, convert
+
+PARAMETRIZATIONS = {
+    "weight_norm": parametrizations.weight_norm,
+    "spectral_norm": parametrizations.spectral_norm,
+    "old_weight_norm": nn.utils.weight_norm,
+    "old_spectral_norm": nn.utils.spectral_norm,
+}
+
+
+def layer(**settings):
+    return nn.ConvTranspose2d(4, 4, 3, stride=2, **settings)
+
+
+X = torch.randn(2, 4, 5, 6)
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    """Deprecation of the old norms aside, a conversion is silent unless a test says otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def test_result_parameters_and_flags_stay():
+    model = nn.Sequential(layer(), nn.ReLU(), nn.Sequential(layer(bias=False), nn.Conv2d(4, 4, 1))).eval()
+    model[0].weight.requires_grad_(False)
+    before, parameters, modules = model(X), dict(model.named_parameters()), list(model.modules())
+    assert convert(model) is model
+    assert type(model[0]) is type(model[2][0]) is ConvTranspose2d
+    assert type(model[2][1]) is nn.Conv2d
+    assert all(new is old for new, old in zip(model.modules(), modules, strict=True))
+    assert all(parameter is parameters[name] for name, parameter in model.named_parameters())
+    assert not model[0].training
+    assert not model[0].weight.requires_grad
+    assert torch.equal(model(X), before)
+
+
+def test_root():
+    root = layer()
+    assert convert(root) is root
+    assert type(root) is ConvTranspose2d
+
+
+def test_shared_module_stays_shared():
+    shared = layer(padding=1)
+    model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared)})
+    convert(model)
+    assert model["a"] is model["b"][0] is shared
+    assert type(shared) is ConvTranspose2d
+
+
+def test_hooks_and_attributes_stay():
+    one, calls = layer(), []
+    one.register_forward_pre_hook(lambda *_: calls.append("before"))
+    one.register_forward_hook(lambda *_: calls.append("after"))
+    one.register_full_backward_hook(lambda *_: calls.append("backward"))
+    one.register_buffer("counter", torch.zeros(1))
+    one.note = "kept"
+    convert(one)
+    one(X.clone().requires_grad_()).sum().backward()
+    assert calls == ["before", "after", "backward"]
+    assert one.note == "kept"
+    assert "counter" in one.state_dict()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", PARAMETRIZATIONS)
+def test_parametrizations_stay(name):
+    torch.manual_seed(0)
+    one = PARAMETRIZATIONS[name](layer()).eval()
+    keys, parameters, before = list(one.state_dict()), list(one.parameters()), one(X)
+    convert(one)
+    assert isinstance(one, ConvTranspose2d)
+    assert list(one.state_dict()) == keys
+    assert all(new is old for new, old in zip(one.parameters(), parameters, strict=True))
+    assert torch.equal(one(X), before)
+    assert parametrize.is_parametrized(one) == (not name.startswith("old"))
+    if not name.startswith("old"):  # those cannot be copied while their weight has a gradient
+        assert isinstance(copy.deepcopy(one), ConvTranspose2d)
+        assert torch.equal(copy.deepcopy(one)(X), before)
+
+
+def test_parametrization_can_be_removed_and_added():
+    one = convert(parametrizations.weight_norm(layer()))
+    parametrize.remove_parametrizations(one, "weight")
+    assert type(one) is ConvTranspose2d
+    parametrizations.weight_norm(one)
+    assert isinstance(one, ConvTranspose2d)
+    assert one(X).shape == (2, 4, 11, 13)
+
+
+def test_copy_of_a_parametrized_module_is_not_converted_with_it():
+    one = parametrizations.weight_norm(layer())
+    other = copy.deepcopy(one)
+    convert(one)
+    assert not isinstance(other, ConvTranspose2d)
+    assert torch.equal(one(X), other(X))
+
+
+def test_lazy_module_becomes_ours_when_it_knows_its_channels():
+    model = nn.Sequential(nn.LazyConvTranspose2d(4, 3))
+    convert(model, precision="ieee")
+    assert isinstance(model[0], nn.LazyConvTranspose2d)
+    model(X)
+    assert type(model[0]) is ConvTranspose2d
+    assert model[0].precision == "ieee"
+
+
+class Unknown(nn.ConvTranspose2d):
+    def forward(self, input, output_size=None):
+        return super().forward(input, output_size) + 1
+
+
+def test_unknown_classes_are_left_alone_and_named():
+    model = nn.Sequential(layer(), Unknown(4, 4, 3), parametrizations.weight_norm(Unknown(4, 4, 3)))
+    model.add_module("patched", layer())
+    model.patched.forward = lambda input: input
+    with pytest.warns(UserWarning, match=r"left 3 module\(s\)") as caught:
+        convert(model)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    message = str(caught[0].message)
+    for part in ("1 (", "Unknown", "2 (", "patched (its forward was replaced"):
+        assert part in message
+    assert type(model[0]) is ConvTranspose2d
+    assert type(model[1]) is Unknown
+    assert not isinstance(model[2], ConvTranspose2d)
+    assert type(model.patched) is nn.ConvTranspose2d
+
+
+def test_conversions_are_logged(caplog):
+    with caplog.at_level(logging.INFO, logger="convt_ext"):
+        convert(nn.ModuleDict({"up": layer()}))
+        convert(layer())
+    assert [record.getMessage() for record in caplog.records] == ["converted up", "converted the model itself"]
+
+
+def test_precision():
+    model = nn.Sequential(layer(), ConvTranspose2d(4, 4, 3, precision="aten"))
+    convert(model)
+    assert [one.precision for one in model] == [None, "aten"]
+    convert(model, precision="ieee")
+    assert [one.precision for one in model] == ["ieee", "ieee"]
+    for precision in ("fast", 1):
+        with pytest.raises(ValueError, match="precision must be one of"):
+            convert(model, precision=precision)
+
+
+def test_what_is_no_module_is_an_error():
+    with pytest.raises(TypeError, match=r"expects a torch\.nn\.Module, but got list"):
+        convert([layer()])
+
+
+def test_converted_models_survive_copies_and_state_dicts():
+    model = nn.Sequential(layer(), nn.ReLU())
+    plain = copy.deepcopy(model)
+    convert(model, precision="ieee")
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(other[0]) is convt_ext.ConvTranspose2d
+        assert other[0].precision == "ieee"
+        assert torch.equal(other(X), model(X))
+    plain.load_state_dict(model.state_dict())
+    model.load_state_dict(plain.state_dict())
+    assert torch.equal(plain(X), model(X))
+
+
+def test_optimizer_keeps_its_parameters():
+    model = nn.Sequential(layer())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    convert(model)
+    before = model[0].weight.detach().clone()
+    model(X).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(model[0].weight, before)

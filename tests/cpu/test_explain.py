@@ -1,0 +1,126 @@
+"""explain.py: says who serves, why, and what the plan is, on any machine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import each_case, named
+from pretend_gpu import pretend_gpu  # noqa: F401
+
+from convt_ext import Explanation, explain, ops, use_precision
+from convt_ext.explain import H200
+
+needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+PLAN_KEYS = {
+    "kernel", "engine", "requested_precision", "served_precision", "threads", "block_co", "tile_n", "tile_h",
+    "tile_w", "phases_w", "stages", "shared_bytes", "num_blocks", "compute_us", "memory_us", "estimate_us",
+}  # fmt: skip
+
+
+def meta(dtype=torch.float32, device="meta"):
+    return torch.empty(8, 64, 32, 32, dtype=dtype, device=device), torch.empty(64, 64, 3, 3, dtype=dtype, device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
+    found = explain(*meta(device=device), precision="ieee")
+    assert isinstance(found, Explanation)
+    assert (found.served_by, found.precision) == ("convt_ext", "ieee")
+    assert "as if the tensors were on one" in found.device
+    assert "served by         convt_ext: precision='ieee' asks for it" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, "tf32")]
+)
+def test_tensor_cores(dtype, wanted, monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
+    found = explain(*meta(dtype))
+    assert (found.served_by, found.precision) == ("torch", wanted)
+    assert "no tensor-core kernel" in found.reason
+    assert (found.plan is None) == (ops.plan is None)
+
+
+def test_context_and_switches_are_the_reason(monkeypatch):
+    with use_precision("aten"):
+        found = explain(*meta())
+    assert (found.precision, found.reason) == ("aten", "use_precision('aten') is active")
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    found = explain(*meta())
+    assert found.served_by == "convt_ext"
+    assert "switches" in found.reason
+
+
+@needs_binary
+@each_case()
+def test_plan_of_every_case(case):
+    found = explain(*case.tensors(), **case.arguments, precision="ieee")
+    assert found.served_by == "convt_ext"
+    assert set(found.plan["plan"]) >= PLAN_KEYS
+    assert found.plan["plan"] in found.plan["candidates"]
+    assert found.plan["floor_us"] >= 0
+    text = str(found)
+    assert found.plan["plan"]["kernel"] in text
+    assert "candidates" in text
+    assert "floor" in text
+
+
+@needs_binary
+def test_stricter_class_is_told():
+    found = explain(*meta(), precision="tf32")
+    assert found.plan["plan"]["requested_precision"] == "tf32"
+    assert found.plan["plan"]["served_precision"] == "ieee"
+    assert "tf32 served as ieee" in str(found)
+
+
+@needs_binary
+def test_device_numbers():
+    small = list(H200)
+    small[1] = 14
+    found = explain(*meta(), precision="ieee", device=small)
+    assert found.device == "the GPU described by device="
+    assert found.plan["plan"]["estimate_us"] > explain(*meta(), precision="ieee").plan["plan"]["estimate_us"]
+
+
+def test_what_pytorch_judges():
+    x, weight = meta()
+    for found in (
+        explain(x, weight, stride=(2, 2, 2), precision="ieee"),
+        explain(x[:0], weight, precision="ieee"),
+        explain(x, weight, groups=3, precision="ieee"),
+        explain(x, weight.double(), precision="ieee"),
+        explain(x.to(torch.complex64), weight.to(torch.complex64), precision="ieee"),
+        explain(x, None),
+        explain(3, weight),
+        explain(x, weight, [0.0]),
+    ):
+        assert found.served_by == "torch"
+        assert found.reason
+        assert found.plan is None
+        assert str(found)
+
+
+def test_unbatched_and_forms():
+    x, weight, bias = named("k4s2p1").tensors()
+    found = explain(x[0], weight, bias, [2], (1, 1), precision="ieee")
+    assert found.served_by == "convt_ext"
+
+
+def test_precision_that_the_call_refuses():
+    with pytest.raises(ValueError, match="'tf32' is for float32"):
+        explain(*meta(torch.float16), precision="tf32")
+    with pytest.raises(ValueError, match="precision must be one of"):
+        explain(*meta(), precision="fast")
+
+
+def test_gpu_tensors(pretend_gpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ops, "device", lambda index: list(H200))
+    monkeypatch.setattr(ops, "plan", None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA H200")
+    x, weight = meta(device="cuda")
+    found = explain(x, weight, precision="ieee")
+    assert (found.served_by, found.device) == ("convt_ext", "NVIDIA H200")
+    weight.requires_grad_()
+    assert "torch.no_grad" in explain(x, weight).reason or explain(x, weight).precision == "tf32"
+    with pytest.raises(RuntimeError, match=r"torch\.no_grad"):
+        explain(x, weight, precision="ieee")

@@ -1,0 +1,178 @@
+"""functional.py on the CPU: PyTorch's result and PyTorch's errors, whatever is asked for."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import bad_input
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import each_case, named
+from pretend_gpu import pretend_gpu  # noqa: F401
+from torch.overrides import TorchFunctionMode
+
+import convt_ext
+from convt_ext import _extension, functional, ops, routing
+from convt_ext import conv_transpose2d as ours
+
+
+def test_signature_is_pytorchs_and_a_keyword():
+    names = list(inspect.signature(ours).parameters)
+    assert names == ["input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation",
+                     "precision"]  # fmt: skip
+    assert inspect.signature(ours).parameters["precision"].kind is inspect.Parameter.KEYWORD_ONLY
+    defaults = [parameter.default for parameter in inspect.signature(ours).parameters.values()]
+    assert defaults[2:] == [None, 1, 0, 0, 1, 1, None]
+
+
+@each_case()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_cpu_gives_pytorchs_bits(case, dtype):
+    x, weight, bias = case.tensors(dtype)
+    theirs = F.conv_transpose2d(x, weight, bias, **case.arguments)
+    mine = ours(x, weight, bias, **case.arguments)
+    assert torch.equal(mine, theirs)
+    assert mine.stride() == theirs.stride()
+
+
+@pytest.mark.parametrize("word", ["ieee", "aten", "tf32x3", "tf32"])
+def test_cpu_gives_pytorchs_result_for_every_word(word):
+    x, weight, bias = named("k4s2p1").tensors(torch.float64)
+    theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
+    assert torch.equal(ours(x, weight, bias, 2, 1, precision=word), theirs)
+    with convt_ext.use_precision(word):
+        assert torch.equal(ours(x, weight, bias, 2, 1), theirs)
+
+
+@bad_input.each_bad_input()
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_errors_are_pytorchs(row, precision):
+    arguments = bad_input.arguments(row, "cpu")
+    theirs = bad_input.outcome(F.conv_transpose2d, *arguments)
+    mine = bad_input.outcome(ours, *arguments, precision=precision)
+    if isinstance(theirs, torch.Tensor):
+        assert torch.equal(mine, theirs)
+    else:
+        assert mine == theirs
+
+
+@pytest.mark.parametrize("row", bad_input.WORDS)
+def test_rows_of_the_table_say_what_they_are_there_for(row):
+    kind, words = bad_input.outcome(F.conv_transpose2d, *bad_input.arguments(row, "cpu"))
+    assert issubclass(kind, Exception)
+    assert bad_input.WORDS[row] in words
+
+
+@pytest.mark.parametrize(
+    "stride",
+    [2, (2,), (2, 2), [2, 2], torch.Size([2, 2]), torch.tensor(2), np.int64(2)],
+    ids=lambda v: type(v).__name__,
+)
+def test_forms(stride):
+    x, weight, bias = named("plain").tensors()
+    assert torch.equal(ours(x, weight, bias, stride), F.conv_transpose2d(x, weight, bias, 2))
+
+
+def test_unbatched_complex_and_empty():
+    x, weight, bias = named("plain").tensors()
+    assert torch.equal(ours(x[0], weight, bias, 2), F.conv_transpose2d(x[0], weight, bias, 2))
+    assert ours(x[:0], weight, bias, 2).shape == (0, 6, 11, 13)
+    complex_x, complex_weight = x.to(torch.complex64), weight.to(torch.complex64)
+    assert torch.equal(ours(complex_x, complex_weight), F.conv_transpose2d(complex_x, complex_weight))
+
+
+def test_meta_tensors():
+    x, weight = torch.empty(2, 4, 5, 6, device="meta"), torch.empty(4, 6, 3, 3, device="meta")
+    result = ours(x, weight, stride=2, precision="ieee")
+    assert result.is_meta
+    assert result.shape == (2, 6, 11, 13)
+
+
+def test_subclasses_keep_their_meaning():
+    class Marked(torch.Tensor):
+        pass
+
+    x, weight, bias = named("plain").tensors()
+    result = ours(x.as_subclass(Marked), weight, bias)
+    assert type(result) is Marked
+
+
+def test_torch_function_gets_pytorchs_function():
+    seen = []
+
+    class Recorder(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Recorder():
+        ours(*named("plain").tensors())
+    assert F.conv_transpose2d in seen
+
+
+def test_autograd_and_transforms_on_the_cpu():
+    x, weight, bias = named("k4s2p1").tensors(torch.float64)
+    inputs = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
+    grads = torch.autograd.grad(ours(*inputs, 2, 1, precision="ieee").sum(), inputs)
+    theirs = torch.autograd.grad(F.conv_transpose2d(*inputs, 2, 1).sum(), inputs)
+    assert all(torch.equal(a, b) for a, b in zip(grads, theirs, strict=True))
+    batched = torch.func.vmap(lambda one: ours(one, weight, bias, 2, 1))(x)
+    assert torch.allclose(batched, ours(x, weight, bias, 2, 1))
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_traces_in_one_graph(precision):
+    x, weight, bias = named("k4s2p1").tensors()
+    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision=precision), backend="eager", fullgraph=True)
+    assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
+    with convt_ext.use_precision("ieee"):
+        assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
+
+
+def test_exports():
+    class Up(torch.nn.Module):
+        def forward(self, x, weight):
+            return ours(x, weight, stride=2)
+
+    x, weight, _ = named("plain").tensors()
+    program = torch.export.export(Up(), (x, weight))
+    assert torch.equal(program.module()(x, weight), F.conv_transpose2d(x, weight, stride=2))
+
+
+def test_explicit_precision_where_our_kernels_cannot_serve(pretend_gpu):  # noqa: F811
+    x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda", requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"a gradient is asked for.*torch\.no_grad.*precision=None"):
+        ours(x, weight, precision="ieee")
+    with pytest.raises(RuntimeError, match="a gradient is asked for"), convt_ext.use_precision("aten"):
+        ours(x, weight)
+
+
+def test_missing_binary(pretend_gpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install a wheel")
+    monkeypatch.setattr(functional, "_warned", False)
+    x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
+    with pytest.raises(RuntimeError, match="install a wheel"):
+        ours(x, weight, precision="ieee")
+    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
+    with pytest.warns(RuntimeWarning, match=r"uses PyTorch's operator.*install a wheel") as caught:
+        assert ours(x, weight).shape == (2, 6, 7, 8)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours(x, weight)
+
+
+@pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
+@each_case()
+@pytest.mark.parametrize("unbatched", [False, True])
+def test_op_gets_what_it_needs(case, unbatched, pretend_gpu):  # noqa: F811
+    """The whole way to the op and back, with its fake kernel."""
+    x = torch.empty(case.n, case.c_in, case.h, case.w, device="cuda")
+    weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device="cuda")
+    bias = torch.empty(case.c_out, device="cuda") if case.bias else None
+    result = ours(x.select(0, 0) if unbatched else x, weight, bias, **case.arguments, precision="ieee")
+    assert result.device.type == "cuda"
+    assert tuple(result.shape) == case.output_size[1 if unbatched else 0 :]

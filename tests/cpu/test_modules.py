@@ -1,0 +1,158 @@
+"""modules.py: our ConvTranspose2d is PyTorch's in everything but who computes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import pickle
+
+import bad_input
+import pytest
+import torch
+from torch import nn
+
+from convt_ext import ConvTranspose2d
+from convt_ext.modules import LazyConvTranspose2d
+
+SETTINGS = [
+    {"stride": 2, "padding": 1},
+    {"stride": (2, 3), "padding": (1, 2), "output_padding": (1, 2), "bias": False},
+    {"stride": 2, "groups": 2, "dilation": (2, 1)},
+    {"dtype": torch.float64},
+]
+
+
+def both(precision=None, **settings):
+    """The same layer by PyTorch and by us, from the same seed."""
+    torch.manual_seed(0)
+    theirs = nn.ConvTranspose2d(4, 6, (3, 4), **settings)
+    torch.manual_seed(0)
+    return theirs, ConvTranspose2d(4, 6, (3, 4), precision=precision, **settings)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_same_parameters_and_result(settings):
+    theirs, ours = both(**settings)
+    assert isinstance(ours, nn.ConvTranspose2d)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    x = torch.randn(2, 4, 5, 6, dtype=settings.get("dtype"))
+    assert torch.equal(ours(x), theirs(x))
+    assert torch.equal(ours(x[0]), theirs(x[0]))
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+
+
+def test_constructor_takes_pytorchs_arguments():
+    positional = ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64)
+    assert positional.weight.dtype is torch.float64
+    assert (positional.groups, positional.bias) == (2, None)
+    with pytest.raises(TypeError):
+        ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64, "ieee")
+    for arguments in ({"padding_mode": "reflect"}, {"groups": 3}, {"groups": 0}):
+        theirs = bad_input.outcome(nn.ConvTranspose2d, 4, 6, 3, **arguments)
+        assert bad_input.outcome(ConvTranspose2d, 4, 6, 3, **arguments) == theirs
+
+
+def test_forward_has_pytorchs_signature():
+    names = list(inspect.signature(ConvTranspose2d.forward).parameters)
+    assert names == list(inspect.signature(nn.ConvTranspose2d.forward).parameters)
+
+
+@pytest.mark.parametrize(
+    "size", [(9, 12), (2, 6, 10, 13), [10, 13], torch.Size([10, 13]), (11, 13), (9, 11), (9,), (1, 9, 12)]
+)
+def test_output_size(size):
+    theirs, ours = both(stride=2, padding=1)
+    x = torch.randn(2, 4, 5, 6)
+    mine, other = (bad_input.outcome(layer, x, size) for layer in (ours, theirs))
+    assert torch.equal(mine, other) if isinstance(other, torch.Tensor) else mine == other
+
+
+def test_output_size_unbatched_and_by_name():
+    theirs, ours = both(stride=2, padding=1)
+    x = torch.randn(4, 5, 6)
+    assert torch.equal(ours(x, output_size=(6, 10, 12)), theirs(x, output_size=(6, 10, 12)))
+
+
+def test_padding_mode_set_later_is_an_error():
+    theirs, ours = both()
+    theirs.padding_mode = ours.padding_mode = "reflect"
+    x = torch.randn(2, 4, 5, 6)
+    assert bad_input.outcome(ours, x) == bad_input.outcome(theirs, x)
+
+
+def test_precision():
+    layer = ConvTranspose2d(4, 6, 3, precision="ieee")
+    assert layer.precision == "ieee"
+    assert "precision='ieee'" in repr(layer)
+    assert "precision" not in repr(ConvTranspose2d(4, 6, 3))
+    with pytest.raises(ValueError, match="precision must be one of"):
+        ConvTranspose2d(4, 6, 3, precision="fast")
+    assert layer(torch.ones(1, 4, 2, 2)).shape == (1, 6, 4, 4)
+
+
+def test_precision_reaches_the_functional(monkeypatch):
+    seen = {}
+    monkeypatch.setattr("convt_ext.modules.conv_transpose2d", lambda *args, **named: seen.update(named))
+    ConvTranspose2d(4, 6, 3, precision="aten")(torch.ones(1, 4, 2, 2))
+    ConvTranspose2d(4, 6, 3)(torch.ones(1, 4, 2, 2))
+    assert seen == {"precision": None}
+
+
+@pytest.mark.parametrize("copier", ["deepcopy", "pickle", "torch.save"])
+def test_copies(copier):
+    layer = ConvTranspose2d(4, 6, 3, stride=2, precision="aten").eval()
+    if copier == "deepcopy":
+        other = copy.deepcopy(layer)
+    elif copier == "pickle":
+        other = pickle.loads(pickle.dumps(layer))
+    else:
+        buffer = io.BytesIO()
+        torch.save(layer, buffer)
+        buffer.seek(0)
+        other = torch.load(buffer, weights_only=False)
+    assert type(other) is ConvTranspose2d
+    assert (other.precision, other.training) == ("aten", False)
+    x = torch.randn(1, 4, 3, 3)
+    assert torch.equal(other(x), layer(x))
+
+
+def test_state_of_an_older_object():
+    """An object pickled before it had a precision, as one whose class was PyTorch's."""
+    state = nn.ConvTranspose2d(4, 6, 3).__dict__
+    layer = ConvTranspose2d.__new__(ConvTranspose2d)
+    layer.__setstate__(state)
+    assert layer.precision is None
+    assert layer(torch.ones(1, 4, 2, 2)).shape == (1, 6, 4, 4)
+
+
+def test_lazy():
+    lazy = LazyConvTranspose2d(6, 3, stride=2, precision="ieee")
+    assert isinstance(lazy, nn.LazyConvTranspose2d)
+    x = torch.randn(2, 4, 5, 6)
+    first = lazy(x)
+    assert type(lazy) is ConvTranspose2d
+    assert (lazy.in_channels, lazy.precision) == (4, "ieee")
+    assert torch.equal(lazy(x), first)
+
+
+def test_half_and_to():
+    layer = ConvTranspose2d(4, 6, 3).to(torch.bfloat16)
+    assert layer(torch.ones(1, 4, 2, 2, dtype=torch.bfloat16)).dtype is torch.bfloat16
+    assert layer.to("meta")(torch.empty(1, 4, 2, 2, dtype=torch.bfloat16, device="meta")).is_meta
+
+
+def test_gradients_reach_the_parameters():
+    _, ours = both(precision="ieee")
+    ours(torch.ones(1, 4, 2, 2)).sum().backward()
+    assert all(parameter.grad is not None for parameter in ours.parameters())
+
+
+def test_traces_in_one_graph():
+    _, ours = both(stride=2)
+    x = torch.randn(2, 4, 5, 6)
+    compiled = torch.compile(ours, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), ours(x))

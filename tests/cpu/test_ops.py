@@ -1,0 +1,138 @@
+"""ops.py and _extension.py: fake kernel, FLOP count, loading; with the binary where there is one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import each_case
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from convt_ext import _extension, build_info, is_available, ops
+
+needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
+
+
+def op_arguments(case, device="cuda", channels_last=False):
+    x = torch.empty(case.n, case.c_in, case.h, case.w, device=device)
+    weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device=device)
+    bias = torch.empty(case.c_out, device=device) if case.bias else None
+    return x, weight, bias, case.s, case.p, case.op, case.g, case.d, 0, channels_last
+
+
+@needs_binary
+@each_case()
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_fake_kernel(case, channels_last):
+    with FakeTensorMode():
+        result = ops.forward(*op_arguments(case, channels_last=channels_last))
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    expected = torch.empty(case.output_size, memory_format=memory_format)
+    assert result.shape == expected.shape
+    assert result.stride() == expected.stride()
+    assert result.device.type == "cuda"
+
+
+@each_case("k3s2p1op1")
+def test_fake_kernel_holds_for_symbolic_sizes(case):
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    real = torch.empty(case.n, case.c_in, case.h, case.w)
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        x = mode.from_tensor(real, static_shapes=False)
+        weight = torch.empty(case.c_in, case.c_out, *case.k)
+        result = ops.fake_forward(x, weight, None, case.s, case.p, case.op, case.g, case.d, 0, True)
+    assert isinstance(result.shape[2], torch.SymInt)
+    assert tuple(int(size) for size in result.shape) == case.output_size
+    assert int(result.stride(1)) == 1
+
+
+@needs_binary
+@each_case("k4s2p1", "groups_2", "kb81")
+def test_flops_are_pytorchs(case):
+    counts = []
+    for call in (
+        lambda: ops.forward(*op_arguments(case)),
+        lambda: F.conv_transpose2d(*case.tensors(), **case.arguments),
+    ):
+        with FlopCounterMode(display=False) as counter, FakeTensorMode():
+            call()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+@needs_binary
+def test_schema():
+    assert str(ops.forward._schema) == (
+        "convt_ext::forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+        "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last) -> Tensor"
+    )
+
+
+def test_build_info():
+    info = build_info()
+    assert {"version", "cuda", "architectures", "sources"} <= set(info)
+    if _extension.load_error is None:
+        assert info["architectures"]
+    else:
+        assert info["reason"] == _extension.load_error
+    info["version"] = "changed"
+    assert build_info()["version"] != "changed"
+
+
+def test_availability_has_a_reason():
+    assert is_available() == (_extension.unavailable_reason() is None)
+    if not torch.cuda.is_available():
+        assert not is_available()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "capability", "runs"),
+    [
+        ("9.0a", (9, 0), True),
+        ("9.0a", (9, 1), False),
+        ("9.0a", (10, 0), False),
+        ("8.0", (8, 6), True),
+        ("8.6", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("8.0+PTX", (9, 0), True),
+        ("9.0+PTX", (8, 9), False),
+        ("10.0f", (10, 3), True),
+        ("10.0f", (12, 0), False),
+        ("12.0", (12, 0), True),
+        ("Hopper", (9, 0), False),
+    ],
+)
+def test_architectures(architecture, capability, runs):
+    assert _extension.runs_on(architecture, capability) is runs
+
+
+def test_gpu_without_code_is_named(monkeypatch):
+    monkeypatch.setattr(_extension, "load_error", None)
+    monkeypatch.setattr(_extension, "_build_info", lambda: {"architectures": ["9.0a"]})
+    monkeypatch.setattr(_extension, "capability", lambda index: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla T4")
+    reason = _extension.unsupported_reason.__wrapped__(0)
+    assert "9.0a" in reason
+    assert "Tesla T4 has 7.5" in reason
+    assert "TORCH_CUDA_ARCH_LIST=7.5" in reason
+
+
+def test_old_torch_is_one_line(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    assert _extension._load() == "convt_ext needs torch >= 2.10 and found torch 2.9.1+cu128: upgrade torch"
+
+
+def test_missing_binary_is_one_line(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(_extension.importlib, "import_module", missing)
+    assert "is not installed" in _extension._load()
+
+    def broken(name):
+        raise ImportError("libfoo.so: cannot open shared object file")
+
+    monkeypatch.setattr(_extension.importlib, "import_module", broken)
+    assert "libfoo.so" in _extension._load()

@@ -1,0 +1,136 @@
+"""precision.py: words, `use_precision`, and PyTorch's switches in every state they can be put into."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from convt_ext import precision, use_precision
+
+HOPPER, TURING = (9, 0), (7, 5)
+
+
+def test_no_word_is_requested_by_default():
+    assert precision.requested(None) is None
+    assert precision.requested("aten") == "aten"
+
+
+def test_context_nests_and_resets():
+    with use_precision("ieee"):
+        assert precision.requested(None) == "ieee"
+        with use_precision("tf32x3"):
+            assert precision.requested(None) == "tf32x3"
+            assert precision.requested("aten") == "aten"
+            with use_precision(None):
+                assert precision.requested(None) is None
+            assert precision.requested(None) == "tf32x3"
+        assert precision.requested(None) == "ieee"
+    assert precision.requested(None) is None
+
+
+def test_context_ends_with_an_exception():
+    with pytest.raises(KeyError), use_precision("ieee"):
+        raise KeyError
+    assert precision.requested(None) is None
+
+
+def test_one_object_can_be_entered_twice():
+    context = use_precision("ieee")
+    with context:
+        with context:
+            assert precision.requested(None) == "ieee"
+        assert precision.requested(None) == "ieee"
+    assert precision.requested(None) is None
+
+
+def test_decorator():
+    @use_precision("aten")
+    def inner(depth: int) -> str | None:
+        return inner(depth - 1) if depth else precision.requested(None)
+
+    assert inner(2) == "aten"
+    assert precision.requested(None) is None
+
+
+def test_context_belongs_to_its_thread():
+    found = []
+    with use_precision("ieee"):
+        thread = threading.Thread(target=lambda: found.append(precision.requested(None)))
+        thread.start()
+        thread.join()
+    assert found == [None]
+
+
+def test_leaving_without_entering_is_an_error():
+    with pytest.raises(RuntimeError, match="did not enter"):
+        use_precision("ieee").__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("word", ["fp32", "IEEE", "", 1, ["ieee"]])
+def test_other_words_are_errors(word):
+    for call in (use_precision, precision.requested, precision.checked_word):
+        with pytest.raises(ValueError, match="'ieee', 'aten', 'tf32x3', 'tf32'"):
+            call(word)
+
+
+def test_half_and_double_do_not_depend_on_switches():
+    for capability in (HOPPER, TURING):
+        assert precision.class_by_switches(torch.float64, capability) == "ieee"
+        assert precision.class_by_switches(torch.float16, capability) == "f16"
+        assert precision.class_by_switches(torch.bfloat16, capability) == "bf16"
+
+
+def test_what_the_default_may_use():
+    """The other classes wait for a kernel on tensor cores."""
+    assert {"ieee", "aten"} == precision.CLASSES_WITH_KERNEL
+    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3}
+
+
+# Each line is run in turn, in a process of its own because the older and the newer switches cannot be put back.
+# On the right: the class of float32 on a GPU with TF32, which is what PyTorch's cuDNN or cuBLAS would do.
+SWITCHES = [
+    ("pass", "tf32"),
+    ("cudnn.allow_tf32 = False", "ieee"),
+    ("cudnn.allow_tf32 = True", "tf32"),
+    ("cudnn.conv.fp32_precision = 'ieee'", "ieee"),
+    ("cudnn.conv.fp32_precision = 'tf32'", "tf32"),
+    ("cudnn.conv.fp32_precision = 'none'", "ieee"),
+    ("cudnn.fp32_precision = 'tf32'", "tf32"),
+    ("cudnn.fp32_precision = 'ieee'", "ieee"),
+    ("cudnn.fp32_precision = 'none'", "ieee"),
+    ("backends.fp32_precision = 'tf32'", "tf32"),
+    ("cudnn.conv.fp32_precision = 'ieee'", "ieee"),
+    ("backends.fp32_precision = 'ieee'", "ieee"),
+    ("cudnn.enabled = False", "aten"),
+    ("backends.cuda.matmul.fp32_precision = 'tf32'", "tf32"),
+    ("backends.cuda.matmul.fp32_precision = 'ieee'", "aten"),
+    ("torch.set_float32_matmul_precision('high')", "tf32"),
+    ("torch.set_float32_matmul_precision('highest')", "aten"),
+    ("cudnn.enabled = True", "ieee"),
+]
+
+_SCRIPT = """
+import json, sys, torch
+from torch import backends
+from torch.backends import cudnn
+from convt_ext.precision import class_by_switches
+found = []
+for line in json.load(sys.stdin):
+    exec(line)
+    found.append([class_by_switches(torch.float32, (9, 0)), class_by_switches(torch.float32, (7, 5))])
+print(json.dumps(found))
+"""
+
+
+def test_switches_of_float32():
+    lines = json.dumps([line for line, _ in SWITCHES])
+    run = subprocess.run([sys.executable, "-c", _SCRIPT], input=lines, capture_output=True, text=True, check=True)
+    found = json.loads(run.stdout)
+    for (line, expected), (hopper, turing) in zip(SWITCHES, found, strict=True):
+        assert hopper == expected, line
+        assert turing in ("ieee", "aten"), line  # TF32 came after Turing

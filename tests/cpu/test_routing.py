@@ -1,0 +1,232 @@
+"""routing.py: who serves a call. Uses pretended GPU tensors, because the decision looks at no data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import each_case
+from pretend_gpu import pretend_gpu  # noqa: F401
+from torch import nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+
+from convt_ext import _extension, routing, use_precision
+
+pytestmark = pytest.mark.usefixtures("pretend_gpu")
+
+
+@pytest.fixture
+def no_tf32(monkeypatch):
+    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
+
+
+def operands(dtype=torch.float32, device="cuda"):
+    return (
+        torch.ones(2, 4, 5, 6, dtype=dtype, device=device),
+        torch.ones(4, 6, 3, 3, dtype=dtype, device=device),
+        torch.ones(6, dtype=dtype, device=device),
+    )
+
+
+def decide(x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None):
+    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+
+
+def refuses(reason: routing.Reason, match: str, precision: str = "ieee", dtype=torch.float32):
+    with pytest.raises(RuntimeError, match=match):
+        routing.refuse_when_explicit(reason, dtype, precision)
+
+
+@each_case()
+def test_every_case_reaches_the_op(case):
+    """An explicit precision never falls back on PyTorch for a legal problem."""
+    x = torch.empty(case.n, case.c_in, case.h, case.w, device="cuda")
+    weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device="cuda")
+    bias = torch.empty(case.c_out, device="cuda") if case.bias else None
+    decision = routing.route(x, weight, bias, case.s, case.p, case.op, case.g, case.d, "ieee")
+    assert not isinstance(decision, routing.Reason), decision
+    assert decision[3:9] == (case.s, case.p, case.op, case.g, case.d, 0)
+
+
+def test_ints_become_pairs_and_an_unbatched_input_gets_a_batch():
+    x, weight, _ = operands()
+    decision = decide(x.select(0, 0), weight, precision="tf32")
+    assert decision[0].shape == (1, 4, 5, 6)
+    assert decision[3:] == ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
+
+
+@pytest.mark.parametrize(("word", "code"), [("ieee", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
+def test_words_have_codes(word, code):
+    assert decide(*operands(), precision=word)[8] == code
+    with use_precision(word):
+        assert decide(*operands())[8] == code
+
+
+def test_keyword_beats_context():
+    with use_precision("aten"):
+        assert decide(*operands(), precision="ieee")[8] == 0
+
+
+def test_switches_decide_without_a_word(no_tf32):
+    assert decide(*operands())[8] == 0
+
+
+def test_tensor_cores_are_left_to_pytorch():
+    for dtype in (torch.float16, torch.bfloat16):
+        assert decide(*operands(dtype)) is routing.TENSOR_CORES
+    assert decide(*operands(torch.float64))[8] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("word", ["aten", "tf32x3", "tf32"])
+def test_words_for_float32_alone(dtype, word):
+    with pytest.raises(ValueError, match='precision="ieee"'):
+        decide(*operands(dtype), precision=word)
+    with use_precision(word):  # a context speaks of float32 alone
+        decision = decide(*operands(dtype))
+    assert decision is routing.TENSOR_CORES or (dtype is torch.float64 and decision[8] == 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_ieee_serves_every_dtype(dtype):
+    assert decide(*operands(dtype), precision="ieee")[8] == 0
+    with use_precision("ieee"):
+        assert decide(*operands(dtype))[8] == 0
+
+
+def test_unknown_word_is_an_error_everywhere():
+    for device in ("cuda", "cpu"):
+        with pytest.raises(ValueError, match="'ieee', 'aten', 'tf32x3', 'tf32'"):
+            decide(*operands(device=device), precision="fast")
+
+
+def test_memory_format_follows_the_strides():
+    x, weight, _ = operands()
+    last = x.to(memory_format=torch.channels_last)
+    assert decide(last, weight, precision="ieee")[9] is True
+    assert decide(x, weight.to(memory_format=torch.channels_last), precision="ieee")[9] is True
+    assert decide(last.double(), weight.double(), precision="ieee")[9] is False
+    assert decide(last, weight, stride=1, output_padding=1, dilation=2, precision="ieee")[9] is False
+
+
+def test_other_tensors_are_pytorchs():
+    x, weight, bias = operands()
+    assert decide(*operands(device="cpu"), precision="ieee") is routing.NOT_CUDA
+    assert decide(x, weight.cpu(), precision="ieee") is routing.NOT_CUDA
+    assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
+    assert decide(x, weight.double(), precision="ieee") is routing.MIXED
+    assert decide(x, weight, bias.double(), precision="ieee") is routing.MIXED
+    assert decide(*operands(torch.complex64), precision="ieee") is routing.NO_DTYPE
+    assert decide(*operands(torch.int32), precision="ieee") is routing.NO_DTYPE
+    assert decide([1.0], weight, precision="ieee") is routing.NOT_PLAIN
+    assert decide(x, weight, 3, precision="ieee") is routing.NOT_PLAIN
+
+
+def test_parameters_are_plain():
+    assert nn.Parameter in routing._PLAIN
+    assert nn.UninitializedParameter not in routing._PLAIN
+
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_function_modes_are_pytorchs():
+    arguments = operands()
+    with Mode():
+        assert decide(*arguments, precision="ieee") is routing.MODE
+
+
+def test_a_default_device_is_no_reason():
+    arguments = operands()
+    with torch.device("cuda"):
+        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
+
+
+def test_disabled_by_the_environment(monkeypatch):
+    monkeypatch.setattr(_extension, "DISABLED", True)
+    assert decide(*operands(), precision="ieee") is routing.DISABLED
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_gradients_are_pytorchs_for_now(which):
+    arguments = operands()
+    arguments[which].requires_grad_()
+    assert decide(*arguments, precision="ieee") is routing.GRAD
+    with torch.no_grad():
+        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
+    with torch.inference_mode():
+        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
+    refuses(routing.GRAD, "torch.no_grad")
+
+
+def test_autocast_is_pytorchs_for_now():
+    enabled = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        assert decide(*operands(), precision="ieee") is routing.AUTOCAST
+    finally:
+        torch.set_autocast_enabled("cuda", enabled)
+    refuses(routing.AUTOCAST, "enabled=False")
+
+
+def test_forward_mode_is_pytorchs_for_now():
+    with forward_ad.dual_level():
+        assert decide(*operands(), precision="ieee") is routing.FORWARD_AD
+    refuses(routing.FORWARD_AD, "dual level")
+
+
+def test_transforms_are_pytorchs_for_now():
+    found = []
+    x, weight, bias = operands()
+
+    def inside(one):
+        found.append(decide(x, weight, bias, precision="ieee"))
+        return one
+
+    torch.func.vmap(inside)(torch.zeros(2))
+    assert found == [routing.TRANSFORM]
+    refuses(routing.TRANSFORM, "outside of the transform")
+
+
+def test_nothing_to_compute_is_pytorchs():
+    x, weight, _ = operands()
+    assert decide(x.narrow(0, 0, 0), weight, precision="ieee") is routing.ARGUMENTS
+    assert (
+        decide(
+            torch.ones(2, 4, 1, 1, device="cuda"),
+            torch.ones(4, 6, 2, 2, device="cuda"),
+            stride=1,
+            padding=1,
+            precision="ieee",
+        )
+        is routing.ARGUMENTS
+    )
+
+
+def test_a_gpu_without_code(monkeypatch):
+    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
+    decision = decide(*operands(), precision="ieee")
+    assert isinstance(decision, routing.Unavailable)
+    refuses(decision, "install another wheel")
+    # Where PyTorch serves anyway, a missing binary is nobody's concern.
+    assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
+
+
+def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
+    with use_precision("tf32"):
+        routing.refuse_when_explicit(routing.GRAD, torch.float16, None)
+        with pytest.raises(RuntimeError):
+            routing.refuse_when_explicit(routing.GRAD, torch.float32, None)
+    routing.refuse_when_explicit(routing.GRAD, torch.float32, None)
+
+
+def test_a_decision_costs_microseconds():
+    """An upper bound with room for a slow machine; the target on the hot path is a third of it."""
+    import timeit
+
+    x, weight, bias = operands()
+    with torch.no_grad():
+        seconds = min(timeit.repeat(lambda: decide(x, weight, bias, precision="ieee"), number=200, repeat=5)) / 200
+    assert seconds < 200e-6

@@ -1,0 +1,24 @@
+"""Tensors that say they are on a GPU, on a machine without one.
+
+PyTorch's fake tensors have sizes, strides, dtype and a CUDA device and no data, which is all that
+routing looks at; the op then runs its fake kernel. Beside a CPU-only PyTorch they cannot be indexed
+(`select` and `narrow` can do it) and take no part in autograd. A test takes the fixture with
+`from pretend_gpu import pretend_gpu`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from convt_ext import _extension, routing
+
+
+@pytest.fixture
+def pretend_gpu(monkeypatch):
+    """Inside, `device="cuda"` makes a tensor that routing takes for one on an H200 with a fitting binary."""
+    monkeypatch.setattr(routing, "_PLAIN", routing._PLAIN | {FakeTensor})
+    monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
+    with FakeTensorMode() as mode:
+        yield mode
