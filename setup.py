@@ -18,6 +18,7 @@ Nothing is downloaded. What decides the result (environment):
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import runpy
@@ -128,6 +129,12 @@ def limit_jobs() -> None:
     os.environ.setdefault("MAX_JOBS", str(jobs))
 
 
+def headers_digest() -> str:
+    """Changes with any header: ninja tracks no dependencies of CUDA files, but it sees other command lines."""
+    headers = sorted(path for suffix in ("h", "cuh") for path in (ROOT / "kernels").rglob(f"*.{suffix}"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()[:16]
+
+
 def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
     from torch.utils import cpp_extension
@@ -151,6 +158,7 @@ def configure(extension: Extension) -> None:
         "nvcc": [
             *common,
             *("--expt-relaxed-constexpr", "-Xcompiler", f"{hidden},-Wall"),
+            f"-DCONVT_HEADERS_DIGEST={headers_digest()}",
             *gencode_flags(architectures),
             *shlex.split(os.environ.get("CONVT_EXT_NVCC_EXTRA", "")),
         ],

@@ -10,22 +10,29 @@ namespace convt::ptx {
 #define CONVT_HAS_CP_ASYNC 1
 #endif
 
+// st.shared.b32
+__device__ __forceinline__ void store_shared(uint32_t shared, uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(word) : "memory");
+}
+
+// Address of a shared-memory object as instructions take it.
+__device__ __forceinline__ uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
 // cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared. With `copy` false the
 // destination is zeroed and the source is not read.
 template <int kBytes>
-__device__ __forceinline__ void cp_async(void* shared, const void* global, bool copy = true) {
+__device__ __forceinline__ void cp_async(uint32_t shared, const void* global, bool copy = true) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
 #ifdef CONVT_HAS_CP_ASYNC
-  const uint32_t destination = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int source_bytes = copy ? kBytes : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(global), "n"(kBytes),
-               "r"(source_bytes)
-               : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kBytes),
+               "r"(source_bytes));
 #else
-  auto* destination = static_cast<uint32_t*>(shared);
   const auto* source = static_cast<const uint32_t*>(global);
 #pragma unroll
-  for (int i = 0; i < kBytes / 4; ++i) destination[i] = copy ? source[i] : 0u;
+  for (int i = 0; i < kBytes / 4; ++i) store_shared(shared + 4 * i, copy ? source[i] : 0u);
 #endif
 }
 

@@ -69,11 +69,13 @@ struct Sums {
   }
 };
 
-// A channel's bias, or 0; the channel is counted from the tile's first.
+// A channel's bias; the channel is counted from the tile's first. Without bias -0, the one number that
+// changes no sum, not even -0.
 template <typename Traits>
 __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& params, const Tile& tile,
                                                                 int32_t channel) {
-  if (params.bias == nullptr || tile.co_begin + channel >= params.group_c_out) return 0;
+  using Accumulator = typename Traits::Accumulator;
+  if (params.bias == nullptr || tile.co_begin + channel >= params.group_c_out) return -Accumulator{0};
   const auto* g_bias = static_cast<const typename Traits::Element*>(params.bias);  // [c_out]
   return to_accumulator(g_bias[tile.group * params.group_c_out + tile.co_begin + channel]);
 }
@@ -82,27 +84,29 @@ __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& pa
 template <typename Traits>
 __device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Sums<Traits>& r_sums,
                                               int32_t phase, typename Traits::Element* s_staged) {
+  using Element = typename Traits::Element;
   const int32_t run_length = params.shape.tile_w * params.shape.phases_w;
   const int32_t channel_group = channel_group_of_thread(params);
+  const int32_t channel_step = params.shared.channel_stride << params.channel_groups_log2;
+  const int32_t position_step = params.shape.phases_w * params.shared.column_stride;
+  typename Traits::Accumulator r_bias[Traits::kThreadCo];
+#pragma unroll
+  for (int co = 0; co < Traits::kThreadCo; ++co) {
+    r_bias[co] = bias_of<Traits>(params, tile, (co << params.channel_groups_log2) + channel_group);
+  }
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     const QuadPlace quad = quad_of_thread(params, tile, q);
     if (!quad.inside) continue;
     const int32_t image_row = quad.image * params.shape.tile_h + quad.row;
     const int32_t position = quad.column * params.shape.phases_w + phase;
-    const int32_t channel_step = params.shared.channel_stride << params.channel_groups_log2;
-    const int32_t position_step = params.shape.phases_w * params.shared.column_stride;
-    auto* s_quad =
+    Element* s_quad =
         s_staged + epilogue::staged_offset(params.shared, run_length, channel_group, image_row, position);
 #pragma unroll
     for (int co = 0; co < Traits::kThreadCo; ++co) {
-      const auto bias = bias_of<Traits>(params, tile, (co << params.channel_groups_log2) + channel_group);
 #pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        const auto sum = r_sums.result(q, p, co);
-        s_quad[co * channel_step + p * position_step] =
-            to_element<typename Traits::Element>(params.bias == nullptr ? sum : add(sum, bias));
-      }
+      for (int p = 0; p < 4; ++p) s_quad[p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
+      s_quad += channel_step;
     }
   }
 }
@@ -128,14 +132,13 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
   const Tile& tile = s_state.tile;
   const Phase& phase_h = s_state.phase_h;
   if (tile.p_h_begin >= num_positions(problem.h, tile.phase_h)) return;
-  auto store = [&](const Element* s_source) {
-    epilogue::store_tile<Element>(
-        problem, params.shape, tile, params.shared, params.group_c_out, params.channels_last_output, s_source,
-        static_cast<Element*>(params.y),
-        [&](int32_t channel) { return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel))); });
+  auto* g_y = static_cast<Element*>(params.y);
+  auto bias_alone = [&](int32_t channel) {
+    return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel)));
   };
   if (phase_h.num_taps == 0) {
-    store(nullptr);
+    epilogue::store_tile<false, Element>(problem, params.shape, tile, params.shared, params.group_c_out,
+                                         params.channels_last_output, nullptr, g_y, bias_alone);
     return;
   }
   if (threadIdx.x < tile.num_phases_w) {
@@ -151,26 +154,22 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
 
   auto load = [&](int32_t index, int32_t slot) {
     const Stage stage = s_state.stages[index];
-    if (stage.num_ci > 0) {
-      const Phase phase_w = s_state.phases_w[stage.phase];
-      Accumulator* s_stage = s_stages + slot * params.shared.stage_elems;
-      load_input<Traits>(params, tile, stage, phase_h, phase_w, s_stage);
-      load_weight<Traits>(params, tile, stage, phase_h, phase_w, s_stage + params.shared.weight_elems);
+    if (!stage.end && stage.num_ci > 0) {
+      const Phase h = phase_h, w = s_state.phases_w[stage.phase];
+      const Tile this_tile = tile;
+      const Accumulator* s_stage = s_stages + slot * params.shared.stage_elems;
+      load_input<Traits>(params, this_tile, stage, h, w, ptx::shared_address(s_stage));
+      load_weight<Traits>(params, this_tile, stage, h, w, ptx::shared_address(s_stage + params.shared.weight_elems));
     }
     ptx::cp_async_commit();
   };
 
-  // Prologue: fill all slots but one. Phases without a tap are the bias alone.
+  // Prologue: fill all slots but one.
   for (int32_t slot = 0; slot < params.stages - 1; ++slot) load(slot, slot);
-  Sums<Traits> r_sums;
-  r_sums.clear();
-  if (params.shape.phases_w > 1) {
-    for (int32_t phase = 0; phase < tile.num_phases_w; ++phase) {
-      if (s_state.phases_w[phase].num_taps == 0) stage_outputs<Traits>(params, tile, r_sums, phase, s_staged);
-    }
-  }
 
   // Mainloop. `index` walks the descriptions, `slot` the buffers.
+  Sums<Traits> r_sums;
+  r_sums.clear();
   TapBounds<Traits::kQuads> bounds;
   for (int32_t index = 0, slot = 0;;) {
     if (params.stages == 2) {
@@ -179,28 +178,31 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
       ptx::cp_async_wait<1>();
     }
     __syncthreads();  // this stage is complete for everybody, and everybody has left the stage before it
-    if (s_state.stages[index].num_ci == 0) break;
+    const Stage stage = s_state.stages[index];
+    if (stage.end) break;
     const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the stage before this one
     load(newest == 0 ? params.stages : newest - 1, slot == 0 ? params.stages - 1 : slot - 1);
     describe_next(newest);
 
-    const Stage stage = s_state.stages[index];
-    const Phase phase_w = s_state.phases_w[stage.phase];
-    if (stage.first_of_taps) bounds = make_tap_bounds<Traits>(params, tile, stage, phase_h, phase_w);
-    multiply<Traits>(r_sums.taps, bounds, params, stage, phase_h, phase_w,
-                     s_stages + slot * params.shared.stage_elems);
+    if (stage.num_ci > 0) {
+      const Phase phase_w = s_state.phases_w[stage.phase];
+      if (stage.first_of_taps) bounds = make_tap_bounds<Traits>(params, tile, stage, phase_h, phase_w);
+      multiply<Traits>(r_sums.taps, bounds, params, stage, phase_h, phase_w,
+                       s_stages + slot * params.shared.stage_elems);
+    }
     if (stage.last_of_tap) r_sums.end_tap();
-    if (stage.last_of_phase && params.shape.phases_w > 1) {
+    if (stage.last_of_phase) {
+      // The outputs of a tile with one phase overlay the stages, which nobody needs after this one.
+      if (params.shape.phases_w == 1) __syncthreads();  // everybody has left the stage
       stage_outputs<Traits>(params, tile, r_sums, stage.phase, s_staged);
       r_sums.clear();
     }
     index = index == params.stages ? 0 : index + 1;
     slot = slot + 1 == params.stages ? 0 : slot + 1;
   }
-  // One phase: its outputs overlay the stages, which the last barrier has seen everybody leave.
-  if (params.shape.phases_w == 1) stage_outputs<Traits>(params, tile, r_sums, 0, s_staged);
-  __syncthreads();  // the staged outputs are complete
-  store(s_staged);
+  // The barrier at the loop's exit has made the staged outputs complete.
+  epilogue::store_tile<true, Element>(problem, params.shape, tile, params.shared, params.group_c_out,
+                                      params.channels_last_output, s_staged, g_y, bias_alone);
 }
 
 }  // namespace convt::simt

@@ -12,8 +12,9 @@
 
 namespace convt::simt {
 
-// What one stage holds. num_ci == 0: no stage, the end.
+// What one stage holds. A W phase without taps is one stage of no input channels.
 struct Stage {
+  bool end;           // no stage: the tile is complete
   int32_t phase;     // W phase, counted from the tile's first
   int32_t ci_begin;  // within the group
   int32_t num_ci;
@@ -44,8 +45,14 @@ struct StageCursor {
   // The stage at the cursor, which moves on.
   __device__ Stage take(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
     Stage stage{};
-    if (phase >= tile.num_phases_w) return stage;
+    stage.end = phase >= tile.num_phases_w;
+    if (stage.end) return stage;
     stage.phase = phase;
+    if (num_kw == 0) {
+      stage.last_of_phase = true;
+      next_phase(tile, phase_h, s_phases_w);
+      return stage;
+    }
     stage.ci_begin = ci;
     stage.num_ci = min(params.chunk_ci, params.group_c_in - ci);
     stage.kh_begin = kh;
@@ -83,11 +90,8 @@ struct StageCursor {
     next_phase(tile, phase_h, s_phases_w);
   }
 
-  // To the first stage of the next W phase that has taps.
   __device__ void next_phase(const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
-    do {
-      ++phase;
-    } while (phase < tile.num_phases_w && s_phases_w[phase].num_taps == 0);
+    ++phase;
     if (phase >= tile.num_phases_w) return;
     num_kw = s_phases_w[phase].num_taps;
     ci = 0;
