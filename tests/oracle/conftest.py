@@ -1,5 +1,6 @@
-"""The fixture `oracle` for the tests of this folder."""
+"""Fixtures for the tests of this folder."""
 
 from oracle.plugin import oracle
+from plan.profile import one_thread
 
-__all__ = ["oracle"]
+__all__ = ["one_thread", "oracle"]

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.plugin import forward
 from plan.problems import exact_data, expected_output, from_row, output_padding_of, problems
@@ -146,14 +146,17 @@ def test_wrong_arguments_are_errors(oracle):
         forward(oracle, x.int(), weight)
 
 
-@pytest.mark.parametrize("name", ORDER_CASES)
-def test_python_reference_agrees(oracle, name):
-    """convt_ext.reference.forward_ieee, the same order written a second time and independently."""
+@pytest.mark.parametrize("order", ["ieee", "aten"])
+@settings(many_problems, max_examples=100)  # its fma is exact and slow
+@given(problem=problems(), seed=st.integers(0, 2**31))
+def test_python_reference_agrees(oracle, order, problem, seed):
+    """convt_ext.reference, the same orders written a second time and independently: every bit."""
     try:
         reference = importlib.import_module("convt_ext.reference")
-    except ImportError:
-        pytest.skip("convt_ext is not installed")
-    problem = ORDER_CASES[name]
-    x, weight, bias = random_data(problem, 11, torch.float32)
-    result = reference.forward_ieee(x, weight, bias, **arguments(problem))
-    assert np.array_equal(np.asarray(result), forward(oracle, x, weight, bias, **arguments(problem)).numpy())
+    except ImportError as error:
+        pytest.skip(f"convt_ext is not installed ({error})")
+    operands = random_data(problem, seed, torch.float32)
+    arrays = [None if t is None else t.numpy() for t in operands]
+    expected = getattr(reference, f"forward_{order}")(*arrays, **arguments(problem))
+    result = forward(oracle, *operands, **arguments(problem), order=order).numpy()
+    np.testing.assert_array_equal(result.view(np.int32), expected.view(np.int32))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from plan import build
+from plan.profile import one_thread
+
+__all__ = ["one_thread", "plan_module"]
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
-"""How many random problems each planner test runs."""
+"""How the planner's tests run: how many random problems, on how many threads."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 # Examples of one test in the profile of CI. Some twelve tests use it: 18,000 problems in about 90 s on one core.
@@ -24,3 +26,12 @@ def _profile(examples: int, derandomize: bool) -> settings:
 #     CONVT_PLAN_PROFILE=search pytest tests/plan
 PROFILES = {"ci": _profile(EXAMPLES, True), "search": _profile(40 * EXAMPLES, False)}
 many_problems = PROFILES[os.environ.get("CONVT_PLAN_PROFILE", "ci")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """For problems this small the threads of PyTorch's convolution wait for one another, mostly on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
