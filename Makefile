@@ -18,6 +18,7 @@ MATRIX_PYTHONS ?=
 ifeq ($(SYSTEM),1)
 RUN := $(PYTHON)
 READY :=
+NO_FETCH := --no-fetch
 # A system's Python is left alone: tools/wheels.py unpacks the wheel into build/site.
 export PYTHONPATH := $(CURDIR)/build/site$(if $(PYTHONPATH),:$(PYTHONPATH))
 else
@@ -41,11 +42,11 @@ env: $(READY) ## make .venv with torch and every tool
 
 build: $(READY) ## build the wheel into dist/ (takes CUDA 13's compiler from PyPI where nvcc is missing)
 	@rm -rf build/lib* build/bdist* dist/*.whl
-	home="$$($(RUN) tools/cuda_toolkit.py)" && \
+	home="$$($(RUN) tools/cuda_toolkit.py $(NO_FETCH))" && \
 	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(ARCHS)" $(RUN) -m build --wheel --no-isolation --outdir dist .
 
 install: $(READY) ## install the wheel of dist/, building it when it is not of these sources
-	@$(RUN) tools/wheels.py path >/dev/null 2>&1 || $(MAKE) build
+	@$(RUN) tools/wheels.py path >/dev/null || $(MAKE) build
 	@$(RUN) tools/wheels.py install
 
 demo: install ## the KernelBench layers and a converted network, beside PyTorch where there is a GPU

@@ -1,0 +1,58 @@
+"""The source distribution holds everything that the digest covers and that a build needs."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SOURCES = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))
+
+pytest.importorskip("setuptools", minversion="77")
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """A source distribution of the checkout, unpacked. Making one needs no nvcc."""
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "setup.py",
+        "-q",
+        "egg_info",
+        "-e",
+        str(folder),
+        "sdist",
+        "-d",
+        str(folder),
+    ]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def test_it_has_the_digest_of_the_checkout(unpacked):
+    assert SOURCES["source_files"](unpacked) == SOURCES["source_files"](CHECKOUT)
+    assert SOURCES["sources_digest"](unpacked) == SOURCES["sources_digest"](CHECKOUT)
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "Makefile", "tools/cuda_toolkit.py", "PKG-INFO"]
+)
+def test_it_has_what_a_person_and_a_build_need(unpacked, name):
+    assert (unpacked / name).is_file()
+
+
+def test_it_has_nothing_generated(unpacked):
+    generated = (".so", ".o", ".pyc", ".whl")
+    assert not [path for path in unpacked.rglob("*") if path.name.endswith(generated)]
