@@ -1,0 +1,144 @@
+"""Which class serves on the GPU: PyTorch's switches, the keyword, the context; and what `explain` says of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import named
+from served import cudnn, served_by, switch, tf32
+
+from convt_ext import conv_transpose2d as ours
+from convt_ext import explain, use_precision
+
+CASE = named("k4s2p1")
+WIDE = named("many_channels_in")
+
+
+@pytest.fixture(autouse=True)
+def deterministic_cudnn():
+    """PyTorch's own result is compared with itself, bit for bit."""
+    with switch(torch.backends.cudnn, "deterministic", True):
+        yield
+
+
+def operands(case=WIDE, dtype=torch.float32):
+    return case.tensors(dtype, device="cuda")
+
+
+def call(precision=None, case=WIDE, dtype=torch.float32):
+    return ours(*operands(case, dtype), **case.arguments, precision=precision)
+
+
+def theirs(case=WIDE, dtype=torch.float32):
+    return F.conv_transpose2d(*operands(case, dtype), **case.arguments)
+
+
+def test_default_with_tf32_is_pytorchs_to_the_bit():
+    with tf32(True):
+        assert served_by(call) == "torch"
+        for case in (CASE, WIDE, named("kb75"), named("channels_last")):
+            assert torch.equal(call(case=case), theirs(case))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_default_in_half_precision_is_pytorchs_to_the_bit(dtype):
+    assert served_by(call, dtype=dtype) == "torch"
+    assert torch.equal(call(dtype=dtype), theirs(dtype=dtype))
+
+
+def test_default_without_tf32_is_ieee():
+    with tf32(False):
+        assert served_by(call) == "convt_ext"
+        default = call()
+    assert torch.equal(default, call("ieee"))
+
+
+def test_default_without_cudnn_is_aten():
+    with cudnn(False):
+        assert served_by(call) == "convt_ext"
+        default = call()
+    assert torch.equal(default, call("aten"))
+
+
+def test_default_without_cudnn_where_cublas_may_use_tf32():
+    with cudnn(False), switch(torch.backends.cuda.matmul, "fp32_precision", "tf32"):
+        assert served_by(call) == "torch"
+        assert torch.equal(call(), theirs())
+        assert served_by(call, "aten") == "convt_ext"
+
+
+def test_default_in_float64_is_ours_whatever_the_switches():
+    for on in (False, True):
+        with tf32(on):
+            assert served_by(call, dtype=torch.float64) == "convt_ext"
+    assert torch.equal(call(dtype=torch.float64), call("ieee", dtype=torch.float64))
+
+
+@pytest.mark.parametrize("word", ["ieee", "aten", "tf32x3", "tf32"])
+def test_explicit_precision_runs_ours(word):
+    for on in (False, True):
+        with tf32(on):
+            assert served_by(call, word) == "convt_ext"
+            with use_precision(word):
+                assert served_by(call) == "convt_ext"
+                assert torch.equal(call(), call(word))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_ieee_runs_ours_in_every_dtype(dtype):
+    assert served_by(call, "ieee", dtype=dtype) == "convt_ext"
+    with use_precision("ieee"):
+        assert served_by(call, dtype=dtype) == "convt_ext"
+    with use_precision("tf32"):  # speaks of float32 alone
+        assert served_by(call, dtype=dtype) == ("convt_ext" if dtype is torch.float64 else "torch")
+
+
+def test_keyword_beats_context_and_none_resets():
+    with use_precision("aten"):
+        assert torch.equal(call("ieee"), call("ieee"))
+        with use_precision(None), tf32(True):
+            assert served_by(call) == "torch"
+    assert not torch.equal(call("ieee"), call("aten"))  # 70 channels: the two orders round differently
+
+
+def test_classes_are_close_to_float64():
+    x, weight, bias = (tensor.double() for tensor in WIDE.tensors())
+    exact = F.conv_transpose2d(x, weight, bias, **WIDE.arguments)
+    for word, bound in (("ieee", 1e-6), ("aten", 1e-6), ("tf32x3", 1e-6), ("tf32", 5e-4)):
+        result = call(word).double().cpu()
+        assert (result - exact).norm() / exact.norm() < bound
+
+
+def test_context_belongs_to_its_thread():
+    found = []
+    with use_precision("ieee"), tf32(True):
+        thread = threading.Thread(target=lambda: found.append(explain(*operands(), **WIDE.arguments).served_by))
+        thread.start()
+        thread.join()
+        found.append(explain(*operands(), **WIDE.arguments).served_by)
+    assert found == ["torch", "convt_ext"]
+
+
+@pytest.mark.parametrize("word", [None, "ieee", "aten", "tf32x3", "tf32"])
+@pytest.mark.parametrize("on", [False, True])
+def test_explain_tells_the_truth(word, on):
+    with tf32(on):
+        found = explain(*operands(), **WIDE.arguments, precision=word)
+        assert found.served_by == served_by(call, word)
+    assert found.precision == (word or ("tf32" if on else "ieee"))
+    assert found.device == torch.cuda.get_device_name()
+    plan = found.plan["plan"]
+    assert plan["requested_precision"] == found.precision
+    assert plan["kernel"] in str(found)
+
+
+def test_explain_of_what_pytorch_serves():
+    x, weight, bias = operands()
+    assert "a gradient is asked for" in explain(x, weight.clone().requires_grad_(), bias, **WIDE.arguments).reason
+    assert explain(x[:0], weight, bias, **WIDE.arguments).served_by == "torch"
+    found = explain(*operands(dtype=torch.float16), **WIDE.arguments)
+    assert (found.served_by, found.precision) == ("torch", "f16")
+    assert found.plan["plan"]["served_precision"] == "ieee"

@@ -1,0 +1,50 @@
+"""Who really computed: the ops that reach PyTorch's dispatcher during a call; and PyTorch's switches for a test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class _Ops(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def served_by(call: Callable[..., Any], *args: Any, **named: Any) -> str:
+    """ "convt_ext" when the call runs our op, else "torch"."""
+    with _Ops() as seen:
+        call(*args, **named)
+    ours = [name for name in seen.names if name.startswith("convt_ext.")]
+    assert ours in ([], ["convt_ext.forward.default"]), seen.names
+    return "convt_ext" if ours else "torch"
+
+
+@contextlib.contextmanager
+def switch(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """One of PyTorch's switches set for a while, such as `switch(torch.backends.cudnn, "enabled", False)`."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def tf32(on: bool) -> contextlib.AbstractContextManager[None]:
+    """PyTorch's TF32 switch for convolutions."""
+    return switch(torch.backends.cudnn.conv, "fp32_precision", "tf32" if on else "ieee")
+
+
+def cudnn(enabled: bool) -> contextlib.AbstractContextManager[None]:
+    """PyTorch's switch of cuDNN as a whole."""
+    return switch(torch.backends.cudnn, "enabled", enabled)
