@@ -26,11 +26,10 @@ def integer(value: Any) -> int | None:
         return value
     if isinstance(value, (bool, float, str, torch.SymInt)):
         return None
-    if isinstance(value, torch.Tensor):
-        if value.dim() != 0 or value.dtype is torch.bool or value.is_floating_point() or value.is_complex():
-            return None
-        if value.device.type == "meta":
-            return None
+    if isinstance(value, torch.Tensor) and (value.dim() != 0 or value.is_meta):
+        return None
+    if str(getattr(value, "dtype", None)) in ("bool", "torch.bool"):  # a bool of numpy or PyTorch counts as an index
+        return None
     try:
         return operator.index(value)
     except TypeError:
