@@ -179,6 +179,9 @@ def build_ext_command() -> type[PlainBuildExt]:
 
         return BuildWithoutTorch
 
+    # pip puts ninja beside the interpreter, which is on PATH only in an activated environment.
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+
     class BuildBinary(cpp_extension.BuildExtension):  # type: ignore[name-defined, misc]
         def run(self) -> None:
             check_torch()
