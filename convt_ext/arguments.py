@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 
-from .geometry import Size2, Size4, output_size
+from .geometry import Size2, Size4, output_length
 
-# Larger strides, paddings and dilations go to PyTorch: the kernels hold them in 32 bits.
-_LIMIT = 2**31
+# The kernels hold one coordinate in 32 bits and add a few of them; offsets into tensors have 64 bits.
+_LIMIT = 2**29
+
+# What PyTorch itself can read.
+NO_LIMIT = 2**63
 
 # Elements of a result: no storage is larger, and PyTorch has its own words for it.
 _MAX_ELEMENTS = 2**60
@@ -67,36 +70,44 @@ def legal_output_size(
     output_padding: Size2,
     groups: int,
     dilation: Size2,
+    limit: int = _LIMIT,
 ) -> Size4 | None:
     """Size of the result of a problem that PyTorch accepts and that has something to compute; None otherwise.
 
     `input_size` is 4 long. None covers the rows of PyTorch's error table as well as empty batches and
-    empty results: PyTorch gives those at no cost, in its own memory format.
+    empty results: PyTorch gives those at no cost, in its own memory format. None is also the answer for
+    sizes and steps along an axis of `limit` or more, which by default is what our kernels can hold.
     """
     stride_h, stride_w = stride
     padding_h, padding_w = padding
     extra_h, extra_w = output_padding
     dilation_h, dilation_w = dilation
     if not (
-        0 < stride_h < _LIMIT
-        and 0 < stride_w < _LIMIT
-        and 0 <= padding_h < _LIMIT
-        and 0 <= padding_w < _LIMIT
-        and 0 < dilation_h < _LIMIT
-        and 0 < dilation_w < _LIMIT
+        0 < stride_h < limit
+        and 0 < stride_w < limit
+        and 0 <= padding_h < limit
+        and 0 <= padding_w < limit
+        and 0 < dilation_h < limit
+        and 0 < dilation_w < limit
         and (0 <= extra_h < stride_h or 0 <= extra_h < dilation_h)
         and (0 <= extra_w < stride_w or 0 <= extra_w < dilation_w)
     ):
         return None
     if len(weight_size) != 4 or groups <= 0:
         return None
-    c_in = input_size[1]
-    if weight_size[0] != c_in or c_in % groups or 0 in input_size or 0 in weight_size:
+    batch, c_in, h_in, w_in = input_size
+    c_in_of_weight, c_out, k_h, k_w = weight_size
+    if c_in_of_weight != c_in or c_in % groups or 0 in input_size or 0 in weight_size:
         return None
-    size = output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation)
-    _, c_out, height, width = size
+    c_out *= groups
+    height = output_length(h_in, k_h, stride_h, padding_h, extra_h, dilation_h)
+    width = output_length(w_in, k_w, stride_w, padding_w, extra_w, dilation_w)
     if bias_size is not None and (len(bias_size) != 1 or bias_size[0] != c_out):
         return None
-    if height <= 0 or width <= 0 or size[0] * c_out * height * width > _MAX_ELEMENTS:
+    if not (0 < height < limit and 0 < width < limit and h_in < limit and w_in < limit):
         return None
-    return size
+    if (k_h - 1) * dilation_h >= limit or (k_w - 1) * dilation_w >= limit or batch >= limit or c_in >= limit:
+        return None
+    if c_out >= limit or batch * c_out * height * width > _MAX_ELEMENTS:
+        return None
+    return (batch, c_out, height, width)

@@ -148,7 +148,10 @@ def _plan(call: tuple[Any, ...], precision: str | None, numbers: list[int]) -> t
     if wanted is None:
         wanted = precisions.class_by_switches(input.dtype, capability)
     planned = wanted if wanted in precisions.CODES else "ieee"  # f16 and bf16 have no kernel but that one
-    arguments = routing.op_call(*call, planned, capability)
+    stride, padding, output_padding, groups, dilation = call[3:]
+    arguments = routing.op_call(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, capability
+    )
     if isinstance(arguments, routing.Reason) or ops.plan is None:
         return wanted, None
     input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last = arguments

@@ -7,9 +7,10 @@ and pickling are PyTorch's own, inherited.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.nn.common_types import _size_2_t
 
 from .functional import conv_transpose2d
 from .precision import checked_word
@@ -44,8 +45,37 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # A class attribute, so that modules converted or pickled without one have it too.
     precision: str | None = None
 
-    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: _size_2_t,
+        stride: _size_2_t = 1,
+        padding: _size_2_t = 0,
+        output_padding: _size_2_t = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: _size_2_t = 1,
+        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        precision: str | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            bias,
+            dilation,
+            padding_mode,
+            device,
+            dtype,
+        )
         self.precision = checked_word(precision)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:

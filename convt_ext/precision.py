@@ -31,6 +31,9 @@ CLASSES_WITH_KERNEL = frozenset({"ieee", "aten"})
 _cudnn_conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
 _cublas = torch.backends.cuda.matmul
 
+# What `torch.backends.cudnn.enabled` calls. The property itself costs six times as much, and every call asks.
+cudnn_enabled = torch._C._get_cudnn_enabled
+
 
 class _Active(threading.local):
     """The innermost `use_precision` of this thread, as (word, the one around it)."""
@@ -121,7 +124,7 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int]) -> str:
     cuBLAS, so the switch of matmul counts. TF32 exists from compute capability 8.0 on.
     """
     if dtype is torch.float32:
-        cudnn = torch.backends.cudnn.enabled
+        cudnn = cudnn_enabled()
         switch = _cudnn_conv if cudnn else _cublas
         if switch.fp32_precision == "tf32" and capability >= (8, 0):
             return "tf32"

@@ -18,7 +18,7 @@ from torch.utils._device import DeviceContext
 
 from . import _extension
 from . import precision as precisions
-from .arguments import integer, legal_output_size, pair
+from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .geometry import result_is_channels_last
 
 
@@ -49,6 +49,7 @@ TENSOR_CORES = Reason(
     "PyTorch uses tensor cores here and convt_ext has no tensor-core kernel for this precision yet; "
     'precision="ieee" asks for our exact kernel'
 )
+TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
 COMPILING = Reason("torch.compile or torch.export is tracing", "call it outside of the compiled function")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
 TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
@@ -112,11 +113,12 @@ def op_call(
         return ARGUMENTS
     input_size, weight_size = input.shape, weight.shape
     bias_size = None if bias is None else bias.shape
-    if legal_output_size(input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation) is None:
-        return ARGUMENTS
+    problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
+    if legal_output_size(*problem) is None:
+        return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
     channels_last = result_is_channels_last(
         input_size, input.stride(), weight_size, weight.stride(), dtype, stride, output_padding,
-        torch.backends.cudnn.enabled,
+        precisions.cudnn_enabled(),
     )  # fmt: skip
     code = precisions.CODES[served]
     return (input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last)
@@ -165,7 +167,7 @@ def _reason_by_context(input, weight, bias) -> Reason | None:
         return TRANSFORM
     if forward_ad._current_level >= 0:
         return FORWARD_AD
-    if torch.jit.is_tracing():
+    if torch._C._get_tracing_state() is not None:
         return TRACING
     return None
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convt_ext.arguments import integer, legal_output_size, pair
+from convt_ext.arguments import NO_LIMIT, integer, legal_output_size, pair
 
 FORMS = {
     "int": 2,
@@ -110,5 +110,18 @@ def test_a_size_means_that_pytorch_computes_it(h, w, batch, c_in, c_out, groups,
         assert tuple(theirs.shape) == size
 
 
-def test_huge_results_are_left_to_pytorch():
-    assert legal_output_size((1, 1, 2, 2), (1, 1, 1, 1), None, (2**31 - 1,) * 2, (0, 0), (0, 0), 1, (1, 1)) is None
+def test_limits():
+    def size(limit, stride=1, padding=0, dilation=1, batch=1, kernel=1):
+        pairs = [(value, value) for value in (stride, padding, 0, dilation)]
+        stride, padding, output_padding, dilation = pairs
+        kernel_size = (1, 1, kernel, kernel)
+        return legal_output_size(
+            (batch, 1, 2, 2), kernel_size, None, stride, padding, output_padding, 1, dilation, limit
+        )  # fmt: skip
+
+    for options in ({"stride": 2**29}, {"padding": 2**29, "stride": 2**30 + 1}, {"dilation": 2**29}, {"batch": 2**29}):
+        assert size(NO_LIMIT, **options) is not None
+        assert size(2**29, **options) is None
+        assert size(2**40, **options) is not None
+    assert size(NO_LIMIT, stride=2**31) is None  # more elements than any storage
+    assert size(2**29, dilation=2**27, kernel=9) is None

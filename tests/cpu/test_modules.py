@@ -56,6 +56,14 @@ def test_constructor_takes_pytorchs_arguments():
         assert bad_input.outcome(ConvTranspose2d, 4, 6, 3, **arguments) == theirs
 
 
+def test_constructor_has_pytorchs_signature():
+    """The same names, order and defaults, and `precision` by name."""
+    *mine, precision = inspect.signature(ConvTranspose2d).parameters.values()
+    theirs = list(inspect.signature(nn.ConvTranspose2d).parameters.values())
+    assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
+    assert (precision.name, precision.kind) == ("precision", inspect.Parameter.KEYWORD_ONLY)
+
+
 def test_forward_has_pytorchs_signature():
     names = list(inspect.signature(ConvTranspose2d.forward).parameters)
     assert names == list(inspect.signature(nn.ConvTranspose2d.forward).parameters)

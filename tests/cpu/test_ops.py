@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,6 +121,14 @@ def test_gpu_without_code_is_named(monkeypatch):
     assert "9.0a" in reason
     assert "Tesla T4 has 7.5" in reason
     assert "TORCH_CUDA_ARCH_LIST=7.5" in reason
+
+
+@pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])
+def test_disabled_by_the_environment(value, disabled):
+    script = "import convt_ext; print(convt_ext._extension.DISABLED)"
+    environment = {**os.environ, "CONVT_EXT_DISABLE": value}
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == str(disabled)
 
 
 def test_old_torch_is_one_line(monkeypatch):

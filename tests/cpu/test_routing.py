@@ -205,6 +205,15 @@ def test_nothing_to_compute_is_pytorchs():
     )
 
 
+def test_what_does_not_fit_is_refused_or_pytorchs():
+    one = torch.ones(1, 1, 1, 1, device="cuda")
+    assert decide(one, one, stride=2**30, padding=0, precision="ieee") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63, padding=0, precision="ieee") is routing.ARGUMENTS
+    assert decide(one, one, stride=2**30, padding=2**30, precision="ieee") is routing.ARGUMENTS
+    assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="ieee"), routing.Reason)
+    refuses(routing.TOO_LARGE, "split the input")
+
+
 def test_a_gpu_without_code(monkeypatch):
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
     decision = decide(*operands(), precision="ieee")

@@ -1,0 +1,35 @@
+"""The documentation inside the code: every example runs, and every public name has what a reader needs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+import convt_ext
+
+MODULES = ["_extension", "arguments", "convert", "explain", "functional", "modules", "precision", "reference"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    result = doctest.testmod(importlib.import_module(f"convt_ext.{name}"))
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", [name for name in convt_ext.__all__ if not name.startswith("__")])
+def test_public_names_are_documented(name):
+    text = getattr(convt_ext, name).__doc__
+    assert text
+    if name not in ("Explanation", "build_info", "is_available"):  # plain answers, without an argument to get wrong
+        assert "Raises:" in text
+    if name != "Explanation":
+        assert "Example:" in text
+
+
+def test_what_is_public():
+    assert set(convt_ext.__all__) == {
+        "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "explain", "Explanation", "is_available",
+        "build_info", "__version__",
+    }  # fmt: skip
