@@ -178,12 +178,12 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         f"blocks            {plan['num_blocks']}, {plan['stages']} stages, {plan['shared_bytes']} bytes shared",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us",
-        "candidates        estimate us  arithmetic  memory  blocks",
+        f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):
         tile = f"{candidate['block_co']}x{candidate['tile_n']}x{candidate['tile_h']}x{candidate['tile_w']}"
         lines.append(
-            f"  {candidate['estimate_us']:12.1f} {candidate['compute_us']:11.1f} {candidate['memory_us']:7.1f} "
-            f"{candidate['num_blocks']:7d}  {candidate['kernel']} tile {tile}"
+            f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
+            f"{candidate['num_blocks']:10d}  {candidate['kernel']} tile {tile}"
         )
     return lines

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.common_types import _size_2_t
 
@@ -42,8 +44,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         torch.Size([1, 4, 12, 12])
     """
 
-    # A class attribute, so that modules converted or pickled without one have it too.
-    precision: str | None = None
+    # A class attribute, so that modules converted or pickled without one have it too. TorchScript cannot read a
+    # union in an annotation here.
+    precision = None  # type: str | None
 
     def __init__(
         self,
@@ -82,16 +85,25 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         """The transposed convolution of `input`; `output_size` (2 long or full rank) chooses the output_padding."""
         if self.padding_mode != "zeros":
             raise ValueError("Only `zeros` padding mode is supported for ConvTranspose2d")
-        output_padding = self.output_padding
-        if output_size is not None:
-            output_padding = self._output_padding(  # type: ignore[assignment]
+        output_padding = self._output_padding(
+            input,
+            output_size,
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+            self.kernel_size,  # type: ignore[arg-type]
+            2,
+            self.dilation,  # type: ignore[arg-type]
+        )
+        if torch.jit.is_scripting():  # TorchScript knows PyTorch's operator alone
+            return F.conv_transpose2d(
                 input,
-                output_size,
-                self.stride,  # type: ignore[arg-type]
+                self.weight,
+                self.bias,
+                self.stride,
                 self.padding,  # type: ignore[arg-type]
-                self.kernel_size,  # type: ignore[arg-type]
-                2,
-                self.dilation,  # type: ignore[arg-type]
+                output_padding,
+                self.groups,
+                self.dilation,
             )
         return conv_transpose2d(
             input,

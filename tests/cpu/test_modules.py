@@ -164,3 +164,14 @@ def test_traces_in_one_graph():
     x = torch.randn(2, 4, 5, 6)
     compiled = torch.compile(ours, backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), ours(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_scripts(precision):
+    """TorchScript gets PyTorch's operator, as nn.ConvTranspose2d does."""
+    _, ours = both(precision=precision, stride=2)
+    x = torch.randn(2, 4, 5, 6)
+    scripted = torch.jit.script(ours)
+    assert torch.equal(scripted(x), ours(x))
+    assert torch.equal(scripted(x, [12, 14]), ours(x, [12, 14]))
