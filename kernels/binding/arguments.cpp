@@ -47,8 +47,8 @@ ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* x_strides, cons
                   " channels");
   STD_TORCH_CHECK(w_sizes[0] == x_sizes[1], "convt_ext: weight.size(0) must be the input's ", x_sizes[1],
                   " channels, got ", w_sizes[0]);
-  STD_TORCH_CHECK(w_sizes[1] > 0 && w_sizes[1] < kMaxChannels / groups, "convt_ext: weight.size(1) must be positive, got ",
-                  w_sizes[1]);
+  STD_TORCH_CHECK(w_sizes[1] > 0 && w_sizes[1] < kMaxChannels / groups,
+                  "convt_ext: weight.size(1) must be positive, got ", w_sizes[1]);
   STD_TORCH_CHECK(x_sizes[0] >= 0 && x_sizes[0] < kMaxChannels, "convt_ext: batch must stay below 2^30, got ",
                   x_sizes[0]);
 

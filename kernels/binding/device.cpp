@@ -18,15 +18,15 @@ int attribute(cudaDeviceAttr name, int32_t index) {
 
 DeviceInfo ask(int32_t index) {
   DeviceInfo info{};
-  info.compute_capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
-                            attribute(cudaDevAttrComputeCapabilityMinor, index);
+  info.compute_capability =
+      10 * attribute(cudaDevAttrComputeCapabilityMajor, index) + attribute(cudaDevAttrComputeCapabilityMinor, index);
   info.num_sms = attribute(cudaDevAttrMultiProcessorCount, index);
   info.shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   info.shared_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, index);
   // What an H200 sustains of its top clock in FFMA code, and of its nominal memory rate in copies.
   info.clock_ghz = attribute(cudaDevAttrClockRate, index) * 1e-6 * 0.955;
-  info.copy_gb_per_s =
-      2.0 * attribute(cudaDevAttrMemoryClockRate, index) * 1e-6 * attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.875;
+  info.copy_gb_per_s = 2.0 * attribute(cudaDevAttrMemoryClockRate, index) * 1e-6 *
+                       attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.875;
   return info;
 }
 
@@ -37,10 +37,12 @@ using CurrentStream = int32_t (*)(int32_t device_index, void** stream);
 // privately. By its own name it is found wherever it has been loaded.
 CurrentStream find_current_stream() {
   void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-  STD_TORCH_CHECK(library != nullptr, "convt_ext: this PyTorch has no CUDA library loaded; install a CUDA build of torch");
+  STD_TORCH_CHECK(library != nullptr,
+                  "convt_ext: this PyTorch has no CUDA library loaded; install a CUDA build of torch");
   void* symbol = dlsym(library, "aoti_torch_get_current_cuda_stream");
-  STD_TORCH_CHECK(symbol != nullptr,
-                  "convt_ext: libtorch_cuda.so has no aoti_torch_get_current_cuda_stream; torch 2.10 or newer is needed");
+  STD_TORCH_CHECK(
+      symbol != nullptr,
+      "convt_ext: libtorch_cuda.so has no aoti_torch_get_current_cuda_stream; torch 2.10 or newer is needed");
   return reinterpret_cast<CurrentStream>(symbol);
 }
 

@@ -53,9 +53,9 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
                   " dimensions");
   check_matches("weight", weight, input);
   OutputShape shape;
-  const ConvTProblem problem = make_problem(input.sizes().data(), input.strides().data(), weight.sizes().data(),
-                                            weight.strides().data(), bias.has_value(), data_type_of(input), arguments,
-                                            &shape);
+  const ConvTProblem problem =
+      make_problem(input.sizes().data(), input.strides().data(), weight.sizes().data(), weight.strides().data(),
+                   bias.has_value(), data_type_of(input), arguments, &shape);
   if (bias.has_value()) {
     check_matches("bias", *bias, input);
     STD_TORCH_CHECK(bias->dim() == 1 && bias->size(0) == problem.c_out, "convt_ext: bias must have shape [",
@@ -71,17 +71,17 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
     plan = cached_plan(problem, device_info(device));
   } else {
     const std::vector<Plan> plans = candidate_plans(problem, device_info(device));
-    STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ",
-                    plans.size(), ", got ", candidate);
+    STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
+                    ", got ", candidate);
     plan = plans[candidate];
   }
   const Tensor contiguous_bias =
       bias.has_value() && !bias->is_contiguous() ? torch::stable::contiguous(*bias) : bias.value_or(input);
-  launch_forward(problem, plan,
-                 ForwardPointers{input.const_data_ptr(), weight.const_data_ptr(),
-                                 bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr,
-                                 output.mutable_data_ptr()},
-                 current_stream(device));
+  launch_forward(
+      problem, plan,
+      ForwardPointers{input.const_data_ptr(), weight.const_data_ptr(),
+                      bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr, output.mutable_data_ptr()},
+      current_stream(device));
   return output;
 }
 
@@ -89,8 +89,8 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
                int64_t precision, bool channels_last) {
-  return run_forward(input, weight, bias,
-                     {stride, padding, output_padding, groups, dilation, precision, channels_last}, -1);
+  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                     -1);
 }
 
 Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -99,8 +99,8 @@ Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::o
                          const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
                          int64_t candidate) {
   STD_TORCH_CHECK(candidate >= 0, "convt_ext: candidate must not be negative, got ", candidate);
-  return run_forward(input, weight, bias,
-                     {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
+  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                     candidate);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {

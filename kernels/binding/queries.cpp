@@ -14,8 +14,12 @@ namespace {
 
 // The six numbers of a DeviceInfo as integers: clock in MHz, bandwidth in GB/s.
 std::vector<int64_t> to_list(const DeviceInfo& info) {
-  return {info.compute_capability, info.num_sms,      info.shared_per_block,
-          info.shared_per_sm,      std::llround(info.clock_ghz * 1e3), std::llround(info.copy_gb_per_s)};
+  return {info.compute_capability,
+          info.num_sms,
+          info.shared_per_block,
+          info.shared_per_sm,
+          std::llround(info.clock_ghz * 1e3),
+          std::llround(info.copy_gb_per_s)};
 }
 
 DeviceInfo from_list(const std::vector<int64_t>& list) {

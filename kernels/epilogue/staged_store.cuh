@@ -56,8 +56,8 @@ __device__ __forceinline__ int32_t scattered_column(const ConvTProblem& problem,
 // for nobody: the caller's barrier has made the staged outputs visible.
 template <bool kStaged, typename Element, typename BiasOf>
 __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, const Tile& tile,
-                           const SharedLayout& shared, int32_t group_c_out, bool channels_last,
-                           const Element* s_staged, Element* g_y, BiasOf bias_of) {
+                           const SharedLayout& shared, int32_t group_c_out, bool channels_last, const Element* s_staged,
+                           Element* g_y, BiasOf bias_of) {
   const OutputTile<Element> output = make_output_tile(problem, shape, tile, group_c_out, g_y);
   const bool contiguous = shape.phases_w == problem.w.stride;
   const int32_t columns_left = problem.w.out - output.first_column;
@@ -92,8 +92,8 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
   for (int32_t channel = thread / 32 % channel_step; channel < output.num_co; channel += channel_step) {
     const Element bias = kStaged ? Element{} : bias_of(channel);
     for (int32_t image = 0; image < output.num_images; ++image) {
-      Element* g_run = output.g_first + image * problem.y_stride[0] + channel * problem.y_stride[1] +
-                       first_row * output.row_stride;
+      Element* g_run =
+          output.g_first + image * problem.y_stride[0] + channel * problem.y_stride[1] + first_row * output.row_stride;
       const Element* s_run =
           s_staged + staged_offset(shared, output.run_length, channel, image * shape.tile_h + first_row, 0);
       for (int32_t row = first_row; row < output.num_rows; row += row_step) {

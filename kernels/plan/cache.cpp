@@ -1,6 +1,7 @@
 #include "plan/cache.h"
 
 #include <array>
+#include <cmath>
 #include <mutex>
 #include <unordered_map>
 
@@ -10,7 +11,7 @@ namespace {
 constexpr size_t kMaxEntries = 4096;  // about 1.5 MiB; then the cache starts again
 
 // Everything that choose_plan() reads, as numbers: no padding, so equal problems have equal keys.
-using Key = std::array<int64_t, 33>;
+using Key = std::array<int64_t, 37>;
 
 Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
   Key key{problem.batch, problem.c_in, problem.c_out, problem.groups};
@@ -26,9 +27,12 @@ Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
   for (const int64_t* strides : {problem.x_stride, problem.w_stride, problem.y_stride}) {
     for (int i = 0; i < 4; ++i) key[next++] = strides[i];
   }
-  // The numbers of one GPU model never change within a process: two of them tell models apart.
   key[next++] = device.compute_capability;
   key[next++] = device.num_sms;
+  key[next++] = device.shared_per_block;
+  key[next++] = device.shared_per_sm;
+  key[next++] = std::llround(device.clock_ghz * 1e3);
+  key[next++] = std::llround(device.copy_gb_per_s);
   return key;
 }
 

@@ -43,7 +43,7 @@ double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double ra
   const double memory = elements * element_bytes(problem.dtype) / (device.copy_gb_per_s * 1e3);
   double rate = rate_tflops * 1e6;  // operations per microsecond
   if (rate <= 0) {
-    const double lanes = problem.dtype == DataType::kFloat64 ? 64 : 128;
+    const double lanes = multiply_adds_per_cycle(device, problem.dtype == DataType::kFloat64);
     rate = 2 * lanes * device.num_sms * device.clock_ghz * 1e3;
   }
   return std::max(memory, 2 * useful_multiply_adds(problem) / rate);
@@ -90,11 +90,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   // Resident CTAs hide each other's waits; an SM issues 4 instructions a cycle.
   const int32_t registers = registers_of(instance) * plan->threads;
   const int64_t resident = std::max<int64_t>(
-      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 1024), 65536 / registers,
-                            2048 / plan->threads, ceil_div(plan->num_blocks, int64_t{device.num_sms})}));
+      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 1024), 65536 / registers, 2048 / plan->threads,
+                            ceil_div(plan->num_blocks, int64_t{device.num_sms})}));
   const double resident_warps = static_cast<double>(resident) * warps;
   const double efficiency = std::min(0.92, 0.36 + 0.035 * resident_warps);
-  const double fp_rate = instance.dtype == DataType::kFloat64 ? 2 : 1;  // DFMA issues at half rate
+  const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   plan->compute_us = blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
 
@@ -107,7 +107,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
                            : plan->phases_w >= problem.w.stride
                                ? std::min<double>(int64_t{plan->tile_w} * problem.w.stride, problem.w.out) * bytes
                                : plan->phases_w * bytes;
-  const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 && (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
+  const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 &&
+                       (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
   const double sectors = run_bytes / 32 + (aligned ? 0 : 6);
   const double output_bytes =
       static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;

@@ -15,6 +15,17 @@ struct DeviceInfo {
   double copy_gb_per_s;      // device to device, bytes read + written
 };
 
+// Multiply-adds of one SM and cycle.
+inline double multiply_adds_per_cycle(const DeviceInfo& device, bool float64) {
+  if (!float64) return 128;
+  switch (device.compute_capability) {
+    case 80: return 32;
+    case 90:
+    case 100: return 64;
+    default: return 2;
+  }
+}
+
 // Measured on the GPU itself: copy bandwidth and clock of docs/performance.md.
 inline DeviceInfo h200() { return DeviceInfo{90, 132, 232448, 233472, 1.89, 4300.0}; }
 

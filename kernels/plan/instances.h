@@ -18,17 +18,17 @@ struct Instance {
 };
 
 // X(symbol, dtype, precision, thread_co, quads)
-#define CONVT_SIMT_INSTANCES(X)                   \
-  X(ieee_f32_8x8, kFloat32, kIeee, 8, 2)          \
-  X(ieee_f32_8x4, kFloat32, kIeee, 8, 1)          \
-  X(ieee_f32_2x8, kFloat32, kIeee, 2, 2)          \
-  X(aten_f32_8x4, kFloat32, kAten, 8, 1)          \
-  X(aten_f32_2x8, kFloat32, kAten, 2, 2)          \
-  X(ieee_f64_8x4, kFloat64, kIeee, 8, 1)          \
-  X(ieee_f64_2x8, kFloat64, kIeee, 2, 2)          \
-  X(ieee_f16_8x4, kFloat16, kIeee, 8, 1)          \
-  X(ieee_f16_2x8, kFloat16, kIeee, 2, 2)          \
-  X(ieee_bf16_8x4, kBFloat16, kIeee, 8, 1)        \
+#define CONVT_SIMT_INSTANCES(X)            \
+  X(ieee_f32_8x8, kFloat32, kIeee, 8, 2)   \
+  X(ieee_f32_8x4, kFloat32, kIeee, 8, 1)   \
+  X(ieee_f32_2x8, kFloat32, kIeee, 2, 2)   \
+  X(aten_f32_8x4, kFloat32, kAten, 8, 1)   \
+  X(aten_f32_2x8, kFloat32, kAten, 2, 2)   \
+  X(ieee_f64_8x4, kFloat64, kIeee, 8, 1)   \
+  X(ieee_f64_2x8, kFloat64, kIeee, 2, 2)   \
+  X(ieee_f16_8x4, kFloat16, kIeee, 8, 1)   \
+  X(ieee_f16_2x8, kFloat16, kIeee, 2, 2)   \
+  X(ieee_bf16_8x4, kBFloat16, kIeee, 8, 1) \
   X(ieee_bf16_2x8, kBFloat16, kIeee, 2, 2)
 
 inline constexpr Instance kInstances[] = {

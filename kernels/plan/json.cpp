@@ -1,4 +1,4 @@
-#include <cstdio>
+#include <charconv>
 
 #include "plan/plan.h"
 #include "plan/tile.h"
@@ -14,9 +14,10 @@ class JsonWriter {
   void key(const char* name) { separate(), text_ += '"', text_ += name, text_ += "\": ", first_ = true; }
   void value(int64_t number) { separate(), text_ += std::to_string(number); }
   void value(double number) {
-    char digits[32];
-    std::snprintf(digits, sizeof(digits), "%.3f", number);
-    separate(), text_ += digits;
+    // Not snprintf: its decimal point follows the locale.
+    char digits[340];  // the longest double in fixed notation
+    const auto end = std::to_chars(digits, digits + sizeof(digits), number, std::chars_format::fixed, 3).ptr;
+    separate(), text_.append(digits, end);
   }
   void value(bool flag) { separate(), text_ += flag ? "true" : "false"; }
   void value(const char* name) { separate(), text_ += '"', text_ += name, text_ += '"'; }

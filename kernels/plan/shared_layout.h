@@ -1,7 +1,7 @@
 // Shared memory of a SIMT tile: one definition for the planner (does it fit?) and the kernel (where
 // is it?).
 //
-//   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [tables]
+//   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [copy list]
 //
 // input, per input channel:  [tile_n][rows][pitch], planes padded to 4 (mod 32) elements so that
 //                            lanes on neighbouring channels hit different banks
@@ -9,6 +9,7 @@
 //                            keeps the channel groups of a warp on different banks
 // staged outputs: NCHW          [block_co][tile_n][tile_h][tile_w * phases_w], channels 1 (mod 4) apart
 //                 channels_last [tile_n][tile_h][tile_w * phases_w][block_co + 1]
+// copy list: an int64 for each input position and weight of a channel, an int32 more for each weight
 // With one W phase the staged outputs reuse the stages, which are idle by then.
 #pragma once
 
@@ -58,6 +59,9 @@ struct SharedLayout {
   int32_t stage_elems;         // accumulator elements from stage to stage
   int32_t weight_elems;        // where the weight begins within a stage
   int32_t staged_bytes_begin;  // byte offset of the staged outputs
+  int32_t list_bytes_begin;    // of the copy list: input offsets, weight offsets, weight places
+  int32_t list_input_elems;
+  int32_t list_weight_elems;
   int32_t channel_stride;      // of the staged outputs, in output elements
   int32_t column_stride;
   int32_t total_bytes;
@@ -65,14 +69,17 @@ struct SharedLayout {
 
 // Bytes as int64: planning probes tiles that are far too large.
 inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan, SharedLayout* layout) {
+  // More taps than any shared memory holds, and more than 32-bit window sizes could count.
+  constexpr int64_t kMostTaps = 1 << 16;
+  if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;
   const Instance& instance = kInstances[plan.instance];
   const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
   const Phase h = make_phase(problem.h, 0);
   const Phase w = make_phase(problem.w, 0);
   const Window rows = row_window(plan.chunk_kh, h.shift_step, plan.tile_h);
   const Window columns = column_window(plan.chunk_kw, w.shift_step, plan.tile_w);
-  const int64_t input =
-      int64_t{plan.chunk_ci} * (int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent) + 31);
+  const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
+  const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
   const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);
   const int64_t input_elems = (input + 7) / 8 * 8;
   const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
@@ -87,12 +94,18 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan,
   const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
   const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
   const bool reuse_stages = plan.phases_w == 1;
-  const int64_t total =
-      reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
+  const int64_t weights = int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw;
+  const int64_t list_begin =
+      ((reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes) + 7) /
+      8 * 8;
+  const int64_t total = list_begin + 8 * (positions + weights) + 4 * weights;
   if (layout != nullptr) {
     layout->stage_elems = static_cast<int32_t>(stage_elems);
     layout->weight_elems = static_cast<int32_t>(input_elems);
     layout->staged_bytes_begin = static_cast<int32_t>(reuse_stages ? 0 : stage_bytes);
+    layout->list_bytes_begin = static_cast<int32_t>(list_begin);
+    layout->list_input_elems = static_cast<int32_t>(positions);
+    layout->list_weight_elems = static_cast<int32_t>(weights);
     layout->channel_stride = static_cast<int32_t>(channel_stride);
     layout->column_stride = static_cast<int32_t>(column_stride);
     layout->total_bytes = static_cast<int32_t>(total);

@@ -4,21 +4,13 @@
 
 #include <cstdint>
 
+#include "ptx/shared.cuh"
+
 namespace convt::ptx {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define CONVT_HAS_CP_ASYNC 1
 #endif
-
-// st.shared.b32
-__device__ __forceinline__ void store_shared(uint32_t shared, uint32_t word) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(word) : "memory");
-}
-
-// Address of a shared-memory object as instructions take it.
-__device__ __forceinline__ uint32_t shared_address(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-}
 
 // cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared. With `copy` false the
 // destination is zeroed and the source is not read.

@@ -100,12 +100,12 @@ __device__ __forceinline__ void stage_outputs(const Params& params, const Tile& 
     if (!quad.inside) continue;
     const int32_t image_row = quad.image * params.shape.tile_h + quad.row;
     const int32_t position = quad.column * params.shape.phases_w + phase;
-    Element* s_quad =
-        s_staged + epilogue::staged_offset(params.shared, run_length, channel_group, image_row, position);
+    Element* s_quad = s_staged + epilogue::staged_offset(params.shared, run_length, channel_group, image_row, position);
 #pragma unroll
     for (int co = 0; co < Traits::kThreadCo; ++co) {
 #pragma unroll
-      for (int p = 0; p < 4; ++p) s_quad[p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
+      for (int p = 0; p < 4; ++p)
+        s_quad[p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
       s_quad += channel_step;
     }
   }
@@ -118,8 +118,13 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
   using Accumulator = typename Traits::Accumulator;
 
   extern __shared__ __align__(16) unsigned char s_bytes[];
-  auto* s_stages = reinterpret_cast<Accumulator*>(s_bytes);
+  constexpr int32_t kBytes = sizeof(Accumulator);
+  const uint32_t s_stages = ptx::shared_address(s_bytes);
   auto* s_staged = reinterpret_cast<Element*>(s_bytes + params.shared.staged_bytes_begin);
+  CopyList list;
+  list.s_input = reinterpret_cast<int64_t*>(s_bytes + params.shared.list_bytes_begin);
+  list.s_weight = list.s_input + params.shared.list_input_elems;
+  list.s_weight_place = reinterpret_cast<int32_t*>(list.s_weight + params.shared.list_weight_elems);
   __shared__ TileState<Traits::kTapSums> s_state;
 
   // This CTA's tile and its taps.
@@ -157,15 +162,26 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (!stage.end && stage.num_ci > 0) {
       const Phase h = phase_h, w = s_state.phases_w[stage.phase];
       const Tile this_tile = tile;
-      const Accumulator* s_stage = s_stages + slot * params.shared.stage_elems;
-      load_input<Traits>(params, this_tile, stage, h, w, ptx::shared_address(s_stage));
-      load_weight<Traits>(params, this_tile, stage, h, w, ptx::shared_address(s_stage + params.shared.weight_elems));
+      const Window rows = row_window(stage.num_kh, h.shift_step, params.shape.tile_h);
+      const Window columns = column_window(stage.num_kw, w.shift_step, params.shape.tile_w);
+      const int32_t num_positions = params.shape.tile_n * rows.extent * input_pitch(columns.extent);
+      const uint32_t s_stage = s_stages + slot * params.shared.stage_elems * kBytes;
+      if (stage.first_of_taps) {
+        list_input(params, this_tile, stage, h, w, list);
+        list_weight<Traits>(params, this_tile, stage, h, w, list);
+        __syncthreads();  // the list is complete
+      }
+      load_input<Traits>(params, this_tile, stage, num_positions, list, s_stage);
+      load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
     }
     ptx::cp_async_commit();
   };
 
   // Prologue: fill all slots but one.
-  for (int32_t slot = 0; slot < params.stages - 1; ++slot) load(slot, slot);
+  for (int32_t slot = 0; slot < params.stages - 1; ++slot) {
+    if (slot > 0) __syncthreads();  // the list of the load before has been used
+    load(slot, slot);
+  }
 
   // Mainloop. `index` walks the descriptions, `slot` the buffers.
   Sums<Traits> r_sums;
@@ -188,7 +204,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
       const Phase phase_w = s_state.phases_w[stage.phase];
       if (stage.first_of_taps) bounds = make_tap_bounds<Traits>(params, tile, stage, phase_h, phase_w);
       multiply<Traits>(r_sums.taps, bounds, params, stage, phase_h, phase_w,
-                       s_stages + slot * params.shared.stage_elems);
+                       s_stages + slot * params.shared.stage_elems * kBytes);
     }
     if (stage.last_of_tap) r_sums.end_tap();
     if (stage.last_of_phase) {

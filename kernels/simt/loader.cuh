@@ -10,17 +10,25 @@
 
 namespace convt::simt {
 
-// One element, or zero. `s_destination` is a shared-memory address.
+// One element; `s_destination` is a shared-memory address.
 template <typename Traits>
-__device__ __forceinline__ void load_element(uint32_t s_destination, const typename Traits::Element* g_source,
-                                             bool inside = true) {
+__device__ __forceinline__ void load_element(uint32_t s_destination, const typename Traits::Element* g_source) {
   using Element = typename Traits::Element;
   if constexpr (std::is_same_v<Element, typename Traits::Accumulator>) {
-    ptx::cp_async<sizeof(Element)>(s_destination, g_source, inside);
+    ptx::cp_async<sizeof(Element)>(s_destination, g_source);
   } else {
-    ptx::store_shared(s_destination, inside ? __float_as_uint(to_accumulator(*g_source)) : 0u);
+    ptx::store_shared(s_destination, __float_as_uint(to_accumulator(*g_source)));
   }
 }
+
+// What one input channel brings to a stage, as a list of copies: element offsets in global memory, -1 for
+// none, and where they go. Working that out costs far more than copying, so it is done once for all
+// stages with the same taps.
+struct CopyList {
+  int64_t* s_input;         // [input positions]; position i goes to element i of the channel's plane
+  int64_t* s_weight;        // [block_co * taps]
+  int32_t* s_weight_place;  // [block_co * taps], element of the channel's weight
+};
 
 // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its
 // own copy of the tile (shared_layout.h).
@@ -31,33 +39,76 @@ __device__ __forceinline__ int32_t window_coordinate(int32_t index, int32_t begi
   return begin + copy * shift_step + (index - copy * tile);
 }
 
-// The input of a stage, [num_ci][tile_n][rows][pitch]. Threads are spread over the positions of one
-// channel's plane; each walks the channels of its positions, so that finding a position's place in
-// memory is paid once for all of them.
-template <typename Traits>
-__device__ __forceinline__ void load_input(const Params& params, const Tile& tile, const Stage& stage,
-                                           const Phase& phase_h, const Phase& phase_w, uint32_t s_input) {
-  using Element = typename Traits::Element;
-  constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
+// Positions of a channel's plane [tile_n][rows][pitch], from the tile's first image and channel.
+__device__ __forceinline__ void list_input(const Params& params, const Tile& tile, const Stage& stage,
+                                           const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
   const ConvTProblem& problem = params.problem;
   const Window rows = row_window(stage.num_kh, phase_h.shift_step, params.shape.tile_h);
   const Window columns = column_window(stage.num_kw, phase_w.shift_step, params.shape.tile_w);
   const int32_t pitch = input_pitch(columns.extent);
-  const int32_t num_positions = params.shape.tile_n * rows.extent * pitch;
-  const uint32_t plane_bytes = input_plane(num_positions) * kBytes;
-
   // The last tap of the stage reads the window's first row and column.
   const int32_t row_begin =
       tile.p_h_begin + phase_h.first_shift - (stage.kh_begin + stage.num_kh - 1) * phase_h.shift_step;
   const int32_t column_begin =
       tile.p_w_begin + phase_w.first_shift - (stage.kw_begin + stage.num_kw - 1) * phase_w.shift_step;
-  const int64_t c_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
-  const Element* g_input = static_cast<const Element*>(params.x) + tile.n_begin * problem.x_stride[0] +
-                           c_begin * problem.x_stride[1];  // [tile_n, num_ci, h_in, w_in]
+  const int32_t num_positions = params.shape.tile_n * rows.extent * pitch;
+  for (int32_t position = threadIdx.x; position < num_positions; position += blockDim.x) {
+    const int32_t image_row = position / pitch;
+    const int32_t index = position - image_row * pitch;
+    const int32_t image = params.shape.tile_n == 1 ? 0 : image_row / rows.extent;
+    const int32_t ih =
+        window_coordinate(image_row - image * rows.extent, row_begin, rows, params.shape.tile_h, phase_h.shift_step);
+    const int32_t iw = window_coordinate(index, column_begin, columns, params.shape.tile_w, phase_w.shift_step);
+    // Elements outside the image are not loaded: the mainloop never multiplies them.
+    const bool inside = index < columns.extent && static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
+                        static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&
+                        tile.n_begin + image < problem.batch;
+    list.s_input[position] =
+        inside ? image * problem.x_stride[0] + ih * problem.x_stride[2] + iw * problem.x_stride[3] : int64_t{-1};
+  }
+}
 
-  // How the threads divide: neighbours take neighbouring columns, except that a channels_last input is
-  // read by 8 neighbouring channels (one sector of float32) at a time. What positions leave over of
-  // the threads goes to channels.
+// Weight of a channel, [channel group][taps | 1][thread_co]. Output channel i * groups + g of the tile is
+// channel i of group g: neighbouring groups hold neighbouring channels, which keeps the epilogue's
+// writes on different banks. Channels past c_out are not loaded; their sums are never stored.
+template <typename Traits>
+__device__ __forceinline__ void list_weight(const Params& params, const Tile& tile, const Stage& stage,
+                                            const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
+  const ConvTProblem& problem = params.problem;
+  const int32_t num_taps = stage.num_kh * stage.num_kw;
+  const int32_t block_co = params.shape.block_co;
+  const int32_t num_co = min(block_co, params.group_c_out - tile.co_begin);
+  const int32_t groups_log2 = params.channel_groups_log2;
+  const bool channels_first = problem.w_stride[1] < problem.w_stride[3];  // neighbours in memory, if any
+  for (int32_t element = threadIdx.x; element < block_co * num_taps; element += blockDim.x) {
+    const int32_t quotient = element / (channels_first ? block_co : num_taps);
+    const int32_t remainder = element - quotient * (channels_first ? block_co : num_taps);
+    const int32_t co = channels_first ? remainder : quotient;
+    const int32_t tap = channels_first ? quotient : remainder;
+    const int32_t tap_h = tap / stage.num_kw;
+    const int32_t kh = phase_h.first_tap + (stage.kh_begin + tap_h) * phase_h.tap_step;
+    const int32_t kw = phase_w.first_tap + (stage.kw_begin + tap - tap_h * stage.num_kw) * phase_w.tap_step;
+    const int32_t group = co & ((1 << groups_log2) - 1);
+    list.s_weight[element] =
+        co < num_co ? (tile.co_begin + co) * problem.w_stride[1] + kh * problem.w_stride[2] + kw * problem.w_stride[3]
+                    : int64_t{-1};
+    list.s_weight_place[element] = (group * (num_taps | 1) + tap) * Traits::kThreadCo + (co >> groups_log2);
+  }
+}
+
+// The input of a stage, [num_ci][tile_n][rows][pitch].
+template <typename Traits>
+__device__ __forceinline__ void load_input(const Params& params, const Tile& tile, const Stage& stage,
+                                           int32_t num_positions, const CopyList& list, uint32_t s_input) {
+  using Element = typename Traits::Element;
+  constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
+  const uint32_t plane_bytes = input_plane(num_positions) * kBytes;
+  const int64_t c_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
+  const int64_t c_stride = params.problem.x_stride[1];
+
+  // Neighbouring threads take neighbouring columns, except that a channels_last input is read by 8
+  // neighbouring channels (one sector of float32) at a time. Threads left over by the positions share
+  // out the channels.
   const int32_t thread = threadIdx.x, num_threads = blockDim.x;
   int32_t position, position_step, ci_begin, ci_step;
   if (params.channels_last_input) {
@@ -68,81 +119,59 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
     position_step = min(num_threads, (num_positions + 31) / 32 * 32);
     ci_step = num_threads / position_step;
     ci_begin = thread / position_step;
-    if (ci_begin >= ci_step) return;
     position = thread - ci_begin * position_step;
+    if (ci_begin >= ci_step) return;
   }
-  const int32_t num_ci = ci_begin < stage.num_ci ? (stage.num_ci - ci_begin + ci_step - 1) / ci_step : 0;
-  const int64_t ci_stride = ci_step * problem.x_stride[1];
-  const uint32_t ci_bytes = ci_step * plane_bytes;
-  g_input += ci_begin * problem.x_stride[1];
+  const Element* g_input = static_cast<const Element*>(params.x) + tile.n_begin * params.problem.x_stride[0] +
+                           (c_begin + ci_begin) * c_stride;  // [num_ci, ...]
   s_input += ci_begin * plane_bytes;
-
-  const int32_t row_step = position_step / pitch, column_step = position_step - row_step * pitch;
-  int32_t image_row = position / pitch, index = position - image_row * pitch;
+  const int64_t g_step = ci_step * c_stride;
+  const uint32_t s_step = ci_step * plane_bytes;
+  const int32_t num_ci = stage.num_ci;
   for (; position < num_positions; position += position_step) {
-    const int32_t image = params.shape.tile_n == 1 ? 0 : image_row / rows.extent;
-    const int32_t ih = window_coordinate(image_row - image * rows.extent, row_begin, rows, params.shape.tile_h,
-                                         phase_h.shift_step);
-    const int32_t iw = window_coordinate(index, column_begin, columns, params.shape.tile_w, phase_w.shift_step);
-    const bool inside = static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
-                        static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&
-                        tile.n_begin + image < problem.batch;
-    if (inside) {
-      const Element* g_source =
-          g_input + image * problem.x_stride[0] + ih * problem.x_stride[2] + iw * problem.x_stride[3];
-      uint32_t s_destination = s_input + position * kBytes;
+    const int64_t offset = list.s_input[position];
+    if (offset < 0) continue;
+    const Element* g_source = g_input + offset;
+    uint32_t s_destination = s_input + position * kBytes;
 #pragma unroll 4
-      for (int32_t ci = 0; ci < num_ci; ++ci) {
-        load_element<Traits>(s_destination, g_source);
-        g_source += ci_stride;
-        s_destination += ci_bytes;
-      }
-    }
-    image_row += row_step;
-    index += column_step;
-    if (index >= pitch) {
-      index -= pitch;
-      ++image_row;
+    for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
+      load_element<Traits>(s_destination, g_source);
+      g_source += g_step;
+      s_destination += s_step;
     }
   }
 }
 
-// The weight of a stage, [num_ci][channel group][taps | 1][thread_co]. Output channel i * groups + g of
-// the tile is channel i of group g: neighbouring groups hold neighbouring channels, which keeps the
-// epilogue's writes on different banks. Channels past c_out become zero; their sums are never stored.
+// The weight of a stage, [num_ci][channel group][taps | 1][thread_co].
 template <typename Traits>
 __device__ __forceinline__ void load_weight(const Params& params, const Tile& tile, const Stage& stage,
-                                            const Phase& phase_h, const Phase& phase_w, uint32_t s_weight) {
+                                            const CopyList& list, uint32_t s_weight) {
   using Element = typename Traits::Element;
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
-  const ConvTProblem& problem = params.problem;
-  const uint32_t group_bytes = (stage.num_kh * stage.num_kw | 1) * Traits::kThreadCo * kBytes;
-  const int32_t num_co = min(params.shape.block_co, params.group_c_out - tile.co_begin);
-  const int32_t groups_log2 = params.channel_groups_log2;
+  const int32_t num_taps = stage.num_kh * stage.num_kw;
+  const int32_t num_elements = params.shape.block_co * num_taps;
   const int64_t ci_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
-  const int32_t kh_begin = phase_h.first_tap + stage.kh_begin * phase_h.tap_step;
-  const int32_t kw_begin = phase_w.first_tap + stage.kw_begin * phase_w.tap_step;
-  const Element* g_weight = static_cast<const Element*>(params.w) + ci_begin * problem.w_stride[0] +
-                            tile.co_begin * problem.w_stride[1] + kh_begin * problem.w_stride[2] +
-                            kw_begin * problem.w_stride[3];
-  const int64_t kw_stride = phase_w.tap_step * problem.w_stride[3];
-  const int64_t kh_stride = phase_h.tap_step * problem.w_stride[2] - stage.num_kw * kw_stride;
-  const int32_t num_kh = stage.num_kh, num_kw = stage.num_kw;
-
-  for (int32_t pair = threadIdx.x; pair < stage.num_ci * params.shape.block_co; pair += blockDim.x) {
-    const int32_t co = pair & (params.shape.block_co - 1);
-    const int32_t ci = (pair >> groups_log2) / Traits::kThreadCo;
-    const int32_t group = co & ((1 << groups_log2) - 1);
-    const bool inside = co < num_co;
-    const Element* g_tap = g_weight + ci * problem.w_stride[0] + (inside ? co : 0) * problem.w_stride[1];
-    uint32_t s_tap = s_weight + ((ci << groups_log2) + group) * group_bytes + (co >> groups_log2) * kBytes;
-    for (int32_t kh = 0; kh < num_kh; ++kh, g_tap += kh_stride) {
+  const int32_t element_step = min(static_cast<int32_t>(blockDim.x), (num_elements + 31) / 32 * 32);
+  const int32_t ci_step = blockDim.x / element_step;
+  const int32_t ci_first = threadIdx.x / element_step;
+  if (ci_first >= ci_step) return;
+  const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * kBytes;
+  const Element* g_weight =
+      static_cast<const Element*>(params.w) + (ci_begin + ci_first) * params.problem.w_stride[0];  // [num_ci, ...]
+  s_weight += ci_first * plane_bytes;
+  const int64_t g_step = ci_step * params.problem.w_stride[0];
+  const uint32_t s_step = ci_step * plane_bytes;
+  const int32_t num_ci = stage.num_ci;
+  for (int32_t element = threadIdx.x - ci_first * element_step; element < num_elements; element += element_step) {
+    const int64_t offset = list.s_weight[element];
+    if (offset < 0) continue;
+    const Element* g_source = g_weight + offset;
+    uint32_t s_destination = s_weight + list.s_weight_place[element] * kBytes;
 #pragma unroll 4
-      for (int32_t kw = 0; kw < num_kw; ++kw) {
-        load_element<Traits>(s_tap, g_tap, inside);
-        g_tap += kw_stride;
-        s_tap += Traits::kThreadCo * kBytes;
-      }
+    for (int32_t ci = ci_first; ci < num_ci; ci += ci_step) {
+      load_element<Traits>(s_destination, g_source);
+      g_source += g_step;
+      s_destination += s_step;
     }
   }
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "plan/shared_layout.h"
+#include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
 #include "simt/params.h"
 #include "simt/stage.cuh"
@@ -54,10 +55,10 @@ __device__ __forceinline__ QuadPlace quad_of_thread(const Params& params, const 
 // some lane; within fast_begin..fast_end every tap of every lane lies inside the input.
 template <int kQuads>
 struct TapBounds {
-  int32_t s_offset[kQuads];      // of the quad's window in a channel's plane
-  int32_t row_begin[kQuads];     // valid tap rows of this lane's quad
+  uint32_t s_offset[kQuads];  // bytes from a channel's plane to the quad's window
+  int32_t row_begin[kQuads];  // valid tap rows of this lane's quad
   int32_t row_end[kQuads];
-  int32_t column[kQuads];        // input column of the stage's tap 0 at the quad's first position
+  int32_t column[kQuads];     // input column of the stage's tap 0 at the quad's first position
   int32_t any_begin, any_end;
   int32_t fast_begin, fast_end;
 };
@@ -84,7 +85,8 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
     const int32_t column = tile.p_w_begin + quad.column + phase_w.first_shift - stage.kw_begin * phase_w.shift_step;
     const bool some = quad.inside && begin < end;
     const bool columns_inside = column - (stage.num_kw - 1) * phase_w.shift_step >= 0 && column + 3 < w_in;
-    bounds.s_offset[q] = quad.inside ? (quad.image * rows.extent + quad.row) * pitch + quad.column : 0;
+    const int32_t s_element = quad.inside ? (quad.image * rows.extent + quad.row) * pitch + quad.column : 0;
+    bounds.s_offset[q] = s_element * sizeof(typename Traits::Accumulator);
     bounds.row_begin[q] = some ? begin : 0;
     bounds.row_end[q] = some ? end : 0;
     bounds.column[q] = column;
@@ -98,47 +100,49 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
       fast_end = min(fast_end, some && columns_inside ? end : 0);
     }
   }
-  bounds.any_begin = ptx::warp_min(any_begin);
-  bounds.any_end = ptx::warp_max(any_end);
+  bounds.any_begin = ptx::in_register(ptx::warp_min(any_begin));
+  bounds.any_end = ptx::in_register(ptx::warp_max(any_end));
   bounds.fast_begin = ptx::warp_max(fast_begin);
   bounds.fast_end = ptx::warp_min(fast_end);
   return bounds;
 }
 
-// kCount accumulator elements from shared memory, 16 bytes at a time where they are aligned to that.
-template <int kCount, typename Accumulator>
-__device__ __forceinline__ void read_shared(Accumulator (&r_values)[kCount], const Accumulator* s_values) {
-  constexpr int kBytes = kCount * sizeof(Accumulator) < 16 ? kCount * sizeof(Accumulator) : 16;
-  struct alignas(kBytes) Vector {
-    Accumulator values[kBytes / sizeof(Accumulator)];
-  };
-  constexpr int kPerVector = kBytes / sizeof(Accumulator);
-  static_assert(kCount % kPerVector == 0, "whole vectors");
+// kCount accumulator elements, 16 bytes at a time where there are as many.
+template <int kCount, int kOffset = 0, typename Accumulator>
+__device__ __forceinline__ void read_shared(Accumulator* r_values, uint32_t s_values) {
+  constexpr int kPerLoad = sizeof(Accumulator) == 8 || kCount < 4 ? 2 : 4;
+  static_assert(kCount % kPerLoad == 0, "whole vectors");
+  Accumulator r_vector[kPerLoad];
+  ptx::load_shared<kOffset>(r_vector, s_values);
 #pragma unroll
-  for (int i = 0; i < kCount / kPerVector; ++i) {
-    const Vector vector = reinterpret_cast<const Vector*>(s_values)[i];
-#pragma unroll
-    for (int j = 0; j < kPerVector; ++j) r_values[i * kPerVector + j] = vector.values[j];
+  for (int i = 0; i < kPerLoad; ++i) r_values[i] = r_vector[i];
+  if constexpr (kCount > kPerLoad) {
+    read_shared<kCount - kPerLoad, kOffset + kPerLoad* static_cast<int>(sizeof(Accumulator))>(r_values + kPerLoad,
+                                                                                              s_values);
   }
 }
+
+template <typename Traits>
+using TapSums = typename Traits::Accumulator[Traits::kQuads][4][Traits::kThreadCo];
 
 // kTaps neighbouring taps of one tap row, in ascending order for every output: tap t multiplies window
 // element kTaps - 1 - t + position. With kBorder only elements that `valid` has a bit for are multiplied:
 // 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
 template <typename Traits, int kTaps, bool kBorder>
-__device__ __forceinline__ void multiply_taps(
-    typename Traits::Accumulator (&r_sums)[Traits::kQuads][4][Traits::kThreadCo],
-    const typename Traits::Accumulator* const (&s_windows)[Traits::kQuads],
-    const typename Traits::Accumulator* s_weight, const uint32_t (&valid)[Traits::kQuads]) {
+__device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uint32_t (&s_windows)[Traits::kQuads],
+                                              uint32_t s_weight, const uint32_t (&valid)[Traits::kQuads]) {
   using Accumulator = typename Traits::Accumulator;
-  constexpr int kWindow = kTaps == 1 ? 4 : 8;  // kTaps + 3 are used
-  Accumulator r_window[Traits::kQuads][kWindow];
+  constexpr int kWindow = kTaps == 1 ? 4 : kTaps == 2 ? 6 : 8;  // kTaps + 3 are used
+  Accumulator r_window[Traits::kQuads][8];
 #pragma unroll
-  for (int q = 0; q < Traits::kQuads; ++q) read_shared<kWindow>(r_window[q], s_windows[q]);
+  for (int q = 0; q < Traits::kQuads; ++q) {
+    read_shared<4>(r_window[q], s_windows[q]);
+    if constexpr (kWindow > 4) read_shared<kWindow - 4, 4 * sizeof(Accumulator)>(r_window[q] + 4, s_windows[q]);
+  }
 #pragma unroll
   for (int t = 0; t < kTaps; ++t) {
     Accumulator r_weight[Traits::kThreadCo];
-    read_shared<Traits::kThreadCo>(r_weight, s_weight + t * Traits::kThreadCo);
+    read_shared<Traits::kThreadCo>(r_weight, s_weight + t * Traits::kThreadCo * sizeof(Accumulator));
 #pragma unroll
     for (int q = 0; q < Traits::kQuads; ++q) {
 #pragma unroll
@@ -156,97 +160,132 @@ __device__ __forceinline__ void multiply_taps(
   }
 }
 
-// Taps first .. first + kTaps - 1 of tap row kh.
-template <typename Traits, int kTaps>
-__device__ __forceinline__ void multiply_row(
-    typename Traits::Accumulator (&r_sums)[Traits::kQuads][4][Traits::kThreadCo],
-    const TapBounds<Traits::kQuads>& bounds, const typename Traits::Accumulator* s_row,
-    const typename Traits::Accumulator* s_weight, int32_t kh, int32_t last_shift, int32_t w_in) {
-  const typename Traits::Accumulator* s_windows[Traits::kQuads];
-  uint32_t valid[Traits::kQuads];
+// Which elements of a run's window lie inside the input, one bit each, for a quad whose first element is
+// input column `column`.
+template <int kTaps>
+__device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t w_in) {
+  uint32_t valid = 0;
 #pragma unroll
-  for (int q = 0; q < Traits::kQuads; ++q) s_windows[q] = s_row + bounds.s_offset[q];
-  if (kh >= bounds.fast_begin && kh < bounds.fast_end) {
-    multiply_taps<Traits, kTaps, false>(r_sums, s_windows, s_weight, valid);
-  } else {
-#pragma unroll
-    for (int q = 0; q < Traits::kQuads; ++q) {
-      valid[q] = 0;
-      if (kh >= bounds.row_begin[q] && kh < bounds.row_end[q]) {
-        const int32_t column = bounds.column[q] - last_shift;  // of window element 0
-#pragma unroll
-        for (int i = 0; i < kTaps + 3; ++i) {
-          if (static_cast<uint32_t>(column + i) < static_cast<uint32_t>(w_in)) valid[q] |= 1u << i;
-        }
-      }
-    }
-    multiply_taps<Traits, kTaps, true>(r_sums, s_windows, s_weight, valid);
+  for (int i = 0; i < kTaps + 3; ++i) {
+    if (static_cast<uint32_t>(column + i) < static_cast<uint32_t>(w_in)) valid |= 1u << i;
   }
+  return valid;
 }
 
-// All taps and channels of a stage whose first run of taps along W has kFirst taps. Runs of four
-// follow: the short one comes first so that every window begins on a 16-byte boundary.
-template <typename Traits, int kFirst>
-__device__ __forceinline__ void multiply_stage(
-    typename Traits::Accumulator (&r_sums)[Traits::kQuads][4][Traits::kThreadCo],
-    const TapBounds<Traits::kQuads>& bounds, const Stage& stage, const Phase& phase_w,
-    const typename Traits::Accumulator* s_input, const typename Traits::Accumulator* s_weight, int32_t plane,
-    int32_t weight_plane, int32_t tap_row_elems, int32_t tap_column_elems, int32_t w_in) {
-  using Accumulator = typename Traits::Accumulator;
-  const int32_t num_kw = stage.num_kw;
-  for (int32_t ci = 0; ci < stage.num_ci; ++ci) {
-    for (int32_t kh = bounds.any_begin; kh < bounds.any_end; ++kh) {
-      const Accumulator* s_row = s_input + ci * plane + (stage.num_kh - 1 - kh) * tap_row_elems;
-      const Accumulator* s_taps = s_weight + ci * weight_plane + kh * num_kw * Traits::kThreadCo;
-      multiply_row<Traits, kFirst>(r_sums, bounds, s_row + (num_kw - kFirst) * tap_column_elems, s_taps, kh,
-                                   (kFirst - 1) * phase_w.shift_step, w_in);
-      if constexpr (kFirst == 1) {
-        if (tap_column_elems != 1) {  // taps that do not overlap: one at a time
-          for (int32_t kw = 1; kw < num_kw; ++kw) {
-            multiply_row<Traits, 1>(r_sums, bounds, s_row + (num_kw - 1 - kw) * tap_column_elems,
-                                    s_taps + kw * Traits::kThreadCo, kh, kw * phase_w.shift_step, w_in);
-          }
-          continue;
-        }
-      }
-      for (int32_t kw = kFirst; kw < num_kw; kw += 4) {
-        multiply_row<Traits, 4>(r_sums, bounds, s_row + (num_kw - 4 - kw), s_taps + kw * Traits::kThreadCo, kh, kw + 3,
-                                w_in);
-      }
+// One run of kTaps taps of tap row kh; its last tap reads the window `s_window` bytes past the quads'.
+template <typename Traits, int kTaps, bool kBorder>
+__device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+                                             uint32_t s_window, uint32_t s_weight, int32_t kh, int32_t last_shift,
+                                             int32_t w_in) {
+  uint32_t s_windows[Traits::kQuads];
+  uint32_t valid[Traits::kQuads];
+#pragma unroll
+  for (int q = 0; q < Traits::kQuads; ++q) {
+    s_windows[q] = s_window + bounds.s_offset[q];
+    if constexpr (kBorder) {
+      const bool row_inside = kh >= bounds.row_begin[q] && kh < bounds.row_end[q];
+      valid[q] = row_inside ? valid_columns<kTaps>(bounds.column[q] - last_shift, w_in) : 0;
     }
   }
+  multiply_taps<Traits, kTaps, kBorder>(r_sums, s_windows, s_weight, valid);
+}
+
+// Bytes between neighbours in a stage.
+struct StageStrides {
+  uint32_t plane;         // input channel -> next, input
+  uint32_t weight_plane;  // input channel -> next, weight
+  uint32_t tap_row;       // window of a tap row -> that of the tap row before
+  uint32_t tap_column;    // window of a tap -> that of the tap before
+};
+
+// All taps and channels of a stage whose first run of taps along W has kFirst taps. Runs of four
+// follow: the short one comes first so that every window begins on a 16-byte boundary. Tap rows and
+// channels are one loop of constant steps where there is one tap row.
+template <typename Traits, int kFirst, bool kBorder>
+__device__ __forceinline__ void multiply_rows(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+                                              const Stage& stage, const StageStrides& strides, int32_t shift_step,
+                                              uint32_t s_input, uint32_t s_weight, int32_t w_in) {
+  constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
+  constexpr uint32_t kTapBytes = Traits::kThreadCo * kBytes;
+  const int32_t num_kw = stage.num_kw;
+  const bool overlap = strides.tap_column == kBytes;
+  const int32_t num_rows = bounds.any_end - bounds.any_begin;
+  s_input += (stage.num_kh - 1 - bounds.any_begin) * strides.tap_row + (num_kw - kFirst) * strides.tap_column;
+  s_weight += bounds.any_begin * num_kw * kTapBytes;
+  const bool one_row = num_rows == 1;
+  const uint32_t input_step = one_row ? strides.plane : -strides.tap_row;
+  const uint32_t weight_step = one_row ? strides.weight_plane : num_kw * kTapBytes;
+  const int32_t inner_count = one_row ? stage.num_ci : num_rows;
+  const uint32_t outer_input_step = strides.plane + num_rows * strides.tap_row;
+  const uint32_t outer_weight_step = strides.weight_plane - num_rows * num_kw * kTapBytes;
+  int32_t outer_count = one_row ? 1 : stage.num_ci;
+  do {
+    int32_t kh = bounds.any_begin;
+#pragma unroll 1
+    for (int32_t count = inner_count; count > 0; --count) {
+      multiply_run<Traits, kFirst, kBorder>(r_sums, bounds, s_input, s_weight, kh, (kFirst - 1) * shift_step, w_in);
+      if (num_kw > kFirst) {
+        if (kFirst > 1 || overlap) {
+#pragma unroll 1
+          for (int32_t kw = kFirst; kw < num_kw; kw += 4) {
+            multiply_run<Traits, 4, kBorder>(r_sums, bounds, s_input - (kw - kFirst + 4) * kBytes,
+                                             s_weight + kw * kTapBytes, kh, kw + 3, w_in);
+          }
+        } else if constexpr (kFirst == 1) {
+#pragma unroll 1
+          for (int32_t kw = 1; kw < num_kw; ++kw) {  // taps that do not overlap: one at a time
+            multiply_run<Traits, 1, kBorder>(r_sums, bounds, s_input - kw * strides.tap_column,
+                                             s_weight + kw * kTapBytes, kh, kw * shift_step, w_in);
+          }
+        }
+      }
+      s_input += input_step;
+      s_weight += weight_step;
+      if constexpr (kBorder) kh += one_row ? 0 : 1;
+    }
+    s_input += outer_input_step;
+    s_weight += outer_weight_step;
+  } while (--outer_count > 0);
 }
 
 template <typename Traits>
-__device__ void multiply(typename Traits::Accumulator (&r_sums)[Traits::kQuads][4][Traits::kThreadCo],
-                         const TapBounds<Traits::kQuads>& bounds, const Params& params, const Stage& stage,
-                         const Phase& phase_h, const Phase& phase_w, const typename Traits::Accumulator* s_stage) {
+__device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+                                         const Params& params, const Stage& stage, const Phase& phase_h,
+                                         const Phase& phase_w, uint32_t s_stage) {
+  constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   const Window rows = row_window(stage.num_kh, phase_h.shift_step, params.shape.tile_h);
   const Window columns = column_window(stage.num_kw, phase_w.shift_step, params.shape.tile_w);
   const int32_t pitch = input_pitch(columns.extent);
-  const int32_t plane = input_plane(params.shape.tile_n * rows.extent * pitch);
-  const int32_t group_elems = (stage.num_kh * stage.num_kw | 1) * Traits::kThreadCo;
-  const auto* s_weight = s_stage + params.shared.weight_elems + channel_group_of_thread(params) * group_elems;
-  const int32_t weight_plane = group_elems << params.channel_groups_log2;
-  const int32_t tap_row_elems = rows.step * pitch;
+  const uint32_t group_bytes = (stage.num_kh * stage.num_kw | 1) * Traits::kThreadCo * kBytes;
+  StageStrides strides;
+  strides.plane = input_plane(params.shape.tile_n * rows.extent * pitch) * kBytes;
+  strides.weight_plane = group_bytes << params.channel_groups_log2;
+  strides.tap_row = rows.step * pitch * kBytes;
+  strides.tap_column = columns.step * kBytes;
+  const uint32_t s_weight =
+      s_stage + params.shared.weight_elems * kBytes + channel_group_of_thread(params) * group_bytes;
   const int32_t w_in = params.problem.w.in;
-  if constexpr (Traits::kTapSums) {
-    multiply_stage<Traits, 1>(r_sums, bounds, stage, phase_w, s_stage, s_weight, plane, weight_plane, tap_row_elems,
-                              columns.step, w_in);
-  } else {
-    switch (columns.step == 1 ? (stage.num_kw - 1) % 4 + 1 : 1) {
-#define CONVT_FIRST_RUN(kFirst)                                                                                 \
-  case kFirst:                                                                                                  \
-    multiply_stage<Traits, kFirst>(r_sums, bounds, stage, phase_w, s_stage, s_weight, plane, weight_plane,      \
-                                   tap_row_elems, columns.step, w_in);                                          \
-    break;
-      CONVT_FIRST_RUN(1)
-      CONVT_FIRST_RUN(2)
-      CONVT_FIRST_RUN(3)
-      CONVT_FIRST_RUN(4)
-#undef CONVT_FIRST_RUN
-    }
+  if (bounds.any_begin >= bounds.any_end) return;
+  // A warp that never leaves the input takes the loop without checks.
+  const bool inside = bounds.fast_begin <= bounds.any_begin && bounds.fast_end >= bounds.any_end;
+  const int32_t first_run = columns.step == 1 && !Traits::kTapSums ? (stage.num_kw - 1) % 4 + 1 : 1;
+#define CONVT_FIRST_RUN(kFirst)                                                                                   \
+  if (first_run == kFirst) {                                                                                      \
+    if (inside) {                                                                                                 \
+      multiply_rows<Traits, kFirst, false>(r_sums, bounds, stage, strides, phase_w.shift_step, s_stage, s_weight, \
+                                           w_in);                                                                 \
+    } else {                                                                                                      \
+      multiply_rows<Traits, kFirst, true>(r_sums, bounds, stage, strides, phase_w.shift_step, s_stage, s_weight,  \
+                                          w_in);                                                                  \
+    }                                                                                                             \
   }
+  CONVT_FIRST_RUN(1)
+  if constexpr (!Traits::kTapSums) {
+    CONVT_FIRST_RUN(2)
+    CONVT_FIRST_RUN(3)
+    CONVT_FIRST_RUN(4)
+  }
+#undef CONVT_FIRST_RUN
 }
 
 }  // namespace convt::simt

@@ -1,0 +1,40 @@
+// Loads and stores of shared memory by 32-bit address (PTX ISA, "ld.shared", "st.shared"). Address
+// arithmetic on generic pointers costs a mainloop more than its loads do.
+// `volatile` keeps them in program order among themselves and around barriers.
+#pragma once
+
+#include <cstdint>
+
+namespace convt::ptx {
+
+// Address of a shared-memory object as instructions take it.
+__device__ __forceinline__ uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// st.shared.b32
+__device__ __forceinline__ void store_shared(uint32_t shared, uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(word) : "memory");
+}
+
+// ld.shared.v4.f32, kOffset bytes further
+template <int kOffset>
+__device__ __forceinline__ void load_shared(float (&r)[4], uint32_t shared) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
+               : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3])
+               : "r"(shared), "n"(kOffset));
+}
+
+// ld.shared.v2.f32
+template <int kOffset>
+__device__ __forceinline__ void load_shared(float (&r)[2], uint32_t shared) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];" : "=f"(r[0]), "=f"(r[1]) : "r"(shared), "n"(kOffset));
+}
+
+// ld.shared.v2.f64
+template <int kOffset>
+__device__ __forceinline__ void load_shared(double (&r)[2], uint32_t shared) {
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2 + %3];" : "=d"(r[0]), "=d"(r[1]) : "r"(shared), "n"(kOffset));
+}
+
+}  // namespace convt::ptx
