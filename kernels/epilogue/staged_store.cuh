@@ -22,7 +22,7 @@ struct OutputTile {
   int32_t num_images;
   int32_t num_rows;
   int32_t run_length;    // positions of a row, all W phases
-  int32_t first_column;
+  int32_t first_column;  // may be negative: the tile begins before the output
   int64_t row_stride;    // from row to row of the tile
 };
 
@@ -60,7 +60,8 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
                            Element* g_y, BiasOf bias_of) {
   const OutputTile<Element> output = make_output_tile(problem, shape, tile, group_c_out, g_y);
   const bool contiguous = shape.phases_w == problem.w.stride;
-  const int32_t columns_left = problem.w.out - output.first_column;
+  const int32_t columns_begin = max(-output.first_column, 0);  // columns of the tile that exist
+  const int32_t columns_end = problem.w.out - output.first_column;
   const int32_t thread = threadIdx.x;
   if (channels_last) {
     // Neighbouring lanes take neighbouring channels, which are neighbours in memory.
@@ -75,7 +76,7 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
             s_staged + staged_offset(shared, output.run_length, channel, image * shape.tile_h + row, 0);
         for (int32_t position = thread / shape.block_co; position < output.run_length; position += position_step) {
           const int32_t column = contiguous ? position : scattered_column(problem, shape, tile, position);
-          if (column < 0 || column >= columns_left) continue;
+          if (column < columns_begin || column >= columns_end) continue;
           g_row[column * problem.y_stride[3]] = kStaged ? s_run[position * shared.column_stride] : bias;
         }
       }
@@ -88,7 +89,7 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
   const int32_t channel_step = min(shape.block_co, num_warps);
   const int32_t row_step = num_warps / channel_step;
   const int32_t first_row = thread / 32 / channel_step;
-  const int32_t run_end = contiguous ? min(output.run_length, columns_left) : output.run_length;
+  const int32_t run_end = contiguous ? min(output.run_length, columns_end) : output.run_length;
   for (int32_t channel = thread / 32 % channel_step; channel < output.num_co; channel += channel_step) {
     const Element bias = kStaged ? Element{} : bias_of(channel);
     for (int32_t image = 0; image < output.num_images; ++image) {
@@ -102,13 +103,13 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
           // written in two parts costs far more than one written once.
           const int32_t misaligned = static_cast<int32_t>(reinterpret_cast<uintptr_t>(g_run) / sizeof(Element)) & 31;
           for (int32_t position = lane - misaligned; position < run_end; position += 32) {
-            if (position >= 0) g_run[position] = kStaged ? s_run[position] : bias;
+            if (position >= columns_begin) g_run[position] = kStaged ? s_run[position] : bias;
           }
         } else {
 #pragma unroll 1
           for (int32_t position = lane; position < run_end; position += 32) {
             const int32_t column = scattered_column(problem, shape, tile, position);
-            if (column >= 0 && column < columns_left) g_run[column] = kStaged ? s_run[position] : bias;
+            if (column >= columns_begin && column < columns_end) g_run[column] = kStaged ? s_run[position] : bias;
           }
         }
         g_run += row_step * output.row_stride;

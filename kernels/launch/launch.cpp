@@ -65,6 +65,25 @@ int32_t log2_of(int32_t power_of_two) {
   return log2;
 }
 
+bool aligned_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+// float32 alone: other types are converted on the way.
+bool has_input_vectors(const ConvTProblem& problem, const void* x) {
+  const int64_t* stride = problem.x_stride;
+  return problem.dtype == DataType::kFloat32 && aligned_16(x) && stride[3] == 1 && stride[0] % 4 == 0 &&
+         stride[1] % 4 == 0 && stride[2] % 4 == 0 && problem.w.in % 4 == 0;
+}
+
+// Every phase must use every tap, and a stage all of them.
+bool has_weight_vectors(const ConvTProblem& problem, const Plan& plan, const void* w) {
+  const int64_t* stride = problem.w_stride;
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
+  return problem.dtype == DataType::kFloat32 && aligned_16(w) && problem.h.stride == 1 && problem.w.stride == 1 &&
+         plan.chunk_kh >= problem.h.kernel && plan.chunk_kw >= problem.w.kernel && stride[3] == 1 &&
+         stride[2] == problem.w.kernel && stride[1] == taps && stride[0] % 4 == 0 && plan.block_co * taps % 4 == 0 &&
+         problem.c_out / problem.groups * taps % 4 == 0;
+}
+
 }  // namespace
 
 void launch_forward(const ConvTProblem& problem, const Plan& plan, const ForwardPointers& pointers,
@@ -95,6 +114,8 @@ void launch_forward(const ConvTProblem& problem, const Plan& plan, const Forward
   params.channel_groups_log2 = log2_of(plan.block_co / instance.thread_co);
   params.channels_last_input = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
   params.channels_last_output = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
+  params.input_vectors = has_input_vectors(problem, pointers.x);
+  params.weight_vectors = has_weight_vectors(problem, plan, pointers.w);
 
   const void* kernel = kKernels[plan.instance]();
   allow_shared_memory(kernel, plan);

@@ -54,11 +54,11 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const int64_t group_c_in = problem.c_in / problem.groups;
   bool found = false;
   Plan best{};
-  for (const int32_t resident : {1, 2, 3}) {
+  for (const int32_t resident : {1, 2, 3, 4}) {
     const int32_t budget = device.shared_per_sm / resident - 2048;
     for (const int32_t stages : {2, 3}) {
-      for (int32_t chunk = 1; chunk <= 32; chunk *= 2) {
-        if (chunk > 1 && chunk / 2 >= group_c_in) break;
+      for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
+        if (chunk > 1 && chunk >= 2 * group_c_in) break;
         Plan trial = *plan;
         trial.stages = stages;
         trial.chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));

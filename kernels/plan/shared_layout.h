@@ -94,10 +94,10 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan,
   const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
   const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
   const bool reuse_stages = plan.phases_w == 1;
-  const int64_t weights = int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw;
-  const int64_t list_begin =
-      ((reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes) + 7) /
-      8 * 8;
+  const int64_t weights = (int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw + 1) / 2 * 2;  // 16-byte places
+  const int64_t stages_and_staged =
+      reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
+  const int64_t list_begin = (stages_and_staged + 15) / 16 * 16;
   const int64_t total = list_begin + 8 * (positions + weights) + 4 * weights;
   if (layout != nullptr) {
     layout->stage_elems = static_cast<int32_t>(stage_elems);

@@ -23,7 +23,9 @@ struct TileGrid {
   int32_t h_tiles;   // tiles of tile_h positions
   int32_t groups;
   int32_t n_tiles;
-  int32_t w_phases;  // not a digit: min(stride_w, w_out)
+  // Not digits:
+  int32_t w_phases;  // min(stride_w, w_out)
+  int32_t w_origin;  // positions that the first tile begins before position 0
 };
 
 struct Tile {
@@ -34,17 +36,26 @@ struct Tile {
   int32_t p_h_begin;      // positions of phase_h
   int32_t phase_w_begin;  // W phases phase_w_begin .. + num_phases_w
   int32_t num_phases_w;
-  int32_t p_w_begin;      // positions of every W phase
+  int32_t p_w_begin;      // positions of every W phase; the first tile's may be negative
 };
 
 CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
   return axis.stride < axis.out ? axis.stride : axis.out;
 }
 
+// With one W phase whose taps are neighbours, tiles begin where the input columns they read begin on a
+// multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output.
+inline int32_t w_origin(const Axis& w) {
+  if (w.stride != 1 || w.dilation != 1) return 0;
+  const int32_t first_column = w.padding - (w.kernel - 1);  // read by position 0
+  return ((first_column % 4) + 4) % 4;
+}
+
 inline TileGrid make_tile_grid(const ConvTProblem& problem, const TileShape& shape) {
   TileGrid grid;
   grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{shape.block_co}));
-  grid.w_tiles = ceil_div(num_positions(problem.w, 0), shape.tile_w);
+  grid.w_origin = w_origin(problem.w);
+  grid.w_tiles = ceil_div(num_positions(problem.w, 0) + grid.w_origin, shape.tile_w);
   grid.w_splits = ceil_div(num_phases(problem.w), shape.phases_w);
   grid.h_phases = num_phases(problem.h);
   grid.w_phases = num_phases(problem.w);
@@ -70,7 +81,7 @@ CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShap
     return digit;
   };
   tile.co_begin = next_digit(grid.co_tiles) * shape.block_co;
-  tile.p_w_begin = next_digit(grid.w_tiles) * shape.tile_w;
+  tile.p_w_begin = next_digit(grid.w_tiles) * shape.tile_w - grid.w_origin;
   const int32_t w_split = next_digit(grid.w_splits);
   tile.phase_h = next_digit(grid.h_phases);
   tile.p_h_begin = next_digit(grid.h_tiles) * shape.tile_h;

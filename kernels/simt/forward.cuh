@@ -127,15 +127,29 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
   list.s_weight_place = reinterpret_cast<int32_t*>(list.s_weight + params.shared.list_weight_elems);
   __shared__ TileState<Traits::kTapSums> s_state;
 
-  // This CTA's tile and its taps.
+  // This CTA's tile, its taps and first stages: one warp's work.
   const ConvTProblem& problem = params.problem;
-  if (threadIdx.x == 0) {
-    s_state.tile = tile_of_block(params.grid, params.shape, blockIdx.x);
-    s_state.phase_h = make_phase(problem.h, s_state.tile.phase_h);
-  }
-  __syncthreads();  // thread 0 has written the tile
   const Tile& tile = s_state.tile;
   const Phase& phase_h = s_state.phase_h;
+  auto describe_next = [&](int32_t index) {
+    s_state.stages[index] = s_state.cursor.take(params, tile, phase_h, s_state.phases_w);
+  };
+  if (threadIdx.x < 32) {
+    const Tile this_tile = tile_of_block(params.grid, params.shape, blockIdx.x);
+    if (threadIdx.x < this_tile.num_phases_w) {
+      s_state.phases_w[threadIdx.x] = make_phase(problem.w, this_tile.phase_w_begin + threadIdx.x);
+    }
+    if (threadIdx.x == 0) {
+      s_state.tile = this_tile;
+      s_state.phase_h = make_phase(problem.h, this_tile.phase_h);
+    }
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      s_state.cursor.start(tile, phase_h, s_state.phases_w);
+      for (int32_t index = 0; index < params.stages; ++index) describe_next(index);
+    }
+  }
+  __syncthreads();  // the tile's state is complete
   if (tile.p_h_begin >= num_positions(problem.h, tile.phase_h)) return;
   auto* g_y = static_cast<Element*>(params.y);
   auto bias_alone = [&](int32_t channel) {
@@ -146,17 +160,6 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
                                          params.channels_last_output, nullptr, g_y, bias_alone);
     return;
   }
-  if (threadIdx.x < tile.num_phases_w) {
-    s_state.phases_w[threadIdx.x] = make_phase(problem.w, tile.phase_w_begin + threadIdx.x);
-  }
-  __syncthreads();  // the phase table is complete
-  auto describe_next = [&](int32_t index) {
-    if (threadIdx.x == 0) s_state.stages[index] = s_state.cursor.take(params, tile, phase_h, s_state.phases_w);
-  };
-  if (threadIdx.x == 0) s_state.cursor.start(tile, phase_h, s_state.phases_w);
-  for (int32_t index = 0; index < params.stages; ++index) describe_next(index);
-  __syncthreads();  // the first stages are described
-
   auto load = [&](int32_t index, int32_t slot) {
     const Stage stage = s_state.stages[index];
     if (!stage.end && stage.num_ci > 0) {
@@ -171,7 +174,10 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
         list_weight<Traits>(params, this_tile, stage, h, w, list);
         __syncthreads();  // the list is complete
       }
-      load_input<Traits>(params, this_tile, stage, num_positions, list, s_stage);
+      const int32_t first_column =
+          this_tile.p_w_begin + w.first_shift - (stage.kw_begin + stage.num_kw - 1) * w.shift_step;
+      const bool quads = params.input_vectors && first_column % 4 == 0 && columns.step == w.shift_step;
+      load_input<Traits>(params, this_tile, stage, num_positions, quads, list, s_stage);
       load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
     }
     ptx::cp_async_commit();
@@ -198,7 +204,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (stage.end) break;
     const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the stage before this one
     load(newest == 0 ? params.stages : newest - 1, slot == 0 ? params.stages - 1 : slot - 1);
-    describe_next(newest);
+    if (threadIdx.x == 0) describe_next(newest);
 
     if (stage.num_ci > 0) {
       const Phase phase_w = s_state.phases_w[stage.phase];

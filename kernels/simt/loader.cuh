@@ -4,6 +4,7 @@
 
 #include "plan/shared_layout.h"
 #include "ptx/cp_async.cuh"
+#include "simt/fast_divide.cuh"
 #include "simt/params.h"
 #include "simt/stage.cuh"
 #include "simt/traits.cuh"
@@ -30,15 +31,6 @@ struct CopyList {
   int32_t* s_weight_place;  // [block_co * taps], element of the channel's weight
 };
 
-// Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its
-// own copy of the tile (shared_layout.h).
-__device__ __forceinline__ int32_t window_coordinate(int32_t index, int32_t begin, const Window& window, int32_t tile,
-                                                     int32_t shift_step) {
-  if (window.step == shift_step) return begin + index;
-  const int32_t copy = index / tile;
-  return begin + copy * shift_step + (index - copy * tile);
-}
-
 // Positions of a channel's plane [tile_n][rows][pitch], from the tile's first image and channel.
 __device__ __forceinline__ void list_input(const Params& params, const Tile& tile, const Stage& stage,
                                            const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
@@ -52,13 +44,23 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   const int32_t column_begin =
       tile.p_w_begin + phase_w.first_shift - (stage.kw_begin + stage.num_kw - 1) * phase_w.shift_step;
   const int32_t num_positions = params.shape.tile_n * rows.extent * pitch;
+  const bool row_copies = rows.step != phase_h.shift_step, column_copies = columns.step != phase_w.shift_step;
+  const FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
+      by_tile_w(params.shape.tile_w);
+  // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
+  // copy of the tile (shared_layout.h).
+  auto coordinate = [](int32_t index, int32_t begin, bool copies, const FastDivide& by_tile, int32_t shift_step) {
+    if (!copies) return begin + index;
+    int32_t within;
+    const int32_t copy = by_tile(index, &within);
+    return begin + copy * shift_step + within;
+  };
   for (int32_t position = threadIdx.x; position < num_positions; position += blockDim.x) {
-    const int32_t image_row = position / pitch;
-    const int32_t index = position - image_row * pitch;
-    const int32_t image = params.shape.tile_n == 1 ? 0 : image_row / rows.extent;
-    const int32_t ih =
-        window_coordinate(image_row - image * rows.extent, row_begin, rows, params.shape.tile_h, phase_h.shift_step);
-    const int32_t iw = window_coordinate(index, column_begin, columns, params.shape.tile_w, phase_w.shift_step);
+    int32_t index, row;
+    const int32_t image_row = by_pitch(position, &index);
+    const int32_t image = by_rows(image_row, &row);
+    const int32_t ih = coordinate(row, row_begin, row_copies, by_tile_h, phase_h.shift_step);
+    const int32_t iw = coordinate(index, column_begin, column_copies, by_tile_w, phase_w.shift_step);
     // Elements outside the image are not loaded: the mainloop never multiplies them.
     const bool inside = index < columns.extent && static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
                         static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&
@@ -80,14 +82,15 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
   const int32_t num_co = min(block_co, params.group_c_out - tile.co_begin);
   const int32_t groups_log2 = params.channel_groups_log2;
   const bool channels_first = problem.w_stride[1] < problem.w_stride[3];  // neighbours in memory, if any
+  const FastDivide by_fastest(channels_first ? block_co : num_taps), by_num_kw(stage.num_kw);
   for (int32_t element = threadIdx.x; element < block_co * num_taps; element += blockDim.x) {
-    const int32_t quotient = element / (channels_first ? block_co : num_taps);
-    const int32_t remainder = element - quotient * (channels_first ? block_co : num_taps);
+    int32_t remainder, tap_w;
+    const int32_t quotient = by_fastest(element, &remainder);
     const int32_t co = channels_first ? remainder : quotient;
     const int32_t tap = channels_first ? quotient : remainder;
-    const int32_t tap_h = tap / stage.num_kw;
+    const int32_t tap_h = by_num_kw(tap, &tap_w);
     const int32_t kh = phase_h.first_tap + (stage.kh_begin + tap_h) * phase_h.tap_step;
-    const int32_t kw = phase_w.first_tap + (stage.kw_begin + tap - tap_h * stage.num_kw) * phase_w.tap_step;
+    const int32_t kw = phase_w.first_tap + (stage.kw_begin + tap_w) * phase_w.tap_step;
     const int32_t group = co & ((1 << groups_log2) - 1);
     list.s_weight[element] =
         co < num_co ? (tile.co_begin + co) * problem.w_stride[1] + kh * problem.w_stride[2] + kw * problem.w_stride[3]
@@ -96,10 +99,11 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
   }
 }
 
-// The input of a stage, [num_ci][tile_n][rows][pitch].
+// The input of a stage, [num_ci][tile_n][rows][pitch]. `quads`: four columns at a time, which lie on 16-byte
+// boundaries and are inside the image or outside together.
 template <typename Traits>
 __device__ __forceinline__ void load_input(const Params& params, const Tile& tile, const Stage& stage,
-                                           int32_t num_positions, const CopyList& list, uint32_t s_input) {
+                                           int32_t num_positions, bool quads, const CopyList& list, uint32_t s_input) {
   using Element = typename Traits::Element;
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   const uint32_t plane_bytes = input_plane(num_positions) * kBytes;
@@ -110,16 +114,18 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   // neighbouring channels (one sector of float32) at a time. Threads left over by the positions share
   // out the channels.
   const int32_t thread = threadIdx.x, num_threads = blockDim.x;
-  int32_t position, position_step, ci_begin, ci_step;
+  const int32_t width = quads ? 4 : 1;
+  const int32_t num_items = quads ? num_positions / 4 : num_positions;
+  int32_t item, item_step, ci_begin, ci_step;
   if (params.channels_last_input) {
     constexpr int32_t kLanes = 8;
-    position = thread / kLanes, position_step = num_threads / kLanes;
+    item = thread / kLanes, item_step = num_threads / kLanes;
     ci_begin = thread % kLanes, ci_step = kLanes;
   } else {
-    position_step = min(num_threads, (num_positions + 31) / 32 * 32);
-    ci_step = num_threads / position_step;
-    ci_begin = thread / position_step;
-    position = thread - ci_begin * position_step;
+    item_step = min(num_threads, (num_items + 31) / 32 * 32);
+    ci_step = num_threads / item_step;
+    ci_begin = thread / item_step;
+    item = thread - ci_begin * item_step;
     if (ci_begin >= ci_step) return;
   }
   const Element* g_input = static_cast<const Element*>(params.x) + tile.n_begin * params.problem.x_stride[0] +
@@ -128,11 +134,22 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   const int64_t g_step = ci_step * c_stride;
   const uint32_t s_step = ci_step * plane_bytes;
   const int32_t num_ci = stage.num_ci;
-  for (; position < num_positions; position += position_step) {
-    const int64_t offset = list.s_input[position];
+  for (; item < num_items; item += item_step) {
+    const int64_t offset = list.s_input[item * width];
     if (offset < 0) continue;
     const Element* g_source = g_input + offset;
-    uint32_t s_destination = s_input + position * kBytes;
+    uint32_t s_destination = s_input + item * width * kBytes;
+    if constexpr (std::is_same_v<Element, float>) {
+      if (quads) {
+#pragma unroll 4
+        for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
+          ptx::cp_async<16>(s_destination, g_source);
+          g_source += g_step;
+          s_destination += s_step;
+        }
+        continue;
+      }
+    }
 #pragma unroll 4
     for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
       load_element<Traits>(s_destination, g_source);
@@ -142,11 +159,57 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   }
 }
 
+// The weight of a stage when its taps are contiguous: four elements a load, through registers because
+// they part ways in shared memory. Loads go out in batches, so that only the first is waited for.
+__device__ __forceinline__ void load_weight_vectors(const Params& params, const Tile& tile, const Stage& stage,
+                                                    const CopyList& list, uint32_t s_weight) {
+  constexpr int kBatch = 4;
+  const int32_t num_taps = stage.num_kh * stage.num_kw;
+  const int32_t num_vectors = params.shape.block_co * num_taps / 4;
+  const int32_t num_co = min(params.shape.block_co, params.group_c_out - tile.co_begin);
+  const int32_t valid_vectors = num_co * num_taps / 4;
+  const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * sizeof(float);
+  const int64_t ci_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
+  const int64_t ci_stride = params.problem.w_stride[0];
+  const float* g_weight = static_cast<const float*>(params.w) + ci_begin * ci_stride +
+                          tile.co_begin * params.problem.w_stride[1];  // [num_ci, block_co, k_h, k_w]
+  const FastDivide by_vectors(num_vectors);
+  const int32_t total = stage.num_ci * num_vectors;
+  for (int32_t begin = threadIdx.x; begin < total; begin += kBatch * blockDim.x) {
+    float4 r_values[kBatch];
+    int32_t ci[kBatch], vector[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int32_t item = begin + i * blockDim.x;
+      ci[i] = by_vectors(item, &vector[i]);
+      if (item < total && vector[i] < valid_vectors) {
+        r_values[i] = *reinterpret_cast<const float4*>(g_weight + ci[i] * ci_stride + 4 * vector[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (begin + i * blockDim.x >= total) break;
+      const int4 places = reinterpret_cast<const int4*>(list.s_weight_place)[vector[i]];
+      const uint32_t s_plane = s_weight + ci[i] * plane_bytes;
+      ptx::store_shared(s_plane + places.x * 4, __float_as_uint(r_values[i].x));
+      ptx::store_shared(s_plane + places.y * 4, __float_as_uint(r_values[i].y));
+      ptx::store_shared(s_plane + places.z * 4, __float_as_uint(r_values[i].z));
+      ptx::store_shared(s_plane + places.w * 4, __float_as_uint(r_values[i].w));
+    }
+  }
+}
+
 // The weight of a stage, [num_ci][channel group][taps | 1][thread_co].
 template <typename Traits>
 __device__ __forceinline__ void load_weight(const Params& params, const Tile& tile, const Stage& stage,
                                             const CopyList& list, uint32_t s_weight) {
   using Element = typename Traits::Element;
+  if constexpr (std::is_same_v<Element, float>) {
+    if (params.weight_vectors) {
+      load_weight_vectors(params, tile, stage, list, s_weight);
+      return;
+    }
+  }
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   const int32_t num_taps = stage.num_kh * stage.num_kw;
   const int32_t num_elements = params.shape.block_co * num_taps;

@@ -84,7 +84,9 @@ def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, b
 
         for phase_w in range(phase_w_begin, phase_w_begin + num_phases_w):
             positions_w, taps_w = phases["w"][phase_w]
-            num_w = min(plan["tile_w"], positions_w - p_w_begin)
+            # The first tile may begin before the first position.
+            p_w_first = max(p_w_begin, 0)
+            num_w = min(p_w_begin + plan["tile_w"], positions_w) - p_w_first
             if num_h <= 0 or num_w <= 0:
                 continue
             sums = np.zeros((images.stop - images.start, channels.stop - channels.start, num_h, num_w))
@@ -95,7 +97,7 @@ def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, b
                     if tile_rows.start == tile_rows.stop:
                         continue
                     for kw, shift_w in taps_w[stage.taps_w.start : stage.taps_w.stop]:
-                        tile_columns, columns = _inside(p_w_begin + shift_w, num_w, w["in"])
+                        tile_columns, columns = _inside(p_w_first + shift_w, num_w, w["in"])
                         if tile_columns.start == tile_columns.stop:
                             continue
                         operand = x[images, ci, rows, columns]  # [image, c_in, row, column]
@@ -105,7 +107,7 @@ def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, b
             if bias is not None:
                 sums += bias[channels, None, None]
             # The last position of the tile is the last output: a slice may not run past it to the next one.
-            first_row, first_column = phase_h + p_h_begin * h["stride"], phase_w + p_w_begin * w["stride"]
+            first_row, first_column = phase_h + p_h_begin * h["stride"], phase_w + p_w_first * w["stride"]
             target = (
                 images,
                 channels,
