@@ -11,6 +11,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kMaxBlockCo = 64;
+constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
 constexpr size_t kMaxCandidates = 24;
 
 // Which order of sums serves a class. tf32 and tf32x3 have no tensor-core kernel yet: the stricter
@@ -114,7 +115,10 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
     if (instance.dtype != problem.dtype || instance.precision != order) continue;
     for (int32_t block_co = instance.thread_co; block_co <= kMaxBlockCo; block_co *= 2) {
       if (block_co > instance.thread_co && block_co / 2 >= group_c_out) break;
-      for (const int32_t threads : {128, 256}) add_tiles(problem, device, index, block_co, threads, &plans);
+      for (const int32_t threads : {128, 256}) {
+        if (block_co / instance.thread_co > threads / kThreadsPerGroup) continue;
+        add_tiles(problem, device, index, block_co, threads, &plans);
+      }
     }
   }
   if (plans.empty()) {
