@@ -173,6 +173,21 @@ CASES = [
     Case("offset", "tensors that start one element into their storage", layout="offset", k=(4, 4), s=(2, 2), p=(1, 1)),
 ]  # fmt: skip
 
+# Problems for compiled loops alone: they make the kernels split a stage's taps, a tile's phases, or go over
+# several tiles and many stages.
+STAGED_CASES = [
+    Case("many_taps", "a stage holds some tap rows", n=1, c_in=2, c_out=3, h=3, w=3, k=(64, 64), bias=False),
+    Case("wide_kernel", "a stage holds part of a tap row", n=1, c_in=2, c_out=3, h=2, w=5, k=(3, 1500)),
+    Case("tall_kernel", "and many of its rows", n=1, c_in=2, c_out=3, h=5, w=2, k=(2000, 3), s=(2, 1)),
+    Case("wide_stride", "a tile owns some of 64 W phases", n=1, c_in=3, c_out=9, h=2, w=40, k=(2, 70), s=(1, 64)),
+    Case("fcn8s", "kernel 16, stride 8: three stages", n=1, c_in=5, c_out=3, h=16, w=16, k=(16, 16), s=(8, 8)),
+    Case("many_tiles", "several tiles along everything", n=3, c_in=20, c_out=130, h=20, w=70, p=(1, 1)),
+    Case("many_tiles_s2", "and with phases", n=3, c_in=20, c_out=70, h=20, w=70, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("many_stages", "many chunks of channels", n=1, c_in=300, c_out=10, h=6, w=7, k=(3, 3), s=(2, 2), p=(1, 1)),
+    Case("vector_rows", "rows and weights that are whole vectors", c_in=16, c_out=64, h=8, w=32, p=(1, 1)),
+    Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
+]  # fmt: skip
+
 
 def named(name: str) -> Case:
     """The case of that name."""

@@ -1,0 +1,5 @@
+"""Fixtures of the GPU tests."""
+
+from oracle.plugin import oracle
+
+__all__ = ["oracle"]

@@ -1,0 +1,189 @@
+"""Every candidate plan of every case, forced: each kernel instance in each way that the planner may launch it.
+
+Judged by float64 with an error budget for each output, where NaN lay in the output's memory and in shared memory
+before; and by where a NaN or Inf of one input or weight may go.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import CASES, STAGED_CASES, Case, each_case
+from raw_ops import CLASSES, Call, assert_same_bits, class_of, kernel_names, nan_like, run_poisoned, same_bits
+
+each_kernel = pytest.mark.parametrize("kernel", kernel_names())
+every_case = pytest.mark.parametrize("case", [*CASES, *STAGED_CASES], ids=lambda case: case.name)
+
+# Half of the distance from 1 to the next number, and from 0 to the next.
+HALF_ULP = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+HALF_SUBNORMAL = {torch.float64: 0.0, torch.float32: 2.0**-150, torch.float16: 2.0**-25, torch.bfloat16: 2.0**-134}
+
+
+def numbered_candidates(call: Call, kernel: str) -> list[tuple[int, dict]]:
+    """The candidates that launch this kernel, each with its number."""
+    return [(index, plan) for index, plan in enumerate(call.candidates()) if plan["kernel"] == kernel]
+
+
+def call_of(case: Case, kernel: str, channels_last: bool = False) -> Call:
+    dtype, precision = CLASSES[class_of(kernel)]
+    return Call.of(case, dtype, precision, channels_last)
+
+
+def rounding(steps: torch.Tensor, unit: float) -> torch.Tensor:
+    """The relative error that `steps` roundings of half a unit can add up to (Higham's gamma)."""
+    return steps * unit / (1 - steps * unit)
+
+
+@functools.lru_cache(maxsize=8)
+def reference(case: Case, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The float64 result, and how far a correct kernel's may be from it, for each output, on the GPU.
+
+    A sum of n products takes at most n + 2 roundings in either order, bias included, each relative to no more
+    than the sum of the terms' magnitudes; float16 and bfloat16 results are rounded once more at the end.
+    """
+    call = Call.of(case, dtype, device="cpu").map(torch.Tensor.double)
+    exact = call.torch()
+    magnitude = call.map(torch.Tensor.abs).torch()
+    terms = call.replace(bias=None).map(torch.ones_like).torch()
+    unit = HALF_ULP[torch.float64 if dtype is torch.float64 else torch.float32]
+    # The reference is itself a sum in float64.
+    bound = magnitude * (rounding(terms + 2, unit) + rounding(terms + 2, HALF_ULP[torch.float64]))
+    if dtype in (torch.float16, torch.bfloat16):
+        bound = bound + HALF_ULP[dtype] * (exact.abs() + bound) + HALF_SUBNORMAL[dtype]
+    return exact.cuda(), bound.cuda()
+
+
+def assert_within_budget(result: torch.Tensor, case: Case, what: object) -> None:
+    exact, bound = reference(case, result.dtype)
+    assert result.shape == exact.shape
+    error = (result.double() - exact).abs()
+    wrong = ~(error <= bound)  # a NaN is within no bound
+    if not wrong.any():
+        return
+    index = tuple(torch.where(wrong, error.nan_to_num(math.inf) / bound, -1.0).flatten().argmax().unsqueeze(0).tolist())
+    got, right, allowed = (one.flatten()[index].item() for one in (result.contiguous(), exact.contiguous(), bound))
+    raise AssertionError(
+        f"{int(wrong.sum())} of {result.numel()} outputs are wrong, the worst number {index[0]}: "
+        f"got {got!r}, expected {right!r} +- {allowed:.3g}; {what}"
+    )
+
+
+@each_kernel
+@every_case
+def test_every_candidate_is_right(case, kernel):
+    for channels_last in (False, True):
+        call = call_of(case, kernel, channels_last)
+        full_of_nan = call.map(nan_like)
+        chosen = call.run()
+        for index, plan in numbered_candidates(call, kernel):
+            # Leaves NaN in shared memory, where elements outside the input are not loaded.
+            full_of_nan.run(index)
+            result, _ = run_poisoned(call, math.prod(case.output_size), index)
+            what = f"channels_last {channels_last}, candidate {index}: {plan}"
+            assert_within_budget(result, case, what)
+            assert_same_bits(result, chosen, what)
+
+
+def test_the_list_of_kernels_is_complete():
+    """Every instance of kernels/plan/instances.h is a candidate somewhere above, and no candidate is none of them."""
+    offered = set()
+    for case in (*CASES, *STAGED_CASES):
+        for dtype, precision in CLASSES.values():
+            offered |= {plan["kernel"] for plan in Call.of(case, dtype, precision).candidates()}
+    assert offered == set(kernel_names())
+
+
+@each_kernel
+def test_every_kernel_is_launched(kernel):
+    """The cases above reach it: a kernel that no plan offers is tested by nobody."""
+    launches = sum(len(numbered_candidates(call_of(case, kernel), kernel)) for case in (*CASES, *STAGED_CASES))
+    assert launches >= len(CASES)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_cases_reach_every_way_of_tiling(kind):
+    """Some case has tiles of several images, of some W phases, with several chunks of channels, of the taps."""
+    dtype, precision = CLASSES[kind]
+    reached = set()
+    for case in (*CASES, *STAGED_CASES):
+        for plan in Call.of(case, dtype, precision).candidates():
+            taps = [-(-case.k[i] // (case.s[i] // math.gcd(case.s[i], case.d[i]))) for i in (0, 1)]
+            ways = {
+                "several images": plan["tile_n"] > 1,
+                "some W phases": plan["phases_w"] < min(case.s[1], case.output_size[3]),
+                "channels in chunks": plan["chunk_ci"] < case.c_in // case.g,
+                "tap rows in chunks": plan["chunk_kh"] < taps[0],
+                "a tap row in chunks": plan["chunk_kw"] < taps[1],
+                "several tiles of channels": plan["block_co"] < case.c_out // case.g,
+                "several tiles of a row": plan["tile_w"] * case.s[1] < case.output_size[3],
+            }
+            reached |= {name for name, holds in ways.items() if holds}
+    assert reached == set(ways)
+
+
+def test_poison_is_where_the_output_goes():
+    """What the test above relies on: the allocator hands the poisoned block to the op."""
+    if torch.cuda.get_allocator_backend() != "native":
+        pytest.skip("the caching allocator is not in use")
+    for case in (*CASES, *STAGED_CASES):
+        call = Call.of(case)
+        _, poisoned = run_poisoned(call, math.prod(case.output_size))
+        assert poisoned, case.name
+
+
+def element(tensor: torch.Tensor, place: str) -> tuple[int, ...]:
+    """The index of the first, the last or a middle element."""
+    return {
+        "first": tuple(0 for _ in tensor.shape),
+        "middle": tuple(size // 2 for size in tensor.shape),
+        "last": tuple(size - 1 for size in tensor.shape),
+    }[place]
+
+
+def outputs_of(call: Call, name: str, index: tuple[int, ...]) -> torch.Tensor:
+    """True where an output's sum has a term of that element of `x` or `weight`."""
+    tensors = {"x": torch.ones(call.x.shape), "weight": torch.ones(call.weight.shape)}
+    tensors[name] = torch.zeros_like(tensors[name])
+    tensors[name][index] = 1
+    return (F.conv_transpose2d(tensors["x"], tensors["weight"], None, **call.arguments) > 0.5).cuda()
+
+
+@each_kernel
+@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row")
+@pytest.mark.parametrize("name", ["x", "weight"])
+def test_nan_and_inf_reach_exactly_their_outputs(case, kernel, name):
+    """No output outside the sum's terms is touched: a tap that meets padding is not multiplied."""
+    clean = call_of(case, kernel)
+    expected = clean.run()
+    for place in ("first", "middle", "last"):
+        index = element(getattr(clean, name), place)
+        reached = outputs_of(clean, name, index)
+        for value in (math.nan, math.inf):
+            tensor = getattr(clean, name).clone()
+            tensor[index] = value
+            call = clean.replace(**{name: tensor})
+            for number, plan in numbered_candidates(call, kernel):
+                result = call.run(number)
+                what = f"{value} in {name}{list(index)}, candidate {number}: {plan}"
+                # An element is in an output's sum at most once, so its Inf stays one.
+                assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
+                assert same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0)), what
+
+
+@each_kernel
+def test_a_nan_weight_does_not_meet_padding(kernel):
+    """A border output has no term of the tap that would read beyond the input."""
+    dtype, precision = CLASSES[class_of(kernel)]
+    x = torch.ones(1, 2, 3, 3, device="cuda", dtype=dtype)
+    weight = torch.ones(2, 3, 3, 3, device="cuda", dtype=dtype)
+    weight[:, :, 0, 0] = math.nan  # reaches output (ih, iw) alone, which has 3 x 3 inputs
+    call = Call(x, weight, None, precision=precision)
+    for number, plan in numbered_candidates(call, kernel):
+        nan = call.run(number).isnan()
+        assert nan[:, :, :3, :3].all(), plan
+        assert not nan[:, :, 3:].any(), plan
+        assert not nan[..., 3:].any(), plan

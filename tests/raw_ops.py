@@ -1,0 +1,156 @@
+"""The ops without their Python: one call and its candidates, outputs poisoned beforehand, results compared by bits.
+
+Called by the GPU tests and by tools/sanitize_workload.py, so it knows no pytest. Uses nothing of convt_ext's
+Python but the import, which registers the ops: that the functional hands over the right arguments is for
+other tests to show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import convt_ext  # noqa: F401
+
+PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3}
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+# What has kernels of its own: a dtype and an order of the sums.
+CLASSES = {
+    "ieee_f32": (torch.float32, "ieee"),
+    "aten_f32": (torch.float32, "aten"),
+    "ieee_f64": (torch.float64, "ieee"),
+    "ieee_f16": (torch.float16, "ieee"),
+    "ieee_bf16": (torch.bfloat16, "ieee"),
+}
+
+_INSTANCES = Path(__file__).resolve().parents[1] / "kernels" / "plan" / "instances.h"
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def kernel_names() -> list[str]:
+    """Every kernel instance, by the name that plans give it, read from the list in kernels/plan/instances.h.
+
+    From its text and not from the binary: a list of tests must not depend on the machine.
+    """
+    rows = re.findall(r"^ +X\((\w+), k\w+, k\w+, \d+, \d+\)", _INSTANCES.read_text(), re.MULTILINE)
+    return [f"simt_{symbol}" for symbol in rows]
+
+
+def class_of(kernel: str) -> str:
+    """ "simt_ieee_f32_8x8" computes in class "ieee_f32"."""
+    return "_".join(kernel.split("_")[1:3])
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """The arguments of `convt_ext::forward`."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    output_padding: tuple[int, int] = (0, 0)
+    groups: int = 1
+    dilation: tuple[int, int] = (1, 1)
+    precision: str = "ieee"
+    channels_last: bool = False
+
+    @classmethod
+    def of(cls, case: Any, dtype=torch.float32, precision="ieee", channels_last=False, device="cuda", seed=0) -> Call:
+        """A call of a case of tests/cases.py."""
+        tensors = case.tensors(dtype, device=device, seed=seed)
+        return cls(*tensors, **case.arguments, precision=precision, channels_last=channels_last)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of PyTorch's functional."""
+        names = ("stride", "padding", "output_padding", "groups", "dilation")
+        return {name: getattr(self, name) for name in names}
+
+    def run(self, candidate: int | None = None) -> torch.Tensor:
+        """The op's result: by the planner's choice, or by that one of its candidates."""
+        arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last)
+        if candidate is None:
+            return torch.ops.convt_ext.forward(*arguments)
+        return torch.ops.convt_ext.forward_candidate(*arguments, candidate)
+
+    def candidates(self, device: list[int] | None = None) -> list[dict[str, Any]]:
+        """The planner's candidates on this call's GPU, in the order of `forward_candidate`."""
+        device = device or torch.ops.convt_ext.device(self.x.device.index)
+        x, weight, bias, *lists = self._tensors_and_lists()
+        text = torch.ops.convt_ext.plan(
+            list(x.shape), list(x.stride()), list(weight.shape), list(weight.stride()), bias is not None, *lists,
+            DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device,
+        )  # fmt: skip
+        return json.loads(text)["candidates"]
+
+    def torch(self) -> torch.Tensor:
+        """What PyTorch's operator makes of the same tensors."""
+        return F.conv_transpose2d(self.x, self.weight, self.bias, **self.arguments)
+
+    def replace(self, **changes: Any) -> Call:
+        return dataclasses.replace(self, **changes)
+
+    def map(self, change) -> Call:
+        """The same call of changed tensors."""
+        bias = None if self.bias is None else change(self.bias)
+        return self.replace(x=change(self.x), weight=change(self.weight), bias=bias)
+
+    def _tensors_and_lists(self) -> tuple[Any, ...]:
+        lists = (list(self.stride), list(self.padding), list(self.output_padding), self.groups, list(self.dilation))
+        return (self.x, self.weight, self.bias, *lists)
+
+
+def nan_like(tensor: torch.Tensor) -> torch.Tensor:
+    """NaN with the very strides of `tensor`."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.new_full((extent,), float("nan")).as_strided(tensor.shape, tensor.stride())
+
+
+def run_poisoned(call: Call, numel: int, candidate: int | None = None) -> tuple[torch.Tensor, bool]:
+    """Runs a call whose output's memory holds NaN beforehand: an output that is not written is seen.
+
+    The caching allocator gives the block just freed to the next request of its size. (PyTorch's own switch,
+    `torch.utils.deterministic.fill_uninitialized_memory`, acts only in deterministic mode.)
+
+    Returns:
+        The result, and whether its memory really was the poisoned one.
+    """
+    poison = torch.full((numel,), float("nan"), dtype=call.x.dtype, device=call.x.device)
+    address = poison.data_ptr()
+    del poison
+    result = call.run(candidate)
+    return result, result.data_ptr() == address
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as integers: -0 is not 0, and a NaN is what it is."""
+    return tensor.contiguous().view(_INTEGERS[tensor.element_size()])
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+
+
+def assert_same_bits(result: torch.Tensor, expected: torch.Tensor, what: object = "") -> None:
+    """Both on any device. A failure names the first output that differs, and how many do."""
+    assert result.dtype is expected.dtype, (result.dtype, expected.dtype, what)
+    assert result.shape == expected.shape, (result.shape, expected.shape, what)
+    if result.device != expected.device:
+        result, expected = result.cpu(), expected.cpu()
+    if same_bits(result, expected):
+        return
+    wrong = (bits(result) != bits(expected)).nonzero()
+    index = tuple(wrong[0].tolist())
+    raise AssertionError(
+        f"{len(wrong)} of {result.numel()} outputs differ in bits, first at {index}: "
+        f"got {result[index].item()!r}, expected {expected[index].item()!r}; {what}"
+    )
