@@ -28,7 +28,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status matrix-test check-wheel lint format clean
+.PHONY: help env build install demo test gpu-test gpu-status sanitize matrix-test check-wheel lint format clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -62,6 +62,9 @@ gpu-test: install ## run the GPU tests and write the report that gpu-status read
 
 gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)"
+
+sanitize: install ## run every kernel instance under compute-sanitizer's four tools (needs a GPU)
+	$(RUN) tools/sanitize.py
 
 matrix-test: install ## run the CPU tests of one wheel file under several Pythons and torches
 	$(RUN) tools/matrix.py $(MATRIX_PYTHONS)

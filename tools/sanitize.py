@@ -1,0 +1,93 @@
+"""Runs every kernel instance under each tool of compute-sanitizer; prints tool, errors, launches, seconds.
+
+Called by `make sanitize` on a machine with a GPU. What runs is tools/sanitize_workload.py. Fails on any error
+or hazard, when an instance did not run, and when a mistake planted on purpose is not reported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WORKLOAD = Path(__file__).resolve().parent / "sanitize_workload.py"
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+ERROR_EXIT = 99
+SECONDS_PER_TOOL = 300
+
+# Mangled names contain it; PyTorch's kernels, were there any, would not be instrumented.
+KERNELS = "kns=forward_kernel"
+
+_SUMMARIES = (
+    re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed"),
+    re.compile(r"ERROR SUMMARY: (\d+) errors?"),
+)
+
+
+def find_sanitizer() -> str:
+    """The path of compute-sanitizer, which comes with the CUDA toolkit."""
+    folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    search = [f"{folder}/{place}" for folder in folders if folder for place in ("bin", "compute-sanitizer")]
+    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(search))
+    if found is None:
+        raise SystemExit(
+            "convt_ext: compute-sanitizer is not on PATH nor in CUDA_HOME: install the CUDA toolkit's "
+            "cuda-sanitizer package, or set CUDA_HOME"
+        )
+    return found
+
+
+def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int, str]:
+    """Errors that the tool counted (None: it printed no summary), the exit status, and the output."""
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(ERROR_EXIT), "--launch-timeout", "120"]
+    command += ["--kernel-name", KERNELS, "--print-limit", "10", sys.executable, str(WORKLOAD), *arguments]
+    # Every tensor its own allocation: the caching allocator would hide errors within its blocks.
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        output, _ = process.communicate(timeout=SECONDS_PER_TOOL)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the workload, which is a child of the tool
+        output, _ = process.communicate()
+        return None, 1, f"{output}\nstopped after {SECONDS_PER_TOOL} s"
+    for summary in _SUMMARIES:
+        found = summary.findall(output)
+        if found:
+            return int(found[-1]), process.returncode, output
+    return None, process.returncode, output
+
+
+def tail(output: str, lines: int = 60) -> str:
+    return "\n".join(output.splitlines()[-lines:])
+
+
+def main() -> None:
+    sanitizer = find_sanitizer()
+    failed = []
+    errors, _, output = run(sanitizer, "initcheck", "--planted")
+    if not errors:
+        print(tail(output))
+        failed.append("a planted mistake, which was not reported: nothing below means anything")
+    print(f"{'tool':<11}{'errors':>9}{'launches':>10}{'seconds':>9}", flush=True)
+    for tool in TOOLS:
+        start = time.monotonic()
+        errors, status, output = run(sanitizer, tool)
+        launches = sum(int(count) for count in re.findall(r"^launched \S+ (\d+) times$", output, re.MULTILINE))
+        count = "none" if errors is None else str(errors)
+        print(f"{tool:<11}{count:>9}{launches:>10}{time.monotonic() - start:>9.0f}", flush=True)
+        if errors != 0 or status != 0 or launches == 0:
+            failed.append(tool)
+            print(tail(output), flush=True)
+    if failed:
+        raise SystemExit(f"convt_ext: compute-sanitizer: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

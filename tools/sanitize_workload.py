@@ -1,0 +1,100 @@
+"""What `make sanitize` runs under compute-sanitizer: every kernel instance on small problems.
+
+    python tools/sanitize_workload.py            launches them, checks results, fails when an instance did not run
+    python tools/sanitize_workload.py --planted  launches one on memory that nobody wrote, which initcheck must find
+
+Tensors come and go by copies of their bytes, so no kernel of PyTorch's runs. tools/sanitize.py makes every
+tensor an allocation of its own, or a read past one would land in another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from cases import CASES, STAGED_CASES
+from raw_ops import CLASSES, Call, kernel_names, same_bits
+
+# Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; strange and misaligned
+# strides and whole vectors; tiles of several images; taps in chunks, many chunks of channels, some of the W phases.
+PROBLEMS = (
+    "k4s2p1", "gcd_2", "kernel_below_stride_no_bias", "odd_sizes", "kb75", "padding_over_kernel", "plain",
+    "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
+    "many_taps", "wide_kernel", "tall_kernel", "wide_stride", "fcn8s", "many_stages", "groups_of_16",
+)  # fmt: skip
+
+
+def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with its very strides and offset: its whole storage as one copy."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    storage = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,))
+    return storage.to("cuda").as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def way_of(call: Call, plan: dict) -> tuple:
+    """What makes a launch different from others of the same kernel."""
+    names = ("stages", "threads", "load_warps")
+    return (
+        plan["kernel"], call.channels_last, *(plan.get(name) for name in names), plan["tile_n"] > 1,
+        plan["phases_w"] < call.stride[1], plan["phases_w"] > 1, plan["chunk_ci"] > 1,
+        plan["chunk_kh"] < min(call.weight.shape[2], 2), plan["chunk_kw"] < min(call.weight.shape[3], 2),
+    )  # fmt: skip
+
+
+def launch_all() -> tuple[Counter[str], list[str]]:
+    """Launches per kernel, and what was wrong. Each problem runs each kernel of its class, and each new way of it."""
+    launches: Counter[str] = Counter()
+    wrong: list[str] = []
+    seen: set[tuple] = set()
+    by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
+    for name in PROBLEMS:
+        case = by_name[name]
+        exact = Call(*case.tensors(torch.float64, integers=True), **case.arguments).torch()
+        for dtype, precision in CLASSES.values():
+            tensors = [None if one is None else to_gpu(one) for one in case.tensors(dtype, integers=True)]
+            for channels_last in (False, True):
+                call = Call(*tensors, **case.arguments, precision=precision, channels_last=channels_last)
+                kernels = set()
+                for index, plan in enumerate(call.candidates()):
+                    way = way_of(call, plan)
+                    if way in seen and plan["kernel"] in kernels:
+                        continue
+                    seen.add(way)
+                    kernels.add(plan["kernel"])
+                    launches[plan["kernel"]] += 1
+                    if not same_bits(call.run(index).cpu() + 0.0, exact.to(dtype) + 0.0):
+                        wrong.append(f"{name}, channels_last {channels_last}: {plan}")
+    return launches, wrong
+
+
+def planted() -> None:
+    """A read of memory that nobody wrote."""
+    x = torch.empty(1, 4, 8, 8, dtype=torch.float16, device="cuda")
+    Call(x, to_gpu(torch.ones(4, 8, 3, 3, dtype=torch.float16)), None).run()
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--planted", action="store_true", help="make a mistake that initcheck must report")
+    if parser.parse_args().planted:
+        planted()
+        return
+    launches, wrong = launch_all()
+    for kernel in kernel_names():
+        print(f"launched {kernel} {launches[kernel]} times")
+    missing = [kernel for kernel in kernel_names() if not launches[kernel]]
+    if missing:
+        wrong.append(f"never launched: {', '.join(missing)}")
+    if wrong:
+        raise SystemExit("\n".join(["convt_ext: the workload found fault:", *wrong]))
+
+
+if __name__ == "__main__":
+    main()
