@@ -39,7 +39,7 @@ def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
 
 def way_of(call: Call, plan: dict) -> tuple:
     """What makes a launch different from others of the same kernel."""
-    names = ("stages", "threads", "load_warps")
+    names = ("stages", "threads")
     return (
         plan["kernel"], call.channels_last, *(plan.get(name) for name in names), plan["tile_n"] > 1,
         plan["phases_w"] < call.stride[1], plan["phases_w"] > 1, plan["chunk_ci"] > 1,

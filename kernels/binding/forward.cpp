@@ -44,7 +44,7 @@ Tensor empty_output(const OutputShape& shape, const Tensor& input) {
   return Tensor(handle);
 }
 
-// candidate < 0: the planner's choice; otherwise that one of candidate_plans().
+// Runs that one of candidate_plans(); 0 is the planner's choice.
 Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                    const ConvArguments& arguments, int64_t candidate) {
   STD_TORCH_CHECK(input.is_cuda(), "convt_ext: input must be a CUDA tensor");
@@ -66,15 +66,10 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
 
   const int32_t device = input.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
-  Plan plan;
-  if (candidate < 0) {
-    plan = cached_plan(problem, device_info(device));
-  } else {
-    const std::vector<Plan> plans = candidate_plans(problem, device_info(device));
-    STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
-                    ", got ", candidate);
-    plan = plans[candidate];
-  }
+  const auto plans = cached_plans(problem, device_info(device));
+  STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
+                  ", got ", candidate);
+  const Plan& plan = (*plans)[candidate];
   const Tensor contiguous_bias =
       bias.has_value() && !bias->is_contiguous() ? torch::stable::contiguous(*bias) : bias.value_or(input);
   launch_forward(
@@ -90,7 +85,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
                int64_t precision, bool channels_last) {
   return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     -1);
+                     0);
 }
 
 Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,

@@ -6,6 +6,7 @@
 
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/fuse.h"
 #include "simt/instances.h"
 #include "simt/params.h"
 
@@ -101,12 +102,17 @@ void launch_forward(const ConvTProblem& problem, const Plan& plan, const Forward
   params.w = pointers.w;
   params.bias = pointers.bias;
   params.y = pointers.y;
-  params.problem = problem;
+  const ConvTProblem computed = plan.fused_w > 1 ? fuse_phases(problem) : problem;
+  params.problem = computed;
   params.shape = TileShape{plan.block_co, plan.tile_n, plan.tile_h, plan.tile_w, plan.phases_w};
-  params.grid = make_tile_grid(problem, params.shape);
-  make_shared_layout(problem, plan, &params.shared);
+  params.grid = make_tile_grid(computed, params.shape);
+  make_shared_layout(computed, plan, &params.shared);
+  params.columns = OutputColumns{problem.w.stride, plan.fused_w > 1 ? problem.w.padding : 0, problem.w.out,
+                                 plan.fused_w > 1 ? plan.fused_w : plan.phases_w};
+  params.fused_log2 = log2_of(plan.fused_w);
+  params.weight_phase_stride = problem.w_stride[3];
   params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
-  params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
+  params.group_c_out = static_cast<int32_t>(computed.c_out / computed.groups);
   params.chunk_ci = plan.chunk_ci;
   params.chunk_kh = plan.chunk_kh;
   params.chunk_kw = plan.chunk_kw;
@@ -114,8 +120,8 @@ void launch_forward(const ConvTProblem& problem, const Plan& plan, const Forward
   params.channel_groups_log2 = log2_of(plan.block_co / instance.thread_co);
   params.channels_last_input = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
   params.channels_last_output = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
-  params.input_vectors = has_input_vectors(problem, pointers.x);
-  params.weight_vectors = has_weight_vectors(problem, plan, pointers.w);
+  params.input_vectors = has_input_vectors(computed, pointers.x);
+  params.weight_vectors = has_weight_vectors(computed, plan, pointers.w);
 
   const void* kernel = kKernels[plan.instance]();
   allow_shared_memory(kernel, plan);

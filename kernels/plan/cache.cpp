@@ -8,9 +8,9 @@
 namespace convt {
 namespace {
 
-constexpr size_t kMaxEntries = 4096;  // about 1.5 MiB; then the cache starts again
+constexpr size_t kMaxEntries = 1024;  // about 4 MiB; then the cache starts again
 
-// Everything that choose_plan() reads, as numbers: no padding, so equal problems have equal keys.
+// Everything that candidate_plans() reads, as numbers: no padding, so equal problems have equal keys.
 using Key = std::array<int64_t, 37>;
 
 Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
@@ -50,20 +50,20 @@ struct HashKey {
 
 }  // namespace
 
-Plan cached_plan(const ConvTProblem& problem, const DeviceInfo& device) {
+std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device) {
   static std::mutex mutex;
-  static std::unordered_map<Key, Plan, HashKey> plans;
+  static std::unordered_map<Key, std::shared_ptr<const std::vector<Plan>>, HashKey> known;
   const Key key = make_key(problem, device);
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = plans.find(key);
-    if (found != plans.end()) return found->second;
+    const auto found = known.find(key);
+    if (found != known.end()) return found->second;
   }
-  const Plan plan = choose_plan(problem, device);
+  auto plans = std::make_shared<const std::vector<Plan>>(candidate_plans(problem, device));
   const std::lock_guard<std::mutex> lock(mutex);
-  if (plans.size() >= kMaxEntries) plans.clear();
-  plans.emplace(key, plan);
-  return plan;
+  if (known.size() >= kMaxEntries) known.clear();
+  known.emplace(key, plans);
+  return plans;
 }
 
 }  // namespace convt

@@ -2,11 +2,14 @@
 // and again. The only state of the planner; a plan stays a pure function of (problem, device).
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "plan/plan.h"
 
 namespace convt {
 
-// choose_plan(), remembered. Thread-safe.
-Plan cached_plan(const ConvTProblem& problem, const DeviceInfo& device);
+// candidate_plans(), remembered; the first is choose_plan(). Thread-safe.
+std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

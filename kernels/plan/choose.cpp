@@ -6,12 +6,14 @@
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/fuse.h"
 
 namespace convt {
 namespace {
 
 constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
+constexpr int64_t kFewChannels = 4;
 constexpr size_t kMaxCandidates = 24;
 
 // Which order of sums serves a class. tf32 and tf32x3 have no tensor-core kernel yet: the stricter
@@ -80,8 +82,8 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   return found;
 }
 
-void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t instance_index, int32_t block_co,
-               int32_t threads, std::vector<Plan>* plans) {
+void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, int32_t instance_index,
+               int32_t block_co, int32_t threads, std::vector<Plan>* plans) {
   const Instance& instance = kInstances[instance_index];
   const int32_t capacity = threads / (block_co / instance.thread_co) * instance.quads;  // quads of a tile
   const int32_t positions_h = num_positions(problem.h, 0);
@@ -94,6 +96,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
     plan.instance = instance_index;
     plan.threads = threads;
     plan.block_co = block_co;
+    plan.fused_w = fused_w;
     plan.tile_w = 4 * width;
     plan.tile_h = std::min(capacity / width, positions_h);
     // Spread the rows evenly over the tiles that are needed anyway.
@@ -104,23 +107,32 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
   }
 }
 
-}  // namespace
-
-std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
+// Every instance and tile for a problem whose W phases are `fused_w` to the channel.
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, std::vector<Plan>* plans) {
   const Precision order = served_order(problem);
   const int64_t group_c_out = problem.c_out / problem.groups;
-  std::vector<Plan> plans;
   for (int32_t index = 0; index < kNumInstances; ++index) {
     const Instance& instance = kInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != order) continue;
+    // Two channels a thread read too much shared memory for each product, where there are more channels.
+    if (instance.thread_co < 8 && group_c_out > kFewChannels * fused_w) continue;
     for (int32_t block_co = instance.thread_co; block_co <= kMaxBlockCo; block_co *= 2) {
       if (block_co > instance.thread_co && block_co / 2 >= group_c_out) break;
+      if (block_co % fused_w != 0) continue;
       for (const int32_t threads : {128, 256}) {
         if (block_co / instance.thread_co > threads / kThreadsPerGroup) continue;
-        add_tiles(problem, device, index, block_co, threads, &plans);
+        add_tiles(problem, device, fused_w, index, block_co, threads, plans);
       }
     }
   }
+}
+
+}  // namespace
+
+std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
+  std::vector<Plan> plans;
+  add_plans(problem, device, 1, &plans);
+  if (can_fuse_phases(problem)) add_plans(fuse_phases(problem), device, problem.w.stride, &plans);
   if (plans.empty()) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +
                                 " bytes of shared memory for this problem");

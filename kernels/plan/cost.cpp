@@ -1,6 +1,7 @@
 #include "plan/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
@@ -53,47 +54,63 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const Instance& instance = kInstances[plan->instance];
   const TileShape shape{plan->block_co, plan->tile_n, plan->tile_h, plan->tile_w, plan->phases_w};
   const TileGrid grid = make_tile_grid(problem, shape);
-  const double warps = plan->threads / 32.0;
+  const double threads = plan->threads, warps = threads / 32;
   const double group_c_in = static_cast<double>(problem.c_in / problem.groups);
   const Phase any_h = make_phase(problem.h, 0), any_w = make_phase(problem.w, 0);
   const bool tap_sums = instance.precision == Precision::kAten;
+  const bool float32 = instance.dtype == DataType::kFloat32;
 
-  // Taps of an average phase; tiles of an H phase without taps only store.
-  const double taps_h = static_cast<double>(problem.h.kernel) / problem.h.stride;
-  const double taps_w = static_cast<double>(problem.w.kernel) / problem.w.stride;
-  const double num_phases_w = std::min(plan->phases_w, num_phases(problem.w));
+  // Taps of an average phase that has any.
+  const double phases_h = num_phases(problem.h), phases_w = std::min(plan->phases_w, num_phases(problem.w));
+  const double filled_h = std::min<double>(phases_h, problem.h.kernel),
+               filled_w = std::min<double>(problem.w.stride, problem.w.kernel) / problem.w.stride;
+  const double taps_h = problem.h.kernel / filled_h;
+  const double taps_w = std::max(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
+  const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
 
-  // Warp instructions of one CTA, per input channel and W phase.
+  // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
+  // three operands rarely arrive in one cycle, least of all in short runs.
+  const double product_slots = taps_w > 1 && !tap_sums ? 1.1 : 1.3;
   const double multiply_adds = taps_h * taps_w * instance.thread_co * 4 * instance.quads;
   const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (any_w.shift_step == 1 ? 4 : 1));
   const double weight_reads = taps_h * taps_w * std::max(1.0, instance.thread_co / 4.0);
-  const double window_reads = runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1);
-  const double multiply_slots = multiply_adds + weight_reads + window_reads + 14 * runs;
+  // Rows of fewer than 8 quads make the lanes of a warp meet at the same banks.
+  const double window_reads = runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1) * (plan->tile_w < 32 ? 2 : 1);
+  const double multiply_slots = product_slots * multiply_adds + weight_reads + window_reads + 10 * runs;
 
-  // Loads: elements per thread times the instructions that each costs.
+  // Loads: elements of a channel per thread times the instructions that each costs.
   const double kh = std::min<double>(taps_h, plan->chunk_kh), kw = std::min<double>(taps_w, plan->chunk_kw);
   const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums bring the input once per tap
   const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), any_h.shift_step, plan->tile_h);
   const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), any_w.shift_step, plan->tile_w);
-  const double row_passes = static_cast<double>(ceil_div(columns.extent, 32));
-  const double input_slots = plan->tile_n * rows.extent * (30 + 9 * row_passes) / warps * reload;
-  const double weight_slots = plan->block_co * (20 + 6 * taps_h * taps_w) / plan->threads;
-  const double stage_slots = 150.0 / plan->chunk_ci * reload;
-  const double channel_slots = multiply_slots + input_slots + weight_slots + stage_slots;
+  const double positions = static_cast<double>(plan->tile_n) * rows.extent * input_pitch(columns.extent);
+  const double weights = plan->block_co * kh * kw;
+  const bool input_vectors = float32 && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && columns.step == 1;
+  const bool weight_vectors =
+      float32 && problem.h.stride == 1 && problem.w.stride == 1 && plan->fused_w == 1 && !tap_sums;
+  constexpr double kCopySlots = 9.5, kVectorSlots = 2, kWeightVectorSlots = 4.5;
+  const double input_slots = positions / threads * (input_vectors ? kVectorSlots : kCopySlots) * reload;
+  const double weight_slots = weights / threads * (weight_vectors ? kWeightVectorSlots : kCopySlots) * reload;
+  // Vectors of weights pass through registers, in batches of four that are waited for.
+  const double batches = weight_vectors ? std::ceil(weights * plan->chunk_ci / 4 / threads / 4) : 0;
+  const double stages = std::ceil(group_c_in / plan->chunk_ci) * reload *
+                        (tap_sums ? 1 : std::ceil(taps_h / kh) * std::ceil(taps_w / kw));
+  const double lists = tap_sums ? reload : stages > std::ceil(group_c_in / plan->chunk_ci) ? stages : 1;
+  const double list_slots = 200 + 45 * (positions + weights) / threads;
+  const double phase_slots =
+      group_c_in * (multiply_slots + input_slots + weight_slots) + stages * (250 + 200 * batches) + lists * list_slots;
 
-  const double outputs = static_cast<double>(plan->block_co) * plan->tile_n * plan->tile_h * plan->tile_w;
-  const double store_slots = num_phases_w * (outputs / plan->threads * 4 + outputs / 32 / warps * 6) + 400;
-  const double phase_share = std::min(1.0, taps_h) * std::min(1.0, taps_w);  // phases that have taps
-  const double cta_slots =
-      (group_c_in * channel_slots * num_phases_w * (phase_share < 1 ? phase_share : 1) + store_slots) * warps;
+  const double outputs = static_cast<double>(plan->block_co) * plan->tile_n * plan->tile_h * plan->tile_w / threads;
+  const double store_runs = static_cast<double>(plan->block_co) / plan->fused_w * plan->tile_n * plan->tile_h / warps;
+  const double store_slots = phases_w * outputs * (instance.dtype == DataType::kFloat64 ? 12 : 18) + 25 * store_runs;
+  const double cta_slots = (700 + store_slots + share_h * filled_w * phases_w * phase_slots) * warps;
 
   // Resident CTAs hide each other's waits; an SM issues 4 instructions a cycle.
   const int32_t registers = registers_of(instance) * plan->threads;
   const int64_t resident = std::max<int64_t>(
-      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 1024), 65536 / registers, 2048 / plan->threads,
+      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 2048), 65536 / registers, 2048 / plan->threads,
                             ceil_div(plan->num_blocks, int64_t{device.num_sms})}));
-  const double resident_warps = static_cast<double>(resident) * warps;
-  const double efficiency = std::min(0.92, 0.36 + 0.035 * resident_warps);
+  const double efficiency = std::min(0.78, 0.24 + 0.032 * static_cast<double>(resident) * warps);
   const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   plan->compute_us = blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
@@ -103,10 +120,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
   const double group_c_out = static_cast<double>(problem.c_out / problem.groups);
-  const double run_bytes = channels_last ? std::min<double>(plan->block_co, group_c_out) * bytes
-                           : plan->phases_w >= problem.w.stride
-                               ? std::min<double>(int64_t{plan->tile_w} * problem.w.stride, problem.w.out) * bytes
-                               : plan->phases_w * bytes;
+  const double run_bytes =
+      channels_last ? std::min<double>(plan->block_co, group_c_out) * bytes
+      : plan->phases_w >= problem.w.stride
+          ? std::min<double>(int64_t{plan->tile_w} * problem.w.stride, problem.w.out) * plan->fused_w * bytes
+          : plan->phases_w * bytes;
   const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 &&
                        (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
   const double sectors = run_bytes / 32 + (aligned ? 0 : 6);
@@ -114,12 +132,30 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
       static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;
   const double input_bytes = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * bytes;
   const double halo = static_cast<double>(rows.extent) * columns.extent / plan->tile_h / plan->tile_w;
-  const double l2_reads = input_bytes * halo * grid.co_tiles * grid.h_phases * grid.w_phases * reload;
+  const double l2_reads = input_bytes * halo * grid.co_tiles * phases_h * share_h * phases_w * reload;
   plan->memory_us = output_bytes * (sectors * 32 / run_bytes) / (device.copy_gb_per_s * 1e3) +
                     std::max(input_bytes / (device.copy_gb_per_s * 1e3), l2_reads / (device.copy_gb_per_s * 1.3e3));
   const double larger = std::max(plan->compute_us, plan->memory_us);
   const double smaller = std::min(plan->compute_us, plan->memory_us);
   plan->estimate_us = larger + smaller / (1 + resident) + 3;
+}
+
+double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  if (problem.dtype != DataType::kFloat32 || problem.precision != Precision::kIeee) return 0;
+  const double ffma_us = 2 * useful_multiply_adds(problem) / (2 * 128.0 * device.num_sms * device.clock_ghz * 1e3);
+  const double bytes = 4 * (static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in +
+                            static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out);
+  const double copies_us = 2 * bytes / (device.copy_gb_per_s * 1e3);
+  const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
+  const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
+  const bool untuned =
+      problem.groups > 1 || channels < 16 || (strided && (problem.h.dilation > 1 || problem.w.dilation > 1));
+  constexpr double kCallUs = 20;
+  if (untuned) return 2.5 * (1.55 * ffma_us + copies_us + kCallUs);
+  if (strided) return 1.55 * ffma_us + copies_us + kCallUs;
+  // Large kernels on many channels go through a transform that needs fewer products.
+  const bool transform = channels >= 64 && problem.h.kernel * problem.w.kernel >= 15;
+  return (transform ? 0.55 : 2.2) * ffma_us + copies_us + kCallUs;
 }
 
 }  // namespace convt

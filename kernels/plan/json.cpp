@@ -52,7 +52,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("served_precision", name_of(instance.precision));
   json.field("threads", int64_t{plan.threads}), json.field("block_co", int64_t{plan.block_co});
   json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
-  json.field("tile_w", int64_t{plan.tile_w}), json.field("phases_w", int64_t{plan.phases_w});
+  json.field("tile_w", int64_t{plan.tile_w}), json.field("fused_w", int64_t{plan.fused_w});
+  json.field("phases_w", int64_t{plan.phases_w});
   json.field("chunk_ci", int64_t{plan.chunk_ci}), json.field("chunk_kh", int64_t{plan.chunk_kh});
   json.field("chunk_kw", int64_t{plan.chunk_kw}), json.field("stages", int64_t{plan.stages});
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
@@ -104,6 +105,7 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   json.end(']');
   write_phases(json, "phases_h", problem.h), write_phases(json, "phases_w", problem.w);
   json.field("floor_us", floor_us(problem, device, 0));
+  json.field("torch_us", torch_us(problem, device));
   json.end('}');
   return json.text();
 }

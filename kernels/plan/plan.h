@@ -20,6 +20,7 @@ struct Plan {
   int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
   int32_t tile_h;     // positions of one H phase
   int32_t tile_w;     // positions of each W phase, a multiple of 4
+  int32_t fused_w;    // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
   int32_t phases_w;   // W phases that one tile owns: all of them, unless staging would not fit
   int32_t chunk_ci;   // input channels of a stage
   int32_t chunk_kh;   // taps of the phase along H, W of a stage
@@ -43,6 +44,11 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 // Lower bound in microseconds: bytes that must move / copy bandwidth, or useful operations / rate
 // of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
+
+// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a float32 problem without
+// tensor cores on an H200 (docs/performance.md), in microseconds; 0 for other dtypes and classes, where nothing
+// is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.
 std::string to_json(const ConvTProblem& problem, const DeviceInfo& device);

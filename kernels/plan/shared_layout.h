@@ -67,7 +67,7 @@ struct SharedLayout {
   int32_t total_bytes;
 };
 
-// Bytes as int64: planning probes tiles that are far too large.
+// `problem` is the fused one of a plan that fuses. Bytes as int64: planning probes tiles that are far too large.
 inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan, SharedLayout* layout) {
   // More taps than any shared memory holds, and more than 32-bit window sizes could count.
   constexpr int64_t kMostTaps = 1 << 16;
@@ -84,12 +84,13 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan,
   const int64_t input_elems = (input + 7) / 8 * 8;
   const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
 
-  const int64_t run = int64_t{plan.tile_w} * plan.phases_w;
+  const int64_t run = int64_t{plan.tile_w} * plan.phases_w * plan.fused_w;
+  const int64_t block_co = plan.block_co / plan.fused_w;
   const int64_t image_rows = int64_t{plan.tile_n} * plan.tile_h;
   const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
   const int64_t channel_stride = channels_last ? 1 : (image_rows * run + 2) / 4 * 4 + 1;
-  const int64_t column_stride = channels_last ? plan.block_co + 1 : 1;
-  const int64_t staged_elems = channels_last ? image_rows * run * column_stride : plan.block_co * channel_stride;
+  const int64_t column_stride = channels_last ? block_co + 1 : 1;
+  const int64_t staged_elems = channels_last ? image_rows * run * column_stride : block_co * channel_stride;
 
   const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
   const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);

@@ -44,7 +44,8 @@ CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
 }
 
 // With one W phase whose taps are neighbours, tiles begin where the input columns they read begin on a
-// multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output.
+// multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output, unless
+// that takes one tile more.
 inline int32_t w_origin(const Axis& w) {
   if (w.stride != 1 || w.dilation != 1) return 0;
   const int32_t first_column = w.padding - (w.kernel - 1);  // read by position 0
@@ -54,8 +55,10 @@ inline int32_t w_origin(const Axis& w) {
 inline TileGrid make_tile_grid(const ConvTProblem& problem, const TileShape& shape) {
   TileGrid grid;
   grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{shape.block_co}));
-  grid.w_origin = w_origin(problem.w);
-  grid.w_tiles = ceil_div(num_positions(problem.w, 0) + grid.w_origin, shape.tile_w);
+  const int32_t positions_w = num_positions(problem.w, 0);
+  grid.w_tiles = ceil_div(positions_w, shape.tile_w);
+  const bool same_tiles = ceil_div(positions_w + w_origin(problem.w), shape.tile_w) == grid.w_tiles;
+  grid.w_origin = same_tiles ? w_origin(problem.w) : 0;
   grid.w_splits = ceil_div(num_phases(problem.w), shape.phases_w);
   grid.h_phases = num_phases(problem.h);
   grid.w_phases = num_phases(problem.w);

@@ -77,36 +77,40 @@ __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& pa
   using Accumulator = typename Traits::Accumulator;
   if (params.bias == nullptr || tile.co_begin + channel >= params.group_c_out) return -Accumulator{0};
   const auto* g_bias = static_cast<const typename Traits::Element*>(params.bias);  // [c_out]
-  return to_accumulator(g_bias[tile.group * params.group_c_out + tile.co_begin + channel]);
+  return to_accumulator(g_bias[(tile.group * params.group_c_out + tile.co_begin + channel) >> params.fused_log2]);
 }
 
-// Bias last, one rounding, into the staged outputs of W phase `phase`.
+// Bias last, one rounding, into the staged outputs of W phase `phase`; fused phases are in the channels.
 template <typename Traits>
 __device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Sums<Traits>& r_sums,
                                               int32_t phase, typename Traits::Element* s_staged) {
   using Element = typename Traits::Element;
-  const int32_t run_length = params.shape.tile_w * params.shape.phases_w;
+  const int32_t phases = params.columns.phases;
+  const int32_t run_length = params.shape.tile_w * phases;
   const int32_t channel_group = channel_group_of_thread(params);
-  const int32_t channel_step = params.shared.channel_stride << params.channel_groups_log2;
-  const int32_t position_step = params.shape.phases_w * params.shared.column_stride;
+  const int32_t position_step = phases * params.shared.column_stride;
   typename Traits::Accumulator r_bias[Traits::kThreadCo];
+  int32_t s_channel[Traits::kThreadCo];
 #pragma unroll
   for (int co = 0; co < Traits::kThreadCo; ++co) {
-    r_bias[co] = bias_of<Traits>(params, tile, (co << params.channel_groups_log2) + channel_group);
+    const int32_t channel = (co << params.channel_groups_log2) + channel_group;
+    const int32_t fused_phase = channel & ((1 << params.fused_log2) - 1);
+    r_bias[co] = bias_of<Traits>(params, tile, channel);
+    s_channel[co] =
+        epilogue::staged_offset(params.shared, run_length, channel >> params.fused_log2, 0, phase + fused_phase);
   }
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     const QuadPlace quad = quad_of_thread(params, tile, q);
     if (!quad.inside) continue;
     const int32_t image_row = quad.image * params.shape.tile_h + quad.row;
-    const int32_t position = quad.column * params.shape.phases_w + phase;
-    Element* s_quad = s_staged + epilogue::staged_offset(params.shared, run_length, channel_group, image_row, position);
+    Element* s_quad = s_staged + epilogue::staged_offset(params.shared, run_length, 0, image_row, quad.column * phases);
 #pragma unroll
     for (int co = 0; co < Traits::kThreadCo; ++co) {
 #pragma unroll
-      for (int p = 0; p < 4; ++p)
-        s_quad[p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
-      s_quad += channel_step;
+      for (int p = 0; p < 4; ++p) {
+        s_quad[s_channel[co] + p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
+      }
     }
   }
 }
@@ -156,8 +160,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel)));
   };
   if (phase_h.num_taps == 0) {
-    epilogue::store_tile<false, Element>(problem, params.shape, tile, params.shared, params.group_c_out,
-                                         params.channels_last_output, nullptr, g_y, bias_alone);
+    epilogue::store_tile<false, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
+                                         params.group_c_out, params.channels_last_output, nullptr, g_y, bias_alone);
     return;
   }
   auto load = [&](int32_t index, int32_t slot) {
@@ -223,8 +227,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     slot = slot + 1 == params.stages ? 0 : slot + 1;
   }
   // The barrier at the loop's exit has made the staged outputs complete.
-  epilogue::store_tile<true, Element>(problem, params.shape, tile, params.shared, params.group_c_out,
-                                      params.channels_last_output, s_staged, g_y, bias_alone);
+  epilogue::store_tile<true, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
+                                      params.group_c_out, params.channels_last_output, s_staged, g_y, bias_alone);
 }
 
 }  // namespace convt::simt

@@ -92,9 +92,11 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
     const int32_t kh = phase_h.first_tap + (stage.kh_begin + tap_h) * phase_h.tap_step;
     const int32_t kw = phase_w.first_tap + (stage.kw_begin + tap_w) * phase_w.tap_step;
     const int32_t group = co & ((1 << groups_log2) - 1);
-    list.s_weight[element] =
-        co < num_co ? (tile.co_begin + co) * problem.w_stride[1] + kh * problem.w_stride[2] + kw * problem.w_stride[3]
-                    : int64_t{-1};
+    const int32_t channel = tile.co_begin + co;
+    list.s_weight[element] = co < num_co ? (channel >> params.fused_log2) * problem.w_stride[1] +
+                                               (channel & ((1 << params.fused_log2) - 1)) * params.weight_phase_stride +
+                                               kh * problem.w_stride[2] + kw * problem.w_stride[3]
+                                         : int64_t{-1};
     list.s_weight_place[element] = (group * (num_taps | 1) + tap) * Traits::kThreadCo + (co >> groups_log2);
   }
 }

@@ -1,6 +1,7 @@
 // What a SIMT kernel is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
+#include "epilogue/output_columns.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
 #include "problem/problem.h"
@@ -16,6 +17,9 @@ struct Params {
   TileShape shape;
   TileGrid grid;
   SharedLayout shared;
+  OutputColumns columns;
+  int32_t fused_log2;           // W phases per output channel of the problem (problem/fuse.h)
+  int64_t weight_phase_stride;  // elements from one fused phase to the next
   int32_t group_c_in;   // c_in / groups
   int32_t group_c_out;  // c_out / groups
   int32_t chunk_ci;
