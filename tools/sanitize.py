@@ -1,7 +1,8 @@
 """Runs every kernel instance under each tool of compute-sanitizer; prints tool, errors, launches, seconds.
 
 Called by `make sanitize` on a machine with a GPU; arguments are the tools to run, all four unless given.
-What runs is tools/sanitize_workload.py. Fails on any error or hazard, when an instance did not run, and when a mistake planted on purpose is not reported.
+What runs is tools/sanitize_workload.py. Fails on any error or hazard, when an instance did not run, and when a
+mistake planted on purpose is not reported.
 """
 
 from __future__ import annotations
