@@ -6,7 +6,6 @@ nothing, so it also explains CPU and meta tensors, as if they were on an H200.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,13 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _extension, ops, routing
+from . import planner, routing
 from . import precision as precisions
-
-# compute capability, multiprocessors, shared memory per block and per multiprocessor (bytes), MHz, copy GB/s
-H200 = (90, 132, 232448, 233472, 1890, 4300)
-
-_DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class Explanation:
         reason: why, in one line.
         precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h",
-            "phases_w", "floor_us"), or None where there is no binary or nothing to plan.
+            "phases_w", "floor_us", "torch_us"), or None where there is no binary or nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
     """
@@ -94,9 +88,8 @@ def explain(
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = _device_numbers(input, device)
-    capability = divmod(numbers[0], 10)
     if decision is routing.NOT_CUDA:
-        decision = routing.reason_by_layout(input, weight, bias) or routing.op_call(*call, precision, capability)
+        decision = routing.reason_by_layout(input, weight, bias) or routing.op_call(*call, precision, numbers)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
         routing.refuse_when_explicit(decision, input.dtype, precision)
 
@@ -116,25 +109,23 @@ def _why_ours(precision: str | None) -> str:
     word = precisions.requested(None)
     if word is not None:
         return f"use_precision({word!r}) is active"
-    return "PyTorch's switches ask for no tensor cores, and our exact kernels serve that"
+    return "PyTorch's switches ask for no tensor cores, and our exact kernels are not known to be slower then"
 
 
-def _device_numbers(input: Tensor, device: Any) -> tuple[list[int], str]:
-    """The six numbers of the GPU to plan for, and what to call it."""
+def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
+    """The six numbers of the GPU to plan for (without a binary perhaps the first alone), and what to call it."""
     if isinstance(device, Sequence) and not isinstance(device, str):
-        return list(device), "the GPU described by device="
+        return tuple(device), "the GPU described by device="
     if device is None and not input.is_cuda:
-        return list(H200), "an NVIDIA H200, as if the tensors were on one"
+        return planner.H200, "an NVIDIA H200, as if the tensors were on one"
     chosen = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or input.device)
     index = torch.cuda.current_device() if chosen.index is None else chosen.index
-    if ops.device is None:
-        # Nothing will be planned without a binary; the class still depends on the capability.
-        major, minor = _extension.capability(index)
-        return [10 * major + minor], torch.cuda.get_device_name(index)
-    return list(ops.device(index)), torch.cuda.get_device_name(index)
+    return planner.device_numbers(index), torch.cuda.get_device_name(index)
 
 
-def _plan(call: tuple[Any, ...], precision: str | None, numbers: list[int]) -> tuple[str | None, dict[str, Any] | None]:
+def _plan(
+    call: tuple[Any, ...], precision: str | None, numbers: tuple[int, ...]
+) -> tuple[str | None, dict[str, Any] | None]:
     """The precision class that the call asks for, and the planner's answer; None for what there is not.
 
     Plans also where PyTorch serves, so that one can see what our kernel would do.
@@ -142,28 +133,31 @@ def _plan(call: tuple[Any, ...], precision: str | None, numbers: list[int]) -> t
     input, weight, bias = call[:3]
     if routing.reason_by_layout(input, weight, bias) is not None:
         return None, None
-    capability = divmod(numbers[0], 10)
     word = precisions.requested(precision)
     wanted = None if word is None else precisions.explicit_class(input.dtype, word, precision is not None)
     if wanted is None:
-        wanted = precisions.class_by_switches(input.dtype, capability)
+        wanted = precisions.class_by_switches(input.dtype, planner.capability(numbers))
     planned = wanted if wanted in precisions.CODES else "ieee"  # f16 and bf16 have no kernel but that one
     stride, padding, output_padding, groups, dilation = call[3:]
     arguments = routing.op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, capability
-    )
-    if isinstance(arguments, routing.Reason) or ops.plan is None:
+        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers
+    )  # fmt: skip
+    if isinstance(arguments, routing.Reason):
         return wanted, None
     input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last = arguments
-    answer = ops.plan(
+    answer = planner.plan(
         input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
-        groups, dilation, _DTYPE_CODES[input.dtype], code, channels_last, numbers,
+        groups, dilation, input.dtype, code, channels_last, numbers,
     )  # fmt: skip
-    return wanted, json.loads(answer)
+    return wanted, answer
 
 
 def _tensor_words(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} on {tensor.device}"
+
+
+def _torch_estimate(answer: dict[str, Any]) -> str:
+    return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
@@ -177,7 +171,7 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         f"tile              {tile}, {plan['phases_w']} phases along W, {plan['threads']} threads",
         f"blocks            {plan['num_blocks']}, {plan['stages']} stages, {plan['shared_bytes']} bytes shared",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
-        f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us",
+        f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):

@@ -41,8 +41,9 @@ def conv_transpose2d(
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or a pair (height, width).
         groups: number of blocks of channels that do not meet.
-        precision: None follows PyTorch's switches (and gives PyTorch's own result where it would use
-            tensor cores, for which there is no kernel yet). A word always runs a kernel of ours on
+        precision: None follows PyTorch's switches, and gives PyTorch's own result where that is the faster
+            one: where it would use tensor cores, for which there is no kernel yet, and where float32
+            without them is estimated to take longer in our kernel. A word always runs a kernel of ours on
             CUDA tensors: "ieee", one chain of fused multiply-adds per output, c_in ascending, then kh,
             then kw, bias last; "aten", the order of PyTorch's own CUDA algorithm; "tf32x3" and "tf32",
             at least that accurate. All but "ieee" are for float32. CPU tensors, other dtypes, tensor
@@ -58,8 +59,9 @@ def conv_transpose2d(
 
     Determinism:
         Our kernels are bit-identical from run to run, and in "ieee" and "aten" on every GPU and for
-        every batch size. What PyTorch serves is as deterministic as PyTorch. `convt_ext.explain`
-        tells which one serves a call.
+        every batch size. What PyTorch serves is as deterministic as PyTorch. Under None the sizes of a
+        call, its batch size among them, may decide who serves it: ask for "ieee" where bits matter.
+        `convt_ext.explain` tells which one serves a call.
 
     Example:
         >>> import torch, convt_ext

@@ -1,6 +1,6 @@
 """Handles of the compiled ops, and what PyTorch must know about them: fake kernel and FLOP count.
 
-Called by functional.py (forward) and explain.py (plan, device). Without a binary the handles are
+Called by functional.py (forward) and planner.py (plan, device). Without a binary the handles are
 None and nothing is registered. Must not decide anything: routing.py has done so.
 """
 

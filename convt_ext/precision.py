@@ -24,8 +24,9 @@ WORDS = ("ieee", "aten", "tf32x3", "tf32")
 # What the op's `precision` argument means.
 CODES = {word: code for code, word in enumerate(WORDS)}
 
-# The classes that precision=None may hand to our kernels. Where PyTorch would use tensor cores, an exact kernel
-# would make an unchanged user slower; a tensor-core engine adds its classes here.
+# The classes that precision=None may hand to our kernels (of "ieee", routing.py hands over what is not slower). Where
+# PyTorch would use tensor cores, an exact kernel would make an unchanged user slower; a tensor-core engine adds its
+# classes here.
 CLASSES_WITH_KERNEL = frozenset({"ieee", "aten"})
 
 _cudnn_conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]

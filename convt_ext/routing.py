@@ -2,11 +2,12 @@
 
 Called by functional.py, which obeys, and by explain.py, which tells. One decision in one place, made
 on every call, so it costs a few microseconds: reasons are constants, nothing is formatted or
-allocated on the way to a kernel. Must not launch anything.
+allocated on the way to a kernel, and what takes an estimate is looked up. Must not launch anything.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 from torch.utils._device import DeviceContext
 
-from . import _extension
+from . import _extension, planner
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .geometry import result_is_channels_last
@@ -61,6 +62,9 @@ GRAD = Reason("a gradient is asked for", "wrap the call in torch.no_grad()")
 _PLAIN = frozenset({Tensor, Parameter})
 _DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
+# Problems whose comparison with PyTorch is remembered, per process.
+_NUM_COMPARISONS = 4096
+
 
 def route(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision
@@ -78,9 +82,9 @@ def route(
     if reason is not None:
         return reason
     device_index = input.get_device()
-    capability = _extension.capability(device_index)
     decision = op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, precision, capability
+        input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
+        planner.device_numbers(device_index),
     )  # fmt: skip
     if not isinstance(decision, Reason):
         unsupported = _extension.unsupported_reason(device_index)
@@ -90,14 +94,15 @@ def route(
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, capability
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device
 ) -> Reason | tuple[Any, ...]:
-    """As `route`, for plain strided tensors of one of our dtypes, as if on a GPU of this compute capability."""
+    """As `route`, for plain strided tensors of one of our dtypes, as if on the GPU with these numbers (a tuple)."""
     word = precisions.requested(precision)
     dtype = input.dtype
     served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    by_switches = served is None
     if served is None:
-        served = precisions.class_by_switches(dtype, capability)
+        served = precisions.class_by_switches(dtype, planner.capability(device))
         if served not in precisions.CLASSES_WITH_KERNEL:
             return TENSOR_CORES
 
@@ -116,12 +121,55 @@ def op_call(
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
         return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
+    input_stride, weight_stride = input.stride(), weight.stride()
     channels_last = result_is_channels_last(
-        input_size, input.stride(), weight_size, weight.stride(), dtype, stride, output_padding,
+        input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding,
         precisions.cudnn_enabled(),
     )  # fmt: skip
+    if by_switches and dtype is torch.float32 and served == "ieee":
+        slower = slower_than_torch(
+            input_size, input_stride, weight_size, weight_stride, bias is not None, stride, padding, output_padding,
+            groups, dilation, channels_last, device,
+        )  # fmt: skip
+        if slower is not None:
+            return slower
     code = precisions.CODES[served]
     return (input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last)
+
+
+@functools.lru_cache(maxsize=_NUM_COMPARISONS)
+def slower_than_torch(
+    input_size,
+    input_stride,
+    weight_size,
+    weight_stride,
+    has_bias,
+    stride,
+    padding,
+    output_padding,
+    groups,
+    dilation,
+    channels_last,
+    device,
+) -> Reason | None:
+    """The reason to leave a float32 problem without tensor cores to PyTorch: our exact kernel would take longer.
+
+    Estimates against estimates, so an unchanged user is never made slower as far as the planner knows. None
+    where ours is not slower and where nothing is known of PyTorch's time. Everything is hashable, and equal
+    arguments give an equal answer.
+    """
+    answer = planner.plan(
+        input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
+        dilation, torch.float32, precisions.CODES["ieee"], channels_last, device,
+    )  # fmt: skip
+    if answer is None:
+        return None
+    ours_us, torch_us = answer["plan"]["estimate_us"], answer["torch_us"]
+    if not 0 < torch_us < ours_us:
+        return None
+    return Reason(
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='ieee' runs the exact kernels"
+    )
 
 
 def _reason_by_tensors(input, weight, bias) -> Reason | None:

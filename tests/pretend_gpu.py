@@ -9,9 +9,10 @@ routing looks at; the op then runs its fake kernel. Beside a CPU-only PyTorch th
 from __future__ import annotations
 
 import pytest
+import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from convt_ext import _extension, routing
+from convt_ext import _extension, planner, routing
 
 
 @pytest.fixture
@@ -19,6 +20,8 @@ def pretend_gpu(monkeypatch):
     """Inside, `device="cuda"` makes a tensor that routing takes for one on an H200 with a fitting binary."""
     monkeypatch.setattr(routing, "_PLAIN", routing._PLAIN | {FakeTensor})
     monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H200")
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
     with FakeTensorMode() as mode:
         yield mode

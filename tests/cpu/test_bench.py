@@ -8,14 +8,16 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from pretend_gpu import pretend_gpu  # noqa: F401
 
 import convt_ext
+from convt_ext import ops
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, torch_switches
-from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, needed_bytes, torch_call
+from convt_ext.bench.operands import DIRECTIONS, Operands, make_operands, make_reference, needed_bytes, torch_call
 from convt_ext.bench.results import ResultFile, default_path
-from convt_ext.bench.runner import Settings, Skipped, run
+from convt_ext.bench.runner import Settings, Skipped, kernel_of, run
 from convt_ext.bench.timing import CudaTimer
 
 CPU = torch.device("cpu")
@@ -232,6 +234,18 @@ def test_ours_gets_the_precision_and_the_layout(monkeypatch):
     monkeypatch.setattr(convt_ext, "conv_transpose2d", recorded)
     measure(settings(layers=SMALL[:1], modes=(MODES["aten"], MODES["default"]), layouts=("nchw", "nhwc")))
     assert set(calls) == {("aten", False, False), ("aten", True, False), (None, False, True), (None, True, True)}
+
+
+@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    kernels = {}
+    for layer in KERNELBENCH:
+        tensors = (torch.empty(shape, device="cuda") for shape in (layer.input_shape, layer.weight_shape))
+        operands = Operands(*tensors, bias=None, grad_output=None)
+        for mode in (MODES["default"], MODES["ieee"], MODES["tf32x3"]):
+            kernels[layer.name, mode.name] = kernel_of(layer, "fwd", mode, operands)
+    assert [key for key, kernel in kernels.items() if kernel == "torch"] == [("kb65", "default"), ("kb69", "default")]
 
 
 def test_without_torch_only_ours_is_timed():

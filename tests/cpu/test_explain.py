@@ -7,8 +7,8 @@ import torch
 from cases import each_case, named
 from pretend_gpu import pretend_gpu  # noqa: F401
 
-from convt_ext import Explanation, explain, ops, use_precision
-from convt_ext.explain import H200
+from convt_ext import Explanation, explain, ops, routing, use_precision
+from convt_ext.planner import H200
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {
@@ -46,9 +46,39 @@ def test_context_and_switches_are_the_reason(monkeypatch):
         found = explain(*meta())
     assert (found.precision, found.reason) == ("aten", "use_precision('aten') is active")
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
-    found = explain(*meta())
+    found = explain(*named("k4s2p1").tensors(), stride=2, padding=1)
     assert found.served_by == "convt_ext"
     assert "switches" in found.reason
+
+
+@needs_binary
+def test_a_slower_kernel_is_the_reason(monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    kb69 = torch.empty(64, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta")
+    found = explain(*kb69)
+    assert (found.served_by, found.precision) == ("torch", "ieee")
+    ours_us, torch_us = found.plan["plan"]["estimate_us"], found.plan["torch_us"]
+    assert 0 < torch_us < ours_us
+    assert found.reason == (
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='ieee' runs the exact kernels"
+    )
+    assert f"served by         torch: {found.reason}" in str(found)
+    assert "ours would be" in str(found)
+    assert explain(*kb69, precision="ieee").served_by == "convt_ext"
+    with use_precision("ieee"):
+        assert explain(*kb69).served_by == "convt_ext"
+
+
+def test_without_a_binary_nothing_is_compared(monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    monkeypatch.setattr(ops, "plan", None)
+    x, weight = torch.empty(65, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta")
+    routing.slower_than_torch.cache_clear()
+    try:
+        found = explain(x, weight)
+    finally:
+        routing.slower_than_torch.cache_clear()
+    assert (found.served_by, found.plan) == ("convt_ext", None)
 
 
 @needs_binary
@@ -63,6 +93,14 @@ def test_plan_of_every_case(case):
     assert found.plan["plan"]["kernel"] in text
     assert "candidates" in text
     assert "floor" in text
+
+
+@needs_binary
+@each_case()
+def test_small_problems_are_ours_without_a_word(case, monkeypatch):
+    """The GPU tests count on it: issuing PyTorch's call alone takes longer."""
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
 
 
 @needs_binary
@@ -113,10 +151,7 @@ def test_precision_that_the_call_refuses():
         explain(*meta(), precision="fast")
 
 
-def test_gpu_tensors(pretend_gpu, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(ops, "device", lambda index: list(H200))
-    monkeypatch.setattr(ops, "plan", None)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA H200")
+def test_gpu_tensors(pretend_gpu):  # noqa: F811
     x, weight = meta(device="cuda")
     found = explain(x, weight, precision="ieee")
     assert (found.served_by, found.device) == ("convt_ext", "NVIDIA H200")

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from cases import each_case, named
 from pretend_gpu import pretend_gpu  # noqa: F401
+from served import served_by
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
@@ -163,6 +164,17 @@ def test_missing_binary(pretend_gpu, monkeypatch):  # noqa: F811
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours(x, weight)
+
+
+@pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
+def test_the_faster_one_serves_unless_a_precision_is_asked_for(pretend_gpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
+    x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")  # kb69
+    assert served_by(ours, x, weight) == "torch"
+    assert served_by(ours, x.narrow(2, 0, 4).narrow(1, 0, 4), weight.narrow(0, 0, 4)) == "convt_ext"
+    assert served_by(ours, x, weight, precision="ieee") == "convt_ext"
+    with convt_ext.use_precision("ieee"):
+        assert served_by(ours, x, weight) == "convt_ext"
 
 
 @pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")

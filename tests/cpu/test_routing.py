@@ -10,9 +10,14 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from convt_ext import _extension, routing, use_precision
+from convt_ext import _extension, ops, planner, routing, use_precision
+from convt_ext.bench.layers import KERNELBENCH
+from convt_ext.precision import WORDS
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
+
+
+needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 
 
 @pytest.fixture
@@ -107,6 +112,67 @@ def test_memory_format_follows_the_strides():
     assert decide(x, weight.to(memory_format=torch.channels_last), precision="ieee")[9] is True
     assert decide(last.double(), weight.double(), precision="ieee")[9] is False
     assert decide(last, weight, stride=1, output_padding=1, dilation=2, precision="ieee")[9] is False
+
+
+@needs_binary
+@pytest.mark.parametrize("layer", KERNELBENCH, ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
+    x, weight = (
+        torch.empty(shape, device="cuda").to(memory_format=layout) for shape in (layer.input_shape, layer.weight_shape)
+    )
+    decision = decide(x, weight, **layer.arguments)
+    if layer.name in ("kb65", "kb69"):  # cuDNN uses a transform there
+        assert isinstance(decision, routing.Reason)
+        assert decision.remedy is None
+        assert "PyTorch about" in decision.text
+    else:
+        assert decision[8] == 0
+    for word in WORDS:
+        assert not isinstance(decide(x, weight, **layer.arguments, precision=word), routing.Reason)
+        with use_precision(word):
+            assert not isinstance(decide(x, weight, **layer.arguments), routing.Reason)
+
+
+@needs_binary
+def test_only_float32_without_tensor_cores_is_compared(monkeypatch):
+    x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
+    assert not isinstance(decide(x.double(), weight.double()), routing.Reason)
+    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
+    assert decide(x, weight)[8] == 1
+
+
+@needs_binary
+def test_a_comparison_is_made_once(no_tf32, monkeypatch):
+    routing.slower_than_torch.cache_clear()
+    questions = []
+
+    def plan(*arguments):
+        questions.append(arguments)
+        return {"plan": {"estimate_us": 30.0}, "torch_us": 20.0}
+
+    monkeypatch.setattr(planner, "plan", plan)
+    try:
+        x, weight, bias = operands()
+        for _ in range(3):
+            assert decide(x, weight, bias).text.startswith("estimated 30 us here, PyTorch about 20 us")
+            decide(x, weight, bias, stride=(2, 2), padding=[1])
+        assert len(questions) == 1
+        decide(x, weight)  # without a bias, and so on: other problems
+        decide(x, weight, bias, padding=0)
+        decide(x.to(memory_format=torch.channels_last), weight, bias)
+        assert len(questions) == 4
+    finally:
+        routing.slower_than_torch.cache_clear()
+
+
+def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
+    routing.slower_than_torch.cache_clear()
+    monkeypatch.setattr(planner, "plan", lambda *_: {"plan": {"estimate_us": 1e6}, "torch_us": 0})
+    try:
+        assert decide(*operands())[8] == 0
+    finally:
+        routing.slower_than_torch.cache_clear()
 
 
 def test_other_tensors_are_pytorchs():

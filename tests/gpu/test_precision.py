@@ -12,6 +12,8 @@ from served import cudnn, served_by, switch, tf32
 
 from convt_ext import conv_transpose2d as ours
 from convt_ext import explain, use_precision
+from convt_ext.bench.layers import KERNELBENCH, select_layers
+from convt_ext.bench.operands import make_operands
 
 CASE = named("k4s2p1")
 WIDE = named("many_channels_in")
@@ -54,6 +56,26 @@ def test_default_without_tf32_is_ieee():
         assert served_by(call) == "convt_ext"
         default = call()
     assert torch.equal(default, call("ieee"))
+
+
+@pytest.mark.parametrize("name", ["kb65", "kb69", "kb75", "kb78", "kb81"])
+def test_default_without_tf32_is_the_faster_one(name):
+    """cuDNN uses a transform for kb65 and kb69."""
+    (layer,) = select_layers(KERNELBENCH, [name])
+    made = make_operands(layer, torch.float32, torch.device("cuda"))
+    x, weight, bias = made.input, made.weight, made.bias
+    server = "torch" if name in ("kb65", "kb69") else "convt_ext"
+    with tf32(False):
+        assert served_by(ours, x, weight, bias, **layer.arguments) == server
+        found = explain(x, weight, bias, **layer.arguments)
+        assert found.served_by == server
+        assert served_by(ours, x, weight, bias, **layer.arguments, precision="ieee") == "convt_ext"
+        with use_precision("ieee"):
+            assert served_by(ours, x, weight, bias, **layer.arguments) == "convt_ext"
+        if server == "torch":
+            assert "PyTorch about" in found.reason
+            expected = F.conv_transpose2d(x, weight, bias, **layer.arguments)
+            assert torch.equal(ours(x, weight, bias, **layer.arguments), expected)
 
 
 def test_default_without_cudnn_is_aten():

@@ -1,0 +1,78 @@
+"""Questions to the planner inside the binary: a GPU's numbers, and the plan of a problem on such a GPU.
+
+Called by routing.py (is our plan slower than PyTorch?) and explain.py (what is it?). The binary computes;
+this only asks, so a plan is still a pure function of problem and GPU. Must not decide who serves.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from . import _extension, ops
+
+# compute capability, multiprocessors, shared memory per block and per multiprocessor (bytes), MHz, copy GB/s:
+# what an H200 reports of itself
+H200 = (90, 132, 232448, 233472, 1891, 4213)
+
+_DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+
+@functools.cache
+def device_numbers(device_index: int) -> tuple[int, ...]:
+    """The six numbers of an installed GPU (see `H200`); the first alone where there is no binary to plan for it."""
+    if ops.device is None:
+        major, minor = _extension.capability(device_index)
+        return (10 * major + minor,)
+    with _disable_current_modes():  # asking is no part of the user's computation
+        return tuple(ops.device(device_index))
+
+
+def capability(device: Sequence[int]) -> tuple[int, int]:
+    """Compute capability of a GPU given by its numbers, as (major, minor)."""
+    return divmod(device[0], 10)
+
+
+def plan(
+    input_size,
+    input_stride,
+    weight_size,
+    weight_stride,
+    has_bias: bool,
+    stride,
+    padding,
+    output_padding,
+    groups: int,
+    dilation,
+    dtype: torch.dtype,
+    code: int,
+    channels_last: bool,
+    device: Sequence[int],
+) -> dict[str, Any] | None:
+    """The planner's answer; None where there is no binary. Nothing is launched.
+
+    Args:
+        code: the precision, as in `precision.CODES`.
+        channels_last: memory format of the result.
+        device: the six numbers of the GPU to plan for.
+
+    Returns:
+        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
+        (a cautious estimate of PyTorch's float32 time without tensor cores, 0 where nothing is known).
+
+    Raises:
+        RuntimeError: a problem or GPU that nothing can be planned for.
+    """
+    if ops.plan is None:
+        return None
+    with _disable_current_modes():
+        answer = ops.plan(
+            input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
+            dilation, _DTYPE_CODES[dtype], code, channels_last, device,
+        )  # fmt: skip
+    return json.loads(answer)
