@@ -12,12 +12,12 @@
 
 namespace convt {
 
-// The stride must be a power of two, because the channels of a tile are one.
+// The stride must be a power of two, because the channels of a tile are one. 32 bits must hold the channels of y'.
 inline bool can_fuse_phases(const ConvTProblem& problem) {
   const Axis& w = problem.w;
   constexpr int32_t kMostPhases = 16;
   return w.stride > 1 && w.stride <= kMostPhases && (w.stride & (w.stride - 1)) == 0 && w.dilation == 1 &&
-         w.kernel % w.stride == 0;
+         w.kernel % w.stride == 0 && problem.c_out < (int64_t{1} << 30) / w.stride;
 }
 
 // The problem y' of above. Its x_stride and y_stride are those of the original; weight (co * stride + v, t) lies

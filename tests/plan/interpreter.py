@@ -1,6 +1,7 @@
 """Executes a plan as the kernels do, in numpy: tile_of_block, then stages, then stores. Proves tiles and phases.
 
 Knows a plan only through `_plan` and the documented meaning of its fields, never through the kernels' code.
+A plan that fuses W phases into channels (problem/fuse.h) is executed on the fused problem, then unshuffled.
 """
 
 from __future__ import annotations
@@ -58,8 +59,44 @@ def _inside(begin: int, count: int, size: int) -> tuple[slice, slice]:
     return slice(low, high), slice(begin + low, begin + high)
 
 
+def computed_problem(module: ModuleType, problem: Problem, plan: dict[str, Any]) -> Problem:
+    """The problem whose tiles, taps and channels a plan's fields count."""
+    return module.fuse_phases(problem) if plan["fused_w"] > 1 else problem
+
+
+def fuse_weight(weight: np.ndarray, fused_w: int) -> np.ndarray:
+    """weight'[ci, co * fused_w + v, kh, t] = weight[ci, co, kh, v + fused_w * t]."""
+    c_in, c_out, kernel_h, kernel_w = weight.shape
+    by_phase = weight.reshape(c_in, c_out, kernel_h, kernel_w // fused_w, fused_w)
+    return by_phase.transpose(0, 1, 4, 2, 3).reshape(c_in, c_out * fused_w, kernel_h, kernel_w // fused_w)
+
+
+def unfuse_output(y: np.ndarray, w: dict[str, int]) -> np.ndarray:
+    """y[n, co, oh, q * stride + v - padding] = y'[n, co * stride + v, oh, q], for the columns that exist."""
+    batch, c_out, rows, positions = y.shape
+    by_phase = y.reshape(batch, c_out // w["stride"], w["stride"], rows, positions)
+    columns = by_phase.transpose(0, 1, 3, 4, 2).reshape(batch, c_out // w["stride"], rows, positions * w["stride"])
+    return columns[..., w["padding"] : w["padding"] + w["out"]]
+
+
 def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, bias) -> tuple[np.ndarray, np.ndarray]:
     """Executes the plan on float64 arrays. Returns the output and how often each of its elements was written."""
+    fused_w = plan["fused_w"]
+    if fused_w == 1:
+        return _run_tiles(module, problem, plan, x, weight, bias)
+    # A tile that held a part of a channel's phases could not store whole rows.
+    assert fused_w == problem["w"]["stride"]
+    assert plan["block_co"] % fused_w == 0
+    fused = computed_problem(module, problem, plan)
+    fused_bias = None if bias is None else np.repeat(bias, fused_w)
+    results = _run_tiles(module, fused, plan, x, fuse_weight(weight, fused_w), fused_bias)
+    y, writes = (unfuse_output(result, problem["w"]) for result in results)
+    assert list(y.shape) == sizes_of(problem)[2]
+    return y, writes
+
+
+def _run_tiles(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, bias):
+    """run() for the problem that the plan's fields count."""
     y = np.full(sizes_of(problem)[2], np.nan)
     writes = np.zeros(y.shape, dtype=np.int32)
     h, w, groups = problem["h"], problem["w"], problem["groups"]

@@ -6,6 +6,7 @@ from math import isfinite
 from types import ModuleType
 from typing import Any
 
+from plan.interpreter import computed_problem
 from plan.problems import ATEN, FLOAT32, FLOAT64, IEEE, Problem
 
 GRID_LIMIT = 2**31 - 1  # blocks of a one-dimensional grid
@@ -20,8 +21,20 @@ def served_precision(problem: Problem) -> int:
     return ATEN if problem["precision"] == ATEN and problem["dtype"] == FLOAT32 else IEEE
 
 
+def assert_fusing_is_legal(module: ModuleType, problem: Problem, plan: dict[str, Any]) -> None:
+    """Phases become channels all together, and only where problem/fuse.h allows."""
+    if plan["fused_w"] == 1:
+        return
+    assert module.can_fuse_phases(problem), plan
+    assert plan["fused_w"] == problem["w"]["stride"], plan
+    assert plan["phases_w"] == 1, plan
+    assert plan["block_co"] % plan["fused_w"] == 0, plan
+
+
 def assert_legal(module: ModuleType, problem: Problem, device: list[int], plan: dict[str, Any]) -> None:
     """Every constraint on a plan. A failure shows the plan."""
+    assert_fusing_is_legal(module, problem, plan)
+    problem = computed_problem(module, problem, plan)
     instance = module.instances()[plan["instance"]]
     assert instance["dtype"] == problem["dtype"]
     assert instance["precision"] == served_precision(problem)
@@ -33,6 +46,7 @@ def assert_legal(module: ModuleType, problem: Problem, device: list[int], plan: 
     assert is_power_of_two(plan["block_co"] // thread_co), plan
     channel_threads = plan["block_co"] // thread_co
     assert threads % channel_threads == 0, plan
+    assert channel_threads <= threads // 8, plan  # a warp holds at most 4 channel groups
 
     h, w = problem["h"], problem["w"]
     positions_h = module.num_positions(h, 0)

@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/fuse.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -78,6 +79,7 @@ convt::Plan plan_of(const py::dict& values) {
   plan.tile_n = field<int32_t>(values, "tile_n");
   plan.tile_h = field<int32_t>(values, "tile_h");
   plan.tile_w = field<int32_t>(values, "tile_w");
+  plan.fused_w = field<int32_t>(values, "fused_w");
   plan.phases_w = field<int32_t>(values, "phases_w");
   plan.chunk_ci = field<int32_t>(values, "chunk_ci");
   plan.chunk_kh = field<int32_t>(values, "chunk_kh");
@@ -96,6 +98,23 @@ py::dict dict_of(const convt::Phase& phase) {
                   py::arg("shift_step") = phase.shift_step);
 }
 
+py::dict dict_of(const convt::Axis& axis) {
+  return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("kernel") = axis.kernel,
+                  py::arg("stride") = axis.stride, py::arg("padding") = axis.padding,
+                  py::arg("dilation") = axis.dilation);
+}
+
+std::array<int64_t, 4> list_of(const int64_t (&strides)[4]) { return {strides[0], strides[1], strides[2], strides[3]}; }
+
+py::dict dict_of(const convt::ConvTProblem& problem) {
+  return py::dict(py::arg("batch") = problem.batch, py::arg("c_in") = problem.c_in, py::arg("c_out") = problem.c_out,
+                  py::arg("groups") = problem.groups, py::arg("h") = dict_of(problem.h),
+                  py::arg("w") = dict_of(problem.w), py::arg("dtype") = static_cast<int>(problem.dtype),
+                  py::arg("precision") = static_cast<int>(problem.precision), py::arg("has_bias") = problem.has_bias,
+                  py::arg("x_stride") = list_of(problem.x_stride), py::arg("w_stride") = list_of(problem.w_stride),
+                  py::arg("y_stride") = list_of(problem.y_stride));
+}
+
 py::dict dict_of(const convt::Instance& instance) {
   return py::dict(py::arg("name") = instance.name, py::arg("dtype") = static_cast<int>(instance.dtype),
                   py::arg("precision") = static_cast<int>(instance.precision),
@@ -103,20 +122,21 @@ py::dict dict_of(const convt::Instance& instance) {
 }
 
 py::dict dict_of(const convt::Plan& plan) {
-  return py::dict(
-      py::arg("instance") = plan.instance, py::arg("threads") = plan.threads, py::arg("block_co") = plan.block_co,
-      py::arg("tile_n") = plan.tile_n, py::arg("tile_h") = plan.tile_h, py::arg("tile_w") = plan.tile_w,
-      py::arg("phases_w") = plan.phases_w, py::arg("chunk_ci") = plan.chunk_ci, py::arg("chunk_kh") = plan.chunk_kh,
-      py::arg("chunk_kw") = plan.chunk_kw, py::arg("stages") = plan.stages, py::arg("shared_bytes") = plan.shared_bytes,
-      py::arg("num_blocks") = plan.num_blocks, py::arg("compute_us") = plan.compute_us,
-      py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
+  return py::dict(py::arg("instance") = plan.instance, py::arg("threads") = plan.threads,
+                  py::arg("block_co") = plan.block_co, py::arg("tile_n") = plan.tile_n, py::arg("tile_h") = plan.tile_h,
+                  py::arg("tile_w") = plan.tile_w, py::arg("fused_w") = plan.fused_w,
+                  py::arg("phases_w") = plan.phases_w, py::arg("chunk_ci") = plan.chunk_ci,
+                  py::arg("chunk_kh") = plan.chunk_kh, py::arg("chunk_kw") = plan.chunk_kw,
+                  py::arg("stages") = plan.stages, py::arg("shared_bytes") = plan.shared_bytes,
+                  py::arg("num_blocks") = plan.num_blocks, py::arg("compute_us") = plan.compute_us,
+                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
 }
 
 py::dict dict_of(const convt::TileGrid& grid) {
   return py::dict(py::arg("co_tiles") = grid.co_tiles, py::arg("w_tiles") = grid.w_tiles,
                   py::arg("w_splits") = grid.w_splits, py::arg("h_phases") = grid.h_phases,
                   py::arg("h_tiles") = grid.h_tiles, py::arg("groups") = grid.groups, py::arg("n_tiles") = grid.n_tiles,
-                  py::arg("w_phases") = grid.w_phases);
+                  py::arg("w_phases") = grid.w_phases, py::arg("w_origin") = grid.w_origin);
 }
 
 py::dict dict_of(const convt::Tile& tile) {
@@ -126,14 +146,13 @@ py::dict dict_of(const convt::Tile& tile) {
                   py::arg("p_w_begin") = tile.p_w_begin);
 }
 
-py::list candidates(const py::dict& problem, const std::array<int64_t, 6>& device) {
+py::list list_of(const std::vector<convt::Plan>& plans) {
   py::list result;
-  for (const convt::Plan& plan : convt::candidate_plans(problem_of(problem), device_of(device))) {
-    result.append(dict_of(plan));
-  }
+  for (const convt::Plan& plan : plans) result.append(dict_of(plan));
   return result;
 }
 
+// Here and below `problem` is what the tiles are tiles of: the fused one of a plan that fuses.
 convt::TileGrid grid_of(const py::dict& problem, const py::dict& shape) {
   return convt::make_tile_grid(problem_of(problem), shape_of(shape));
 }
@@ -173,6 +192,8 @@ PYBIND11_MODULE(_plan, module) {
     auto size = [&axis](const char* key) { return field<int64_t>(axis, key); };
     return convt::fits_axis(size("in"), size("out"), size("kernel"), size("stride"), size("padding"), size("dilation"));
   });
+  module.def("can_fuse_phases", [](const py::dict& problem) { return convt::can_fuse_phases(problem_of(problem)); });
+  module.def("fuse_phases", [](const py::dict& problem) { return dict_of(convt::fuse_phases(problem_of(problem))); });
   module.def("row_window", [](int32_t num_taps, int32_t shift_step, int32_t tile_h) {
     return dict_of(convt::row_window(num_taps, shift_step, tile_h));
   });
@@ -194,12 +215,14 @@ PYBIND11_MODULE(_plan, module) {
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);
-  module.def("candidates", &candidates);
+  module.def("candidates", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return list_of(convt::candidate_plans(problem_of(problem), device_of(device)));
+  });
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
   module.def("cached", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    return dict_of(convt::cached_plan(problem_of(problem), device_of(device)));
+    return list_of(*convt::cached_plans(problem_of(problem), device_of(device)));
   });
   module.def("tile_grid",
              [](const py::dict& problem, const py::dict& shape) { return dict_of(grid_of(problem, shape)); });
@@ -215,6 +238,9 @@ PYBIND11_MODULE(_plan, module) {
         return convt::floor_us(problem_of(problem), device_of(device), rate_tflops);
       },
       py::arg("problem"), py::arg("device"), py::arg("rate_tflops") = 0.0);
+  module.def("torch_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::torch_us(problem_of(problem), device_of(device));
+  });
   module.def("to_json", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::to_json(problem_of(problem), device_of(device));
   });

@@ -120,8 +120,20 @@ def axes(draw, max_in: int = 6) -> dict[str, int]:
 
 
 @st.composite
-def problems(draw, dtypes: bool = False) -> Problem:
-    """A small problem; with `dtypes` one of any dtype and of a precision that it has."""
+def fusable_axes(draw, max_in: int = 6) -> dict[str, int]:
+    """An axis whose phases can become channels: problem/fuse.h."""
+    size = draw(st.integers(1, max_in))
+    stride = draw(st.sampled_from([2, 2, 4, 8, 16]))
+    kernel = stride * draw(st.integers(1, 3))
+    output_padding = draw(st.integers(0, stride - 1))
+    unpadded = make_axis(size, kernel, stride, 0, output_padding)["out"]
+    padding = min(draw(st.one_of(st.integers(0, 3), st.integers(0, 40))), (unpadded - 1) // 2)
+    return make_axis(size, kernel, stride, padding, output_padding)
+
+
+@st.composite
+def problems(draw, dtypes: bool = False, fusable: bool = False) -> Problem:
+    """A small problem; with `dtypes` one of any dtype and of a precision that it has; with `fusable` no other."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     dtype = draw(st.integers(0, 3)) if dtypes else FLOAT32
     precision = draw(st.integers(0, 3)) if dtypes and dtype == FLOAT32 else IEEE
@@ -130,7 +142,7 @@ def problems(draw, dtypes: bool = False) -> Problem:
         c_in=groups * draw(st.integers(1, 5)),
         c_out=groups * draw(st.one_of(st.integers(1, 5), st.integers(1, 20))),
         h=draw(axes()),
-        w=draw(axes()),
+        w=draw(fusable_axes() if fusable else st.one_of(axes(), axes(), fusable_axes())),
         groups=groups,
         dtype=dtype,
         precision=precision,

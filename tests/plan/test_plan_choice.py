@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plan.interpreter import computed_problem
 from plan.legal import assert_legal
 from plan.problems import (
     ATEN,
@@ -76,6 +77,10 @@ EXTREMES = {
     "input_beyond_2_to_31": (8, 512, 1, (1024, 1024), (1, 1)),
     "kernel_1x2_to_22_dilated": (1, 1, 1, (1, 8), (1, 2**22), 1, 0, 0, 1, (1, 2)),
     "kernel_50000x50000": (1, 1, 1, (1, 1), (50000, 50000)),
+    "kernel_1x2_to_22_fused": (1, 2, 1, (1, 8), (1, 2**22), (1, 16)),
+    "kernel_20x65536_fused": (1, 2, 1, (8, 8), (20, 65536), (1, 8)),
+    "fused_padding_beyond_everything": (1, 32, 32, (500, 500), (16, 16), 16, 249 * 16),
+    "fused_row_of_2_to_27": (1, 1, 4, (1, 2**23), (1, 32), (1, 16)),
     "row_of_2_to_25": (1, 1, 1, (1, 2**25), (1, 3), 1),
     "column_of_2_to_25": (1, 1, 1, (2**25, 1), (3, 1), 1),
 }
@@ -88,7 +93,7 @@ def test_every_candidate_is_legal(plan_module, problem, device):
     assert candidates
     for plan in candidates:
         assert_legal(plan_module, problem, DEVICES[device], plan)
-        assert_order(plan_module, problem, plan)
+        assert_order(plan_module, computed_problem(plan_module, problem, plan), plan)
     estimates = [plan["estimate_us"] for plan in candidates]
     assert estimates == sorted(estimates)
     assert plan_module.choose(problem, DEVICES[device]) == candidates[0]
@@ -115,16 +120,25 @@ def test_planning_is_pure(plan_module, problem, other):
 
 @many_problems
 @given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
-def test_the_cache_remembers_the_choice(plan_module, problem, device):
-    expected = plan_module.choose(problem, DEVICES[device])
+def test_the_cache_remembers_the_candidates(plan_module, problem, device):
+    expected = plan_module.candidates(problem, DEVICES[device])
     assert plan_module.cached(problem, DEVICES[device]) == expected
     assert plan_module.cached(problem, DEVICES[device]) == expected
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+def test_the_cache_tells_devices_apart(plan_module, dtype):
+    """Planning reads every number of a device: one that differs in any has plans of its own."""
+    problem = from_row(*LAYERS["fcn8s"], dtype=dtype)
+    others = [75, 66, 65536, 116736, 1000, 2000]
+    for device in [H200, *([*H200[:i], other, *H200[i + 1 :]] for i, other in enumerate(others))]:
+        assert plan_module.cached(problem, device) == plan_module.candidates(problem, device)
 
 
 def test_the_cache_starts_again_when_it_is_full(plan_module):
-    for batch in [*range(1, 4200), 1]:
+    for batch in [*range(1, 1100), 1]:
         problem = from_row(batch, 1, 1, (1, 1), (1, 1))
-        assert plan_module.cached(problem, H200)["num_blocks"] == plan_module.choose(problem, H200)["num_blocks"]
+        assert plan_module.cached(problem, H200) == plan_module.candidates(problem, H200)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -161,6 +175,17 @@ def test_every_class_has_a_kernel(plan_module, dtype, precision):
     problem = from_row(*LAYERS["kb57"], dtype=dtype, precision=precision)
     instance = plan_module.instances()[plan_module.choose(problem, H200)["instance"]]
     assert instance["name"].startswith("simt_aten_" if precision == ATEN else "simt_ieee_")
+
+
+@pytest.mark.parametrize(("c_out", "few"), [(1, True), (4, True), (5, False), (64, False)])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_kernels_of_two_channels_are_for_few(plan_module, c_out, few, groups, stride):
+    """Channels of a group of the problem itself, whether or not its phases become channels too."""
+    for dtype, precision in CLASSES:
+        problem = from_row(4, 2 * groups, c_out * groups, 32, 4, stride, 1, 0, groups, dtype=dtype, precision=precision)
+        plans = plan_module.candidates(problem, H200)
+        assert few == any(plan_module.instances()[plan["instance"]]["thread_co"] == 2 for plan in plans)
 
 
 def test_instances_have_distinct_names(plan_module):

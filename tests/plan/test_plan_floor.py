@@ -1,15 +1,15 @@
-"""floor_us against a count by brute force and against the published floors."""
+"""floor_us against a count by brute force and against the published floors; torch_us where it is known."""
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems, sizes_of
-from plan.profile import many_problems
+from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, IEEE, from_row, problems, sizes_of
+from plan.profile import few_problems, many_problems
 from plan.test_plan_choice import LAYERS
 
 
@@ -21,12 +21,12 @@ def pairs(axis) -> int:
 
 
 def count_floor_us(problem, device, rate_tflops: float) -> float:
-    _, num_sms, _, _, clock_mhz, copy_gb_per_s = device
+    capability, num_sms, _, _, clock_mhz, copy_gb_per_s = device
     x_size, w_size, y_size = sizes_of(problem)
     elements = prod(x_size) + prod(w_size) + prod(y_size) + problem["has_bias"] * problem["c_out"]
     memory_us = elements * {FLOAT32: 4, FLOAT64: 8}.get(problem["dtype"], 2) / copy_gb_per_s / 1e3
     multiply_adds = problem["batch"] * prod(w_size[:2]) * pairs(problem["h"]) * pairs(problem["w"])
-    lanes = 64 if problem["dtype"] == FLOAT64 else 128
+    lanes = {80: 32, 90: 64, 100: 64}.get(capability, 2) if problem["dtype"] == FLOAT64 else 128
     rate = rate_tflops * 1e6 if rate_tflops > 0 else 2 * lanes * num_sms * clock_mhz
     return max(memory_us, 2 * multiply_adds / rate)
 
@@ -55,3 +55,12 @@ def test_no_estimate_is_below_the_floor(plan_module, layer):
     problem = from_row(*LAYERS[layer])
     floor = plan_module.floor_us(problem, H200)
     assert all(plan["estimate_us"] > 0.9 * floor for plan in plan_module.candidates(problem, H200))
+
+
+@few_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_torch_us_is_known_for_float32_ieee_alone(plan_module, problem, device):
+    torch_us = plan_module.torch_us(problem, DEVICES[device])
+    assert isfinite(torch_us)
+    assert (torch_us > 0) == ((problem["dtype"], problem["precision"]) == (FLOAT32, IEEE))
+    assert torch_us >= 0

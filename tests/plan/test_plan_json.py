@@ -18,12 +18,12 @@ from plan.test_plan_choice import EXTREMES, LAYERS
 DTYPE_NAMES = ["float32", "float64", "float16", "bfloat16"]
 PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
 TILE_KEYS = [
-    "threads", "block_co", "tile_n", "tile_h", "tile_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw", "stages",
-    "shared_bytes", "num_blocks",
+    "threads", "block_co", "tile_n", "tile_h", "tile_w", "fused_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw",
+    "stages", "shared_bytes", "num_blocks",
 ]  # fmt: skip
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 PLAN_KEYS = ["kernel", "engine", "requested_precision", "served_precision", *TILE_KEYS, *TIME_KEYS]
-KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us"]
+KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
 NAMED = {**LAYERS, **EXTREMES}
@@ -63,7 +63,8 @@ def test_json_is_the_plan(plan_module, problem, device):
             {"phase": phase, "taps": [list(tap) for tap in taps_of(plan_module.make_phase(axis, phase))]}
             for phase in range(min(axis["stride"], axis["out"]))
         ]
-    assert text["floor_us"] == pytest.approx(plan_module.floor_us(problem, DEVICES[device]), abs=0.0006)
+    for key in ("floor_us", "torch_us"):
+        assert text[key] == pytest.approx(getattr(plan_module, key)(problem, DEVICES[device]), abs=0.0006)
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -16,12 +16,15 @@ MAX_TILES = 200  # keeps one example at a few milliseconds
 
 
 def draw_plan(draw, module, problem):
-    """Any plan that plan.h allows: sizes that divide nothing, splits of the W phases, every form of chunking."""
+    """Any plan that plan.h allows: sizes that divide nothing, splits or fusing of the W phases, every chunking."""
+    fused_w = problem["w"]["stride"] if module.can_fuse_phases(problem) and draw(st.booleans()) else 1
+    plan = {"fused_w": fused_w}
+    problem = interpreter.computed_problem(module, problem, plan)
     h, w = problem["h"], problem["w"]
     positions_h, positions_w = module.num_positions(h, 0), module.num_positions(w, 0)
     c_in = problem["c_in"] // problem["groups"]
-    plan = {
-        "block_co": 2 ** draw(st.integers(0, 5)),
+    plan |= {
+        "block_co": fused_w * 2 ** draw(st.integers(0, 5)),
         "tile_h": draw(st.integers(1, positions_h + 1)),
         "tile_w": 4 * draw(st.integers(1, (positions_w + 7) // 4)),
         "phases_w": draw(st.integers(1, min(w["stride"], w["out"]))),
@@ -80,7 +83,7 @@ def assert_order(module, problem, plan):
 def test_any_legal_plan_is_exact(plan_module, data, problem, seed):
     problem = {**problem, "precision": data.draw(st.sampled_from([IEEE, ATEN]))}
     plan = draw_plan(data.draw, plan_module, problem)
-    assert_order(plan_module, problem, plan)
+    assert_order(plan_module, interpreter.computed_problem(plan_module, problem, plan), plan)
     assert_exact(plan_module, problem, plan, seed)
 
 
@@ -89,10 +92,11 @@ def test_any_legal_plan_is_exact(plan_module, data, problem, seed):
 def test_blocks_are_numbered_as_documented(plan_module, data, problem):
     """all_tiles is tile_of_block for each block, and the tiles are different from one another."""
     plan = draw_plan(data.draw, plan_module, problem)
+    problem = interpreter.computed_problem(plan_module, problem, plan)
     grid = plan_module.tile_grid(problem, plan)
     count = plan_module.num_tiles(problem, plan)
     assert grid["w_phases"] == min(problem["w"]["stride"], problem["w"]["out"])
-    assert count == prod(value for key, value in grid.items() if key != "w_phases")
+    assert count == prod(value for key, value in grid.items() if key not in ("w_phases", "w_origin"))
     tiles = plan_module.all_tiles(problem, plan)
     assert len({tuple(tile) for tile in tiles.tolist()}) == count
     for block in {0, count // 2, count - 1}:
@@ -102,31 +106,56 @@ def test_blocks_are_numbered_as_documented(plan_module, data, problem):
         assert second == {**first, "co_begin": plan["block_co"]}
 
 
+@many_problems
+@given(data=st.data(), problem=problems())
+def test_tiles_begin_on_input_quads(plan_module, data, problem):
+    """Where a tile may begin before the first output, its first input column is a multiple of 4, for the same tiles."""
+    plan = draw_plan(data.draw, plan_module, problem)
+    problem = interpreter.computed_problem(plan_module, problem, plan)
+    grid = plan_module.tile_grid(problem, plan)
+    phase, positions = plan_module.make_phase(problem["w"], 0), plan_module.num_positions(problem["w"], 0)
+    assert grid["w_tiles"] == -(-positions // plan["tile_w"])
+    assert min(plan_module.all_tiles(problem, plan)[:, 7]) == -grid["w_origin"]
+    if problem["w"]["stride"] == problem["w"]["dilation"] == 1:
+        first_column = phase["first_shift"] - (phase["num_taps"] - 1) * phase["shift_step"]
+        wanted = first_column % 4
+        assert grid["w_origin"] == (wanted if wanted + positions <= grid["w_tiles"] * plan["tile_w"] else 0)
+    else:
+        assert grid["w_origin"] == 0
+
+
 HAND_MADE = {
-    "one_tile": (from_row(1, 2, 3, (4, 4), 3), (4, 1, 8, 8, 1)),
-    "tiles_do_not_divide": (from_row(2, 3, 5, (5, 7), (3, 2), (2, 3), (1, 0), has_bias=True), (2, 1, 3, 4, 2)),
-    "several_images": (from_row(5, 2, 2, (3, 2), 2, 2, has_bias=True), (2, 2, 3, 4, 2)),
-    "groups_end_inside_a_block": (from_row(1, 6, 9, (3, 3), 3, 2, 1, 1, 3, has_bias=True), (8, 1, 2, 4, 1)),
-    "stride_beyond_the_output": (make_problem(1, 1, 1, make_axis(1, 3, 7), make_axis(1, 2, 9)), (1, 1, 1, 4, 1)),
-    "empty_phases": (from_row(1, 2, 2, (4, 4), 3, 5, 1, 0, 1, 2, has_bias=True), (2, 1, 2, 4, 3)),
-    "output_padding_beyond_the_stride": (from_row(1, 2, 2, (3, 3), 2, 2, 0, 4, 1, 5, has_bias=True), (2, 1, 2, 4, 2)),
-    "padding_beyond_the_kernel": (from_row(1, 2, 2, (9, 9), 2, 1, 4), (2, 1, 1, 4, 1)),
+    "one_tile": (from_row(1, 2, 3, (4, 4), 3), (4, 1, 8, 8, 1, 1)),
+    "tiles_do_not_divide": (from_row(2, 3, 5, (5, 7), (3, 2), (2, 3), (1, 0), has_bias=True), (2, 1, 3, 4, 2, 1)),
+    "several_images": (from_row(5, 2, 2, (3, 2), 2, 2, has_bias=True), (2, 2, 3, 4, 2, 1)),
+    "groups_end_inside_a_block": (from_row(1, 6, 9, (3, 3), 3, 2, 1, 1, 3, has_bias=True), (8, 1, 2, 4, 1, 1)),
+    "stride_beyond_the_output": (make_problem(1, 1, 1, make_axis(1, 3, 7), make_axis(1, 2, 9)), (1, 1, 1, 4, 1, 1)),
+    "empty_phases": (from_row(1, 2, 2, (4, 4), 3, 5, 1, 0, 1, 2, has_bias=True), (2, 1, 2, 4, 3, 1)),
+    "output_padding_beyond_the_stride": (
+        from_row(1, 2, 2, (3, 3), 2, 2, 0, 4, 1, 5, has_bias=True),
+        (2, 1, 2, 4, 2, 1),
+    ),
+    "fused": (from_row(2, 3, 3, (4, 5), 4, 2, 1, has_bias=True), (4, 1, 2, 4, 1, 2)),
+    "fused_groups_end_inside_a_block": (from_row(1, 6, 9, (3, 3), 2, 2, 0, 1, 3, has_bias=True), (4, 1, 2, 4, 1, 2)),
+    "fused_padding_beyond_the_stride": (from_row(2, 2, 2, (9, 9), 8, 4, 9), (8, 1, 9, 4, 1, 4)),
+    "fused_kernel_is_the_stride": (from_row(2, 2, 2, (3, 9), 16, 16, 0, 3), (16, 1, 3, 4, 1, 16)),
+    "padding_beyond_the_kernel": (from_row(1, 2, 2, (9, 9), 2, 1, 4), (2, 1, 1, 4, 1, 1)),
 }
 
 
 @pytest.mark.parametrize("name", HAND_MADE)
 def test_named_plans(plan_module, name):
-    problem, tile = HAND_MADE[name]
+    problem, (*tile, fused_w) = HAND_MADE[name]
     plan = dict(zip(("block_co", "tile_n", "tile_h", "tile_w", "phases_w"), tile, strict=True))
-    plan |= {"chunk_ci": 1, "chunk_kh": 99, "chunk_kw": 99}
-    assert_order(plan_module, problem, plan)
+    plan |= {"fused_w": fused_w, "chunk_ci": 1, "chunk_kh": 99, "chunk_kw": 99}
+    assert_order(plan_module, interpreter.computed_problem(plan_module, problem, plan), plan)
     assert_exact(plan_module, problem, plan)
 
 
 def test_the_interpreter_sees_a_wrong_plan(plan_module):
     """The checks above have teeth: a block size in the tiles that the grid does not know leaves holes."""
     problem = from_row(1, 2, 8, (4, 4), 3)
-    plan = {"block_co": 4, "tile_n": 1, "tile_h": 4, "tile_w": 4, "phases_w": 1}
+    plan = {"block_co": 4, "tile_n": 1, "tile_h": 4, "tile_w": 4, "fused_w": 1, "phases_w": 1}
     plan |= {"chunk_ci": 1, "chunk_kh": 3, "chunk_kw": 3}
 
     class Narrow:

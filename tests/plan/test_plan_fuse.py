@@ -1,0 +1,132 @@
+"""problem/fuse.h: W phases as output channels are the same problem, term by term."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plan import interpreter
+from plan.interpreter import taps_of
+from plan.problems import H200, exact_data, expected_output, from_row, make_axis, make_problem, problems, sizes_of
+from plan.profile import few_problems, many_problems
+from plan.test_plan_choice import CLASSES, LAYERS
+
+# Layers whose stride is a power of two that divides the kernel.
+FUSABLE_LAYERS = ["dcgan_512", "dcgan_rgb", "unet_1024", "maskrcnn", "dpt_4x4", "dw_up", "fcn8s"]
+
+
+@few_problems
+@given(problem=problems())
+def test_what_can_be_fused(plan_module, problem):
+    """Every phase with as many taps, neighbours of one another, and a power of two of phases that a tile can hold."""
+    w = problem["w"]
+    expected = w["stride"] in (2, 4, 8, 16) and w["dilation"] == 1 and w["kernel"] % w["stride"] == 0
+    assert plan_module.can_fuse_phases(problem) == expected
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [
+        (make_axis(4, 4, 2), True),
+        (make_axis(4, 16, 16), True),
+        (make_axis(4, 3, 1), False),  # one phase already
+        (make_axis(4, 3, 2), False),  # phases of 2 and of 1 taps
+        (make_axis(4, 6, 3), False),
+        (make_axis(4, 4, 2, dilation=3), False),
+        (make_axis(4, 32, 32), False),
+    ],
+)
+def test_named_axes(plan_module, axis, expected):
+    """The W axis decides, whatever the H axis is."""
+    assert plan_module.can_fuse_phases(make_problem(1, 1, 1, make_axis(3, 5, 3, 1, 0, 2), axis)) == expected
+    assert not plan_module.can_fuse_phases(make_problem(1, 1, 1, axis, make_axis(3, 3)))
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8, 16])
+def test_channels_stay_32_bit(plan_module, stride):
+    for c_out, expected in ((2**30 // stride - 1, True), (2**30 // stride, False)):
+        problem = from_row(1, 1, c_out, (1, 1), (1, stride), (1, stride))
+        assert plan_module.can_fuse_phases(problem) == expected
+        assert plan_module.choose(problem, H200)["num_blocks"] > 0
+
+
+@few_problems
+@given(problem=problems(dtypes=True, fusable=True))
+def test_what_fusing_changes(plan_module, problem):
+    fused, w = plan_module.fuse_phases(problem), problem["w"]
+    positions = -(-(w["out"] + w["padding"]) // w["stride"])
+    kernel = w["kernel"] // w["stride"]
+    axis = {"in": w["in"], "out": positions, "kernel": kernel, "stride": 1, "padding": 0, "dilation": 1}
+    *strides, tap_stride = problem["w_stride"]
+    expected = {"c_out": problem["c_out"] * w["stride"], "w": axis, "w_stride": [*strides, tap_stride * w["stride"]]}
+    assert fused == {**problem, **expected}
+    assert not plan_module.can_fuse_phases(fused)
+
+
+def run_fused(fused, x, weight, bias):
+    """y' by PyTorch. Its formula for the output's width knows no crop, and no more columns than inputs reach."""
+    w = fused["w"]
+    full = {**fused, "has_bias": False, "w": make_axis(w["in"], w["kernel"])}
+    y = expected_output(full, x, weight, None)
+    y = torch.nn.functional.pad(y, (0, w["out"] - y.shape[3]))
+    assert list(y.shape) == sizes_of(fused)[2]
+    return y if bias is None else y + bias[:, None, None]
+
+
+@many_problems
+@given(problem=problems(fusable=True), seed=st.integers(0, 2**31))
+def test_the_fused_problem_is_the_problem(plan_module, problem, seed):
+    fused, stride = plan_module.fuse_phases(problem), problem["w"]["stride"]
+    x, weight, bias = exact_data(problem, seed)
+    fused_weight = torch.from_numpy(interpreter.fuse_weight(weight.numpy(), stride))
+    assert list(fused_weight.shape) == sizes_of(fused)[1]
+    y = run_fused(fused, x, fused_weight, None if bias is None else bias.repeat_interleave(stride))
+    np.testing.assert_array_equal(
+        interpreter.unfuse_output(y.numpy(), problem["w"]), expected_output(problem, x, weight, bias).numpy()
+    )
+
+
+@few_problems
+@given(problem=problems(fusable=True))
+def test_weights_lie_where_fuse_h_says(plan_module, problem):
+    """weight' is read in place: (co * stride + v, t) at co * w_stride[1] + v * (the problem's) + t * w_stride[3]."""
+    fused, stride = plan_module.fuse_phases(problem), problem["w"]["stride"]
+    _, size, _ = sizes_of(problem)
+    # A number for every weight, in memory of the problem's strides.
+    memory = torch.arange(np.prod(size))
+    weight = memory.as_strided(size, problem["w_stride"])
+    _, (c_in, c_out, kernel_h, kernel_w), _ = sizes_of(fused)
+    by_ci, by_co, by_kh, by_t = fused["w_stride"]
+    by_phase = memory.as_strided(
+        (c_in, c_out // stride, stride, kernel_h, kernel_w), (by_ci, by_co, problem["w_stride"][3], by_kh, by_t)
+    )
+    expected = interpreter.fuse_weight(weight.numpy(), stride)
+    np.testing.assert_array_equal(by_phase.reshape(c_in, c_out, kernel_h, kernel_w).numpy(), expected)
+
+
+@many_problems
+@given(problem=problems(fusable=True))
+def test_fusing_keeps_the_order_of_the_terms(plan_module, problem):
+    """So that both kinds of plan give the same bits: the taps of every output column, with the inputs they read."""
+    w, fused_w = problem["w"], plan_module.fuse_phases(problem)["w"]
+    fused_taps = taps_of(plan_module.make_phase(fused_w, 0))
+    phases = [taps_of(plan_module.make_phase(w, phase)) for phase in range(min(w["stride"], w["out"]))]
+    for column in range(w["out"]):
+        position, phase = divmod(column, w["stride"])
+        terms = [(tap, position + shift) for tap, shift in phases[phase]]
+        q, v = divmod(column + w["padding"], w["stride"])
+        assert [(v + w["stride"] * tap, q + shift) for tap, shift in fused_taps] == terms
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_fused_where_they_can_be(plan_module, name):
+    """Not every class: where a tile of all phases would not fit, or is slower, the planner may leave them."""
+    for dtype, precision in CLASSES:
+        problem = from_row(*LAYERS[name], dtype=dtype, precision=precision)
+        assert plan_module.can_fuse_phases(problem) == (name in FUSABLE_LAYERS)
+        fused = {plan["fused_w"] for plan in plan_module.candidates(problem, H200)}
+        assert fused <= {1, problem["w"]["stride"]}
+        if name in FUSABLE_LAYERS:
+            assert problem["w"]["stride"] in fused, (dtype, precision)
