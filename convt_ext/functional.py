@@ -42,8 +42,8 @@ def conv_transpose2d(
         stride, padding, output_padding, dilation: an int or a pair (height, width).
         groups: number of blocks of channels that do not meet.
         precision: None follows PyTorch's switches, and gives PyTorch's own result where that is the faster
-            one: where it would use tensor cores, for which there is no kernel yet, and where float32
-            without them is estimated to take longer in our kernel. A word always runs a kernel of ours on
+            one: where it would use tensor cores, for which there is no kernel yet, and where our kernel
+            without them is estimated to take longer. A word always runs a kernel of ours on
             CUDA tensors: "ieee", one chain of fused multiply-adds per output, c_in ascending, then kh,
             then kw, bias last; "aten", the order of PyTorch's own CUDA algorithm; "tf32x3" and "tf32",
             at least that accurate. All but "ieee" are for float32. CPU tensors, other dtypes, tensor

@@ -126,10 +126,10 @@ def op_call(
         input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding,
         precisions.cudnn_enabled(),
     )  # fmt: skip
-    if by_switches and dtype is torch.float32 and served == "ieee":
+    if by_switches:
         slower = slower_than_torch(
             input_size, input_stride, weight_size, weight_stride, bias is not None, stride, padding, output_padding,
-            groups, dilation, channels_last, device,
+            groups, dilation, dtype, served, channels_last, device,
         )  # fmt: skip
         if slower is not None:
             return slower
@@ -149,10 +149,12 @@ def slower_than_torch(
     output_padding,
     groups,
     dilation,
+    dtype,
+    word,
     channels_last,
     device,
 ) -> Reason | None:
-    """The reason to leave a float32 problem without tensor cores to PyTorch: our exact kernel would take longer.
+    """The reason to leave a problem of class `word` to PyTorch: our exact kernel would take longer.
 
     Estimates against estimates, so an unchanged user is never made slower as far as the planner knows. None
     where ours is not slower and where nothing is known of PyTorch's time. Everything is hashable, and equal
@@ -160,7 +162,7 @@ def slower_than_torch(
     """
     answer = planner.plan(
         input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
-        dilation, torch.float32, precisions.CODES["ieee"], channels_last, device,
+        dilation, dtype, precisions.CODES[word], channels_last, device,
     )  # fmt: skip
     if answer is None:
         return None
@@ -168,7 +170,7 @@ def slower_than_torch(
     if not 0 < torch_us < ours_us:
         return None
     return Reason(
-        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='ieee' runs the exact kernels"
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='{word}' runs the exact kernels"
     )
 
 

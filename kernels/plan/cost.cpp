@@ -141,21 +141,34 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
 }
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
-  if (problem.dtype != DataType::kFloat32 || problem.precision != Precision::kIeee) return 0;
-  const double ffma_us = 2 * useful_multiply_adds(problem) / (2 * 128.0 * device.num_sms * device.clock_ghz * 1e3);
-  const double bytes = 4 * (static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in +
-                            static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out);
-  const double copies_us = 2 * bytes / (device.copy_gb_per_s * 1e3);
+  const bool float64 = problem.dtype == DataType::kFloat64;
+  const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
+  if (!(ieee && float64) && !((ieee || aten) && problem.dtype == DataType::kFloat32)) return 0;
+  const double multiply_us = useful_multiply_adds(problem) /
+                             (multiply_adds_per_cycle(device, float64) * device.num_sms * device.clock_ghz * 1e3);
+  const double batch = static_cast<double>(problem.batch), gb_to_us = 1e-3 / device.copy_gb_per_s;
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  constexpr double kCallUs = 20;
+  if (aten) {
+    // One image at a time: a GEMM into columns, and the sum of the columns. About nine passes over them.
+    const double columns = bytes * batch * problem.c_out * problem.h.kernel * problem.w.kernel *
+                           (static_cast<double>(problem.h.in) * problem.w.in);
+    constexpr double kImageUs = 12;
+    return 1.25 * multiply_us + 9 * columns * gb_to_us + kImageUs * batch;
+  }
+  const double copies_us =
+      2 * bytes * gb_to_us *
+      (batch * problem.c_in * problem.h.in * problem.w.in + batch * problem.c_out * problem.h.out * problem.w.out);
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
-  const bool untuned =
-      problem.groups > 1 || channels < 16 || (strided && (problem.h.dilation > 1 || problem.w.dilation > 1));
-  constexpr double kCallUs = 20;
-  if (untuned) return 2.5 * (1.55 * ffma_us + copies_us + kCallUs);
-  if (strided) return 1.55 * ffma_us + copies_us + kCallUs;
+  const bool untuned = problem.groups > 1 || (strided && (problem.h.dilation > 1 || problem.w.dilation > 1));
+  if (untuned) return 2.5 * (1.55 * multiply_us + copies_us + kCallUs);
+  if (channels < 16) return 1.2 * (1.55 * multiply_us + copies_us + kCallUs);
+  if (float64) return 2 * multiply_us + kCallUs;
+  if (strided) return 1.55 * multiply_us + copies_us + kCallUs;
   // Large kernels on many channels go through a transform that needs fewer products.
   const bool transform = channels >= 64 && problem.h.kernel * problem.w.kernel >= 15;
-  return (transform ? 0.55 : 2.2) * ffma_us + copies_us + kCallUs;
+  return (transform ? 0.55 : 2.2) * multiply_us + copies_us + kCallUs;
 }
 
 }  // namespace convt

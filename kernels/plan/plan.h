@@ -45,9 +45,9 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 // of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
-// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a float32 problem without
-// tensor cores on an H200 (docs/performance.md), in microseconds; 0 for other dtypes and classes, where nothing
-// is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem without tensor cores
+// on an H200 (docs/performance.md), in microseconds: float32 as ieee or aten, and float64. 0 elsewhere, where
+// nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.

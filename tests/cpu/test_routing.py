@@ -135,11 +135,14 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
 
 
 @needs_binary
-def test_only_float32_without_tensor_cores_is_compared(monkeypatch):
+def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
-    assert not isinstance(decide(x.double(), weight.double()), routing.Reason)
+    assert "precision='ieee'" in decide(x.double(), weight.double()).text
+    assert decide(x.double(), weight.double(), precision="ieee")[8] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
-    assert decide(x, weight)[8] == 1
+    assert decide(x, weight)[8] == 1  # PyTorch's columns take far longer here
+    x, weight = torch.empty(1, 256, 37, 37, device="cuda"), torch.empty(256, 256, 4, 4, device="cuda")
+    assert "precision='aten'" in decide(x, weight, stride=4).text
 
 
 @needs_binary
