@@ -80,9 +80,9 @@ def test_default_without_tf32_is_the_faster_one(name):
 
 def test_default_without_cudnn_is_aten():
     with cudnn(False):
-        assert served_by(call) == "convt_ext"
-        default = call()
-    assert torch.equal(default, call("aten"))
+        assert served_by(call, case=CASE) == "convt_ext"
+        default = call(case=CASE)
+    assert torch.equal(default, call("aten", case=CASE))
 
 
 def test_default_without_cudnn_where_cublas_may_use_tf32():
@@ -95,8 +95,8 @@ def test_default_without_cudnn_where_cublas_may_use_tf32():
 def test_default_in_float64_is_ours_whatever_the_switches():
     for on in (False, True):
         with tf32(on):
-            assert served_by(call, dtype=torch.float64) == "convt_ext"
-    assert torch.equal(call(dtype=torch.float64), call("ieee", dtype=torch.float64))
+            assert served_by(call, case=CASE, dtype=torch.float64) == "convt_ext"
+    assert torch.equal(call(case=CASE, dtype=torch.float64), call("ieee", case=CASE, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("word", ["ieee", "aten", "tf32x3", "tf32"])
@@ -115,7 +115,7 @@ def test_ieee_runs_ours_in_every_dtype(dtype):
     with use_precision("ieee"):
         assert served_by(call, dtype=dtype) == "convt_ext"
     with use_precision("tf32"):  # speaks of float32 alone
-        assert served_by(call, dtype=dtype) == ("convt_ext" if dtype is torch.float64 else "torch")
+        assert served_by(call, case=CASE, dtype=dtype) == ("convt_ext" if dtype is torch.float64 else "torch")
 
 
 def test_keyword_beats_context_and_none_resets():
