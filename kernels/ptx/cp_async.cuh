@@ -12,19 +12,16 @@ namespace convt::ptx {
 #define CONVT_HAS_CP_ASYNC 1
 #endif
 
-// cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared. With `copy` false the
-// destination is zeroed and the source is not read.
+// cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared.
 template <int kBytes>
-__device__ __forceinline__ void cp_async(uint32_t shared, const void* global, bool copy = true) {
+__device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
 #ifdef CONVT_HAS_CP_ASYNC
-  const int source_bytes = copy ? kBytes : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kBytes),
-               "r"(source_bytes));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(global), "n"(kBytes));
 #else
   const auto* source = static_cast<const uint32_t*>(global);
 #pragma unroll
-  for (int i = 0; i < kBytes / 4; ++i) store_shared(shared + 4 * i, copy ? source[i] : 0u);
+  for (int i = 0; i < kBytes / 4; ++i) store_shared(shared + 4 * i, source[i]);
 #endif
 }
 

@@ -169,19 +169,16 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (!stage.end && stage.num_ci > 0) {
       const Phase h = phase_h, w = s_state.phases_w[stage.phase];
       const Tile this_tile = tile;
-      const Window rows = row_window(stage.num_kh, h.shift_step, params.shape.tile_h);
-      const Window columns = column_window(stage.num_kw, w.shift_step, params.shape.tile_w);
-      const int32_t num_positions = params.shape.tile_n * rows.extent * input_pitch(columns.extent);
+      const StageInput input = make_stage_input(params.shape, stage, h, w);
       const uint32_t s_stage = s_stages + slot * params.shared.stage_elems * kBytes;
       if (stage.first_of_taps) {
         list_input(params, this_tile, stage, h, w, list);
         list_weight<Traits>(params, this_tile, stage, h, w, list);
         __syncthreads();  // the list is complete
       }
-      const int32_t first_column =
-          this_tile.p_w_begin + w.first_shift - (stage.kw_begin + stage.num_kw - 1) * w.shift_step;
-      const bool quads = params.input_vectors && first_column % 4 == 0 && columns.step == w.shift_step;
-      load_input<Traits>(params, this_tile, stage, num_positions, quads, list, s_stage);
+      const bool quads = params.input_vectors && first_input_column(this_tile, stage, w) % 4 == 0 &&
+                         input.columns.step == w.shift_step;
+      load_input<Traits>(params, this_tile, stage, input.num_positions, quads, list, s_stage);
       load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
     }
     ptx::cp_async_commit();

@@ -22,6 +22,24 @@ __device__ __forceinline__ void load_element(uint32_t s_destination, const typen
   }
 }
 
+// kElems neighbouring elements of every channel that is this thread's, at the same place of each channel's
+// plane: channels ci_begin, ci_begin + ci_step, ... below num_ci, which lie g_step elements and s_step bytes apart.
+template <typename Traits, int kElems>
+__device__ __forceinline__ void load_channels(uint32_t s_destination, const typename Traits::Element* g_source,
+                                              int32_t ci_begin, int32_t ci_step, int32_t num_ci, int64_t g_step,
+                                              uint32_t s_step) {
+#pragma unroll 4
+  for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
+    if constexpr (kElems == 1) {
+      load_element<Traits>(s_destination, g_source);
+    } else {
+      ptx::cp_async<kElems * sizeof(typename Traits::Element)>(s_destination, g_source);
+    }
+    g_source += g_step;
+    s_destination += s_step;
+  }
+}
+
 // What one input channel brings to a stage, as a list of copies: element offsets in global memory, -1 for
 // none, and where they go. Working that out costs far more than copying, so it is done once for all
 // stages with the same taps.
@@ -35,15 +53,11 @@ struct CopyList {
 __device__ __forceinline__ void list_input(const Params& params, const Tile& tile, const Stage& stage,
                                            const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
   const ConvTProblem& problem = params.problem;
-  const Window rows = row_window(stage.num_kh, phase_h.shift_step, params.shape.tile_h);
-  const Window columns = column_window(stage.num_kw, phase_w.shift_step, params.shape.tile_w);
-  const int32_t pitch = input_pitch(columns.extent);
+  const auto [rows, columns, pitch, num_positions] = make_stage_input(params.shape, stage, phase_h, phase_w);
   // The last tap of the stage reads the window's first row and column.
   const int32_t row_begin =
       tile.p_h_begin + phase_h.first_shift - (stage.kh_begin + stage.num_kh - 1) * phase_h.shift_step;
-  const int32_t column_begin =
-      tile.p_w_begin + phase_w.first_shift - (stage.kw_begin + stage.num_kw - 1) * phase_w.shift_step;
-  const int32_t num_positions = params.shape.tile_n * rows.extent * pitch;
+  const int32_t column_begin = first_input_column(tile, stage, phase_w);
   const bool row_copies = rows.step != phase_h.shift_step, column_copies = columns.step != phase_w.shift_step;
   const FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
       by_tile_w(params.shape.tile_w);
@@ -140,24 +154,14 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
     const int64_t offset = list.s_input[item * width];
     if (offset < 0) continue;
     const Element* g_source = g_input + offset;
-    uint32_t s_destination = s_input + item * width * kBytes;
+    const uint32_t s_destination = s_input + item * width * kBytes;
     if constexpr (std::is_same_v<Element, float>) {
       if (quads) {
-#pragma unroll 4
-        for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
-          ptx::cp_async<16>(s_destination, g_source);
-          g_source += g_step;
-          s_destination += s_step;
-        }
+        load_channels<Traits, 4>(s_destination, g_source, ci_begin, ci_step, num_ci, g_step, s_step);
         continue;
       }
     }
-#pragma unroll 4
-    for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
-      load_element<Traits>(s_destination, g_source);
-      g_source += g_step;
-      s_destination += s_step;
-    }
+    load_channels<Traits, 1>(s_destination, g_source, ci_begin, ci_step, num_ci, g_step, s_step);
   }
 }
 
@@ -230,14 +234,8 @@ __device__ __forceinline__ void load_weight(const Params& params, const Tile& ti
   for (int32_t element = threadIdx.x - ci_first * element_step; element < num_elements; element += element_step) {
     const int64_t offset = list.s_weight[element];
     if (offset < 0) continue;
-    const Element* g_source = g_weight + offset;
-    uint32_t s_destination = s_weight + list.s_weight_place[element] * kBytes;
-#pragma unroll 4
-    for (int32_t ci = ci_first; ci < num_ci; ci += ci_step) {
-      load_element<Traits>(s_destination, g_source);
-      g_source += g_step;
-      s_destination += s_step;
-    }
+    load_channels<Traits, 1>(s_weight + list.s_weight_place[element] * kBytes, g_weight + offset, ci_first, ci_step,
+                             num_ci, g_step, s_step);
   }
 }
 

@@ -66,9 +66,7 @@ struct TapBounds {
 template <typename Traits>
 __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const Tile& tile, const Stage& stage,
                                                      const Phase& phase_h, const Phase& phase_w) {
-  const Window rows = row_window(stage.num_kh, phase_h.shift_step, params.shape.tile_h);
-  const Window columns = column_window(stage.num_kw, phase_w.shift_step, params.shape.tile_w);
-  const int32_t pitch = input_pitch(columns.extent);
+  const StageInput input = make_stage_input(params.shape, stage, phase_h, phase_w);
   const int32_t h_in = params.problem.h.in;
   const int32_t w_in = params.problem.w.in;
 
@@ -85,7 +83,7 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
     const int32_t column = tile.p_w_begin + quad.column + phase_w.first_shift - stage.kw_begin * phase_w.shift_step;
     const bool some = quad.inside && begin < end;
     const bool columns_inside = column - (stage.num_kw - 1) * phase_w.shift_step >= 0 && column + 3 < w_in;
-    const int32_t s_element = quad.inside ? (quad.image * rows.extent + quad.row) * pitch + quad.column : 0;
+    const int32_t s_element = quad.inside ? (quad.image * input.rows.extent + quad.row) * input.pitch + quad.column : 0;
     bounds.s_offset[q] = s_element * sizeof(typename Traits::Accumulator);
     bounds.row_begin[q] = some ? begin : 0;
     bounds.row_end[q] = some ? end : 0;
@@ -255,12 +253,10 @@ __device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBound
                                          const Params& params, const Stage& stage, const Phase& phase_h,
                                          const Phase& phase_w, uint32_t s_stage) {
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
-  const Window rows = row_window(stage.num_kh, phase_h.shift_step, params.shape.tile_h);
-  const Window columns = column_window(stage.num_kw, phase_w.shift_step, params.shape.tile_w);
-  const int32_t pitch = input_pitch(columns.extent);
+  const auto [rows, columns, pitch, num_positions] = make_stage_input(params.shape, stage, phase_h, phase_w);
   const uint32_t group_bytes = (stage.num_kh * stage.num_kw | 1) * Traits::kThreadCo * kBytes;
   StageStrides strides;
-  strides.plane = input_plane(params.shape.tile_n * rows.extent * pitch) * kBytes;
+  strides.plane = input_plane(num_positions) * kBytes;
   strides.weight_plane = group_bytes << params.channel_groups_log2;
   strides.tap_row = rows.step * pitch * kBytes;
   strides.tap_column = columns.step * kBytes;

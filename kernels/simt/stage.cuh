@@ -7,6 +7,7 @@
 //       a stage; input channels ascending within a tap.
 #pragma once
 
+#include "plan/shared_layout.h"
 #include "plan/tile.h"
 #include "simt/params.h"
 
@@ -26,6 +27,29 @@ struct Stage {
   bool last_of_tap;    // tap sums: the last input channels of this tap
   bool last_of_phase;
 };
+
+// How a stage's input lies in shared memory: planes [tile_n][rows][pitch], one per input channel.
+struct StageInput {
+  Window rows;
+  Window columns;
+  int32_t pitch;
+  int32_t num_positions;  // of a plane
+};
+
+__device__ __forceinline__ StageInput make_stage_input(const TileShape& shape, const Stage& stage, const Phase& phase_h,
+                                                       const Phase& phase_w) {
+  StageInput input;
+  input.rows = row_window(stage.num_kh, phase_h.shift_step, shape.tile_h);
+  input.columns = column_window(stage.num_kw, phase_w.shift_step, shape.tile_w);
+  input.pitch = input_pitch(input.columns.extent);
+  input.num_positions = shape.tile_n * input.rows.extent * input.pitch;
+  return input;
+}
+
+// Input column of the window's first element: the stage's last tap at the tile's first position.
+__device__ __forceinline__ int32_t first_input_column(const Tile& tile, const Stage& stage, const Phase& phase_w) {
+  return tile.p_w_begin + phase_w.first_shift - (stage.kw_begin + stage.num_kw - 1) * phase_w.shift_step;
+}
 
 // Walks the stages of a tile. Lives in shared memory and is moved by one thread: the position would
 // cost every thread registers that the sums need.
