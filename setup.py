@@ -8,12 +8,16 @@ builds of torch included. It may be built against any torch from 2.10 on, a CPU 
 
 Nothing is downloaded. What decides the result (environment):
 
-    CUDA_HOME               the toolkit; else /usr/local/cuda, nvcc on PATH, .cuda/ (`make build` fills
-                            it), or nvidia-cuda-nvcc and its companions in site-packages
-    TORCH_CUDA_ARCH_LIST    the GPUs, such as "9.0a" or "8.0;9.0a"; "+PTX" on an entry adds the code
-                            that newer GPUs can translate. Unset: every architecture listed below
-    CONVT_EXT_NVCC_EXTRA    more nvcc flags, for developers: "-lineinfo", "-Xptxas -v"
-    MAX_JOBS                compilers at once; unset: as many as cores and memory allow
+    CUDA_HOME                 the toolkit; else /usr/local/cuda, nvcc on PATH, .cuda/ (`make build` fills
+                              it), or nvidia-cuda-nvcc and its companions in site-packages
+    TORCH_CUDA_ARCH_LIST      the GPUs, such as "9.0a" or "8.0;9.0a"; "+PTX" on an entry adds the code
+                              that newer GPUs can translate. Unset: all that a release has, see ARCHITECTURES
+    CONVT_EXT_LOCAL_VERSION   what stands behind the version's "+", such as "cu129" for a wheel that is not
+                              of the default CUDA version; unset: nothing
+    CONVT_EXT_CPU_ONLY        1: no binary, and neither torch nor a compiler is needed. The wheel is for any
+                              platform, its version ends in "+cpu", and PyTorch computes everything
+    CONVT_EXT_NVCC_EXTRA      more nvcc flags, for developers: "-lineinfo", "-Xptxas -v"
+    MAX_JOBS                  compilers at once; unset: as many as cores and memory allow
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import runpy
 import shlex
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext as PlainBuildExt
@@ -34,9 +38,10 @@ ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "convt_ext/_version.py"))["__version__"]
 
 OLDEST_TORCH = (2, 10)
-OLDEST_ARCHITECTURE = (7, 5)
-# 9.0a has instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
-DEFAULT_ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"
+OLDEST_ARCHITECTURE = (7, 0)
+# What a release has, by the toolkit's CUDA major. CUDA 13 compiles for nothing older than 7.5. 9.0a has
+# instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
+ARCHITECTURES = {12: "7.0;7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX", 13: "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"}
 
 PY_LIMITED_API = "0x030a0000"  # Python 3.10
 TORCH_TARGET_VERSION = "0x020a000000000000"  # torch 2.10: one byte each for major, minor, patch; then the tag
@@ -64,19 +69,37 @@ def check_torch() -> None:
         fail(f"torch {torch.__version__} has no stable ABI 2.10; convt_ext needs torch 2.10 or newer: {remedy}")
 
 
-def find_cuda_home() -> tuple[Path, set[str]]:
-    """The CUDA toolkit and the architectures that it compiles for."""
+def is_cpu_only() -> bool:
+    return os.environ.get("CONVT_EXT_CPU_ONLY", "") not in ("", "0")
+
+
+def full_version() -> str:
+    """The version with its local part (PEP 440), which tells wheels of one version apart."""
+    local = os.environ.get("CONVT_EXT_LOCAL_VERSION") or ("cpu" if is_cpu_only() else "")
+    if not local:
+        return VERSION
+    if not re.fullmatch(r"[a-z0-9]+(\.[a-z0-9]+)*", local):
+        fail(
+            f'CONVT_EXT_LOCAL_VERSION={local!r} is no local version: set lower-case letters and digits such as "cu129"'
+        )
+    return f"{VERSION}+{local}"
+
+
+def find_cuda_home() -> tuple[Path, int, set[str]]:
+    """The CUDA toolkit, its CUDA major and the architectures that it compiles for."""
     toolkit = runpy.run_path(str(ROOT / "tools/cuda_toolkit.py"))
     try:
         home = toolkit["find"](ROOT)
+        major, _ = toolkit["release"](home)
     except toolkit["ToolkitError"] as error:
         fail(str(error))
-    return home, toolkit["architectures"](home)
+    return home, major, toolkit["architectures"](home)
 
 
-def chosen_architectures(available: set[str]) -> list[str]:
-    """TORCH_CUDA_ARCH_LIST, checked against what the sources and nvcc know."""
-    text = os.environ.get("TORCH_CUDA_ARCH_LIST") or DEFAULT_ARCHITECTURES
+def chosen_architectures(cuda_major: int, available: set[str]) -> list[str]:
+    """TORCH_CUDA_ARCH_LIST, or a release's list, checked against what the sources and nvcc know."""
+    # A CUDA major that did not exist when this was written gets the newest list, and nvcc's word on it.
+    text = os.environ.get("TORCH_CUDA_ARCH_LIST") or ARCHITECTURES.get(cuda_major, ARCHITECTURES[max(ARCHITECTURES)])
     chosen = re.split(r"[;,\s]+", text.strip(" ;,"))
     for entry in chosen:
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", entry)
@@ -84,7 +107,7 @@ def chosen_architectures(available: set[str]) -> list[str]:
         if match is None:
             fail(f"TORCH_CUDA_ARCH_LIST names {entry!r}, which is no compute capability: {example}")
         if (int(match[1]), int(match[2])) < OLDEST_ARCHITECTURE:
-            fail(f"the kernels need compute capability 7.5 or newer, but TORCH_CUDA_ARCH_LIST names {entry}: {example}")
+            fail(f"the kernels need compute capability 7.0 or newer, but TORCH_CUDA_ARCH_LIST names {entry}: {example}")
         number = entry.removesuffix("+PTX")
         if number.rstrip("af") not in available:
             known = ", ".join(sorted((name for name in available if name[-1].isdigit()), key=float))
@@ -139,15 +162,15 @@ def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
     from torch.utils import cpp_extension
 
-    home, available = find_cuda_home()
-    architectures = chosen_architectures(available)
+    home, cuda_major, available = find_cuda_home()
+    architectures = chosen_architectures(cuda_major, available)
     limit_jobs()
     # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files.
     cpp_extension.CUDA_HOME = str(home)
     extension.include_dirs = [str(ROOT / "kernels"), *cpp_extension.include_paths(device_type="cuda")]
     extension.library_dirs = cpp_extension.library_paths(device_type="cuda")
-    if (home / "targets/x86_64-linux/lib").is_dir():
-        extension.library_dirs.append(str(home / "targets/x86_64-linux/lib"))
+    # Where the static runtime lies in toolkits without lib64: x86_64-linux, or sbsa-linux on aarch64.
+    extension.library_dirs += sorted(map(str, home.glob("targets/*-linux/lib")))
     digest = runpy.run_path(str(ROOT / "convt_ext/_sources.py"))["sources_digest"](ROOT)
     common = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}", "-O3"]
     # Only C++ files get what changes with every edit, so that an edit does not recompile the kernels.
@@ -201,12 +224,16 @@ def sources() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
-setup(
-    version=VERSION,
-    ext_modules=[
-        Extension("convt_ext._C", sources(), libraries=LIBRARIES, language="c++", py_limited_api=True),
-    ],
-    cmdclass={"build_ext": build_ext_command()},
-    options={"bdist_wheel": {"py_limited_api": "cp310"}},
-    zip_safe=False,
-)
+def binary() -> dict[str, Any]:
+    """What makes the wheel one of a binary; nothing of it in a CPU-only build."""
+    if is_cpu_only():
+        return {}
+    extension = Extension("convt_ext._C", sources(), libraries=LIBRARIES, language="c++", py_limited_api=True)
+    return {
+        "ext_modules": [extension],
+        "cmdclass": {"build_ext": build_ext_command()},
+        "options": {"bdist_wheel": {"py_limited_api": "cp310"}},
+    }
+
+
+setup(version=full_version(), zip_safe=False, **binary())

@@ -1,14 +1,25 @@
-"""Checks what is promised of the wheel in dist/: one abi3 file that loads beside any torch.
+"""Checks what is promised of a wheel: one abi3 file that loads beside any torch, with code for its GPUs.
 
-abi3audit --strict passes; the binary asks for no CUDA library, and of torch for libtorch and
-libtorch_cpu alone; auditwheel finds no other dependency; the size stays below a limit.
+    python tools/check_wheel.py                the wheel in dist/ that is of this tree
+    python tools/check_wheel.py FILE           this one
+    … --architectures "7.5;8.0;12.0+PTX"       and it must be for exactly these
+
+The binary asks for no CUDA library, and of torch for libtorch and libtorch_cpu alone; cuobjdump finds in
+it the machine code and PTX that it says it has; the size stays below a limit; abi3audit --strict, auditwheel
+and twine find no fault. Runs beside torch, because the binary is asked what it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
+import json
+import os
+import re
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -40,6 +51,61 @@ def needed_libraries(wheel: Path) -> list[str]:
     return [tag.needed for tag in tags]
 
 
+def code_in(listing: str) -> dict[str, int]:
+    """How many pieces of code for each architecture cuobjdump lists.
+
+    >>> code_in("ELF file    1: a.1.sm_90a.cubin\\nELF file    2: a.2.sm_90a.cubin\\nPTX file    1: a.1.sm_120.ptx")
+    {'9.0a': 2, '12.0+PTX': 1}
+    """
+    counts: dict[str, int] = {}
+    for major, minor, kind in re.findall(r"\.sm_(\d+)(\d[af]?)\.(cubin|ptx)\b", listing):
+        name = f"{major}.{minor}" + ("+PTX" if kind == "ptx" else "")
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def expected_code(architectures: list[str]) -> set[str]:
+    """Machine code for every entry, and PTX where an entry asks for it."""
+    return {entry.removesuffix("+PTX") for entry in architectures} | {e for e in architectures if e.endswith("+PTX")}
+
+
+def find_cuobjdump() -> str:
+    site = Path(sysconfig.get_paths()["purelib"])
+    for program in site.glob("nvidia/cu1[3-9]/bin/cuobjdump"):
+        return str(program)
+    raise SystemExit("convt_ext: cuobjdump is not installed: pip install nvidia-cuda-cuobjdump")
+
+
+def check_code(binary: Path, architectures: list[str]) -> None:
+    """The code that is inside is the code that the binary says it has, in every kernel file alike."""
+    program = find_cuobjdump()
+    listing = ""
+    for option in ("--list-elf", "--list-ptx"):
+        # cuobjdump ends with an error where there is none of a kind.
+        listing += subprocess.run([program, option, str(binary)], capture_output=True, text=True).stdout
+    found = code_in(listing)
+    print("code", ", ".join(f"{name} × {count}" for name, count in found.items()) or "none")
+    if set(found) != expected_code(architectures):
+        raise SystemExit(f"convt_ext: the binary says {';'.join(architectures)} and has {';'.join(found) or 'no code'}")
+    if len(set(found.values())) != 1:
+        raise SystemExit("convt_ext: some kernels lack code for an architecture that others have")
+
+
+def build_info(site: Path) -> dict:
+    """What the unpacked wheel says of itself when it is imported."""
+    program = "import convt_ext, json; print(json.dumps(convt_ext.build_info()))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=site, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"convt_ext: the wheel cannot be imported: {done.stderr.strip().splitlines()[-1]}")
+    info = json.loads(done.stdout)
+    if info["cuda"] is None:
+        raise SystemExit(f"convt_ext: the binary does not load: {info['reason']}")
+    return info
+
+
 def run(module: str, *arguments: str) -> None:
     print(f"$ {module} {' '.join(arguments)}", flush=True)
     done = subprocess.run([sys.executable, "-m", module, *arguments])
@@ -47,11 +113,7 @@ def run(module: str, *arguments: str) -> None:
         raise SystemExit(f"convt_ext: {module} found fault with the wheel")
 
 
-def main() -> None:
-    try:
-        wheel = wheels.find_wheel()
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
+def check(wheel: Path, architectures: str | None) -> None:
     if "-cp310-abi3-" not in wheel.name:
         raise SystemExit(f"convt_ext: {wheel.name} is no cp310-abi3 wheel")
     mib = wheel.stat().st_size / 2**20
@@ -63,8 +125,30 @@ def main() -> None:
     foreign = [name for name in needed if name not in ALLOWED]
     if foreign:
         raise SystemExit(f"convt_ext: the binary needs {', '.join(foreign)}, which must not be linked")
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+        info = build_info(site)
+        print(f"says version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
+        if architectures is not None and info["architectures"] != architectures.split(";"):
+            raise SystemExit(f"convt_ext: the wheel should be for {architectures}")
+        check_code(site / wheels.BINARY, info["architectures"])
     run("abi3audit", "--strict", str(wheel))
     run("auditwheel", "show", str(wheel))
+    run("twine", "check", "--strict", str(wheel))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", nargs="?", type=Path)
+    parser.add_argument("--architectures")
+    arguments = parser.parse_args()
+    try:
+        wheel = arguments.wheel or wheels.find_wheel()
+    except FileNotFoundError as error:
+        raise SystemExit(f"convt_ext: {error}") from None
+    check(wheel, arguments.architectures)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,14 @@ so that a machine with Python and a C++ compiler is enough. Needs only the stand
 
     python tools/cuda_toolkit.py            print the toolkit's folder, fetching one if need be
     python tools/cuda_toolkit.py --no-fetch print it, or fail with what to do
+    python tools/cuda_toolkit.py --release 13.5
+                                            print the folder of that CUDA release from PyPI, whatever
+                                            else there is; it lies in .cuda/13.5
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -21,7 +25,8 @@ from pathlib import Path
 OLDEST = (12, 8)  # the first nvcc that knows the 10.0 and 12.0 architectures
 
 # The pieces that compile and link a CUDA file; they share one folder, nvidia/cu13.
-PYPI_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+PYPI_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime")
+CCCL = "nvidia-cuda-cccl"
 PYPI_RELEASE = "13.0"
 
 REMEDY = (
@@ -58,8 +63,8 @@ def find(checkout: Path) -> Path:
 
 def is_toolkit(home: Path) -> bool:
     """Whether `home` has the compiler, the runtime's headers and the static runtime."""
-    libraries = ("lib64/libcudart_static.a", "lib/libcudart_static.a", "targets/x86_64-linux/lib/libcudart_static.a")
-    has_library = any((home / name).is_file() for name in libraries)
+    libraries = ("lib64", "lib", *(f"targets/{machine}-linux/lib" for machine in ("x86_64", "sbsa")))
+    has_library = any((home / name / "libcudart_static.a").is_file() for name in libraries)
     return (home / "bin/nvcc").is_file() and (home / "include/cuda_runtime.h").is_file() and has_library
 
 
@@ -78,16 +83,29 @@ def architectures(home: Path) -> set[str]:
     return {f"{major}.{minor}" for major, minor in re.findall(r"sm_(\d+)(\d[a-z]?)\b", text)}
 
 
-def fetch(checkout: Path) -> Path:
-    """Installs the compiler from PyPI into `.cuda/` of the checkout and returns the toolkit's folder."""
-    target = checkout / ".cuda"
-    packages = [f"{name}=={PYPI_RELEASE}.*" for name in PYPI_PACKAGES]
-    print(f"no nvcc on this machine: installing CUDA {PYPI_RELEASE} from PyPI into {target}", file=sys.stderr)
+def fetch(target: Path, cuda_release: str) -> Path:
+    """Installs that CUDA release's compiler from PyPI into the folder and returns the toolkit's folder in it."""
+    packages = [f"{name}=={cuda_release}.*" for name in PYPI_PACKAGES]
+    # From 13.3 on the headers of CCCL carry a version of their own; every toolkit takes newer ones.
+    packages.append(CCCL if _numbers(cuda_release) >= (13, 3) else f"{CCCL}=={cuda_release}.*")
+    print(f"installing CUDA {cuda_release} from PyPI into {target}", file=sys.stderr)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run([*command, "--target", str(target), *packages], stdout=sys.stderr)
-    if done.returncode != 0:
+    homes = [home for home in _pypi_homes(target) if is_toolkit(home)]
+    if done.returncode != 0 or not homes:
         raise ToolkitError(f"pip could not install {', '.join(packages)}: {REMEDY}")
-    return find(checkout)
+    return homes[0]
+
+
+def pypi_release(checkout: Path, cuda_release: str) -> Path:
+    """The toolkit of that release below `.cuda/`, fetched when it is not there yet."""
+    target = checkout / ".cuda" / cuda_release
+    homes = [home for home in _pypi_homes(target) if is_toolkit(home)]
+    return homes[0] if homes else fetch(target, cuda_release)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _behind_nvcc_on_path() -> Path | None:
@@ -113,16 +131,28 @@ def _new_enough(home: Path) -> Path:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-fetch", action="store_true")
+    parser.add_argument("--release", metavar="MAJOR.MINOR")
+    arguments = parser.parse_args()
     checkout = Path(__file__).resolve().parent.parent
     try:
-        print(find(checkout))
+        if arguments.release:
+            home = pypi_release(checkout, arguments.release)
+        elif arguments.no_fetch or os.environ.get("CUDA_HOME"):
+            home = find(checkout)
+        else:
+            home = find_or_fetch(checkout)
     except ToolkitError as error:
-        if "--no-fetch" in sys.argv[1:] or os.environ.get("CUDA_HOME"):
-            raise SystemExit(f"convt_ext: {error}") from None
-        try:
-            print(fetch(checkout))
-        except ToolkitError as failure:
-            raise SystemExit(f"convt_ext: {failure}") from None
+        raise SystemExit(f"convt_ext: {error}") from None
+    print(home)
+
+
+def find_or_fetch(checkout: Path) -> Path:
+    try:
+        return find(checkout)
+    except ToolkitError:
+        return fetch(checkout / ".cuda", PYPI_RELEASE)
 
 
 if __name__ == "__main__":

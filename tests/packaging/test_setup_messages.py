@@ -94,7 +94,8 @@ def test_missing_torch(tmp_path, toolkit):
 @pytest.mark.parametrize(
     ("architectures", "words"),
     [
-        ("6.1", "the kernels need compute capability 7.5 or newer, but TORCH_CUDA_ARCH_LIST names 6.1"),
+        ("6.1", "the kernels need compute capability 7.0 or newer, but TORCH_CUDA_ARCH_LIST names 6.1"),
+        ("7.0", "this nvcc cannot compile for 7.0 (it knows 7.5, 8.0, 9.0, 12.0)"),
         ("8.0;Hopper", "names 'Hopper', which is no compute capability"),
         ("8.0 15.0+PTX", "this nvcc cannot compile for 15.0+PTX (it knows 7.5, 8.0, 9.0, 12.0)"),
     ],
@@ -103,3 +104,9 @@ def test_unsupported_architecture(tmp_path, toolkit, architectures, words):
     message = build_message(tmp_path, CUDA_HOME=str(toolkit), TORCH_CUDA_ARCH_LIST=architectures)
     assert words in message
     assert 'set TORCH_CUDA_ARCH_LIST to compute capabilities such as "8.0;9.0a"' in message
+
+
+def test_a_local_version_that_is_none(tmp_path, toolkit):
+    message = build_message(tmp_path, CUDA_HOME=str(toolkit), CONVT_EXT_LOCAL_VERSION="CUDA 12.9")
+    assert "CONVT_EXT_LOCAL_VERSION='CUDA 12.9' is no local version" in message
+    assert 'such as "cu129"' in message

@@ -1,0 +1,120 @@
+"""What setup.py makes of its switches: architectures, local version, compilers at once, and no binary at all."""
+
+from __future__ import annotations
+
+import email
+import os
+import runpy
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+setuptools = pytest.importorskip("setuptools", minversion="77")  # older ones do not know pyproject.toml's metadata
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SWITCHES = ("TORCH_CUDA_ARCH_LIST", "CONVT_EXT_LOCAL_VERSION", "CONVT_EXT_CPU_ONLY", "MAX_JOBS")
+NVCC_13 = {"7.5", "8.0", "8.6", "8.9", "9.0", "9.0a", "10.0", "12.0"}
+
+
+@pytest.fixture
+def setup_py(monkeypatch):
+    """setup.py's functions with given switches; what it would build is under "arguments"."""
+
+    def load(**switches):
+        for name in SWITCHES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in switches.items():
+            monkeypatch.setenv(name, value)
+        arguments = {}
+        monkeypatch.setattr(setuptools, "setup", lambda **given: arguments.update(given))
+        return {**runpy.run_path(str(CHECKOUT / "setup.py")), "arguments": arguments}
+
+    return load
+
+
+def test_without_switches(setup_py):
+    arguments = setup_py()["arguments"]
+    assert arguments["version"] == runpy.run_path(str(CHECKOUT / "convt_ext/_version.py"))["__version__"]
+    (extension,) = arguments["ext_modules"]
+    assert extension.name == "convt_ext._C"
+    kernels = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "kernels").rglob("*.c[pu]*")}
+    assert set(extension.sources) == {name for name in kernels if name.endswith((".cpp", ".cu"))}
+
+
+@pytest.mark.parametrize(
+    ("cuda_major", "available", "chosen"),
+    [
+        (12, {"7.0", *NVCC_13}, ["7.0", "7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
+        (13, NVCC_13, ["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
+        (14, NVCC_13, ["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
+    ],
+)
+def test_architectures_of_a_release(setup_py, cuda_major, available, chosen):
+    assert setup_py()["chosen_architectures"](cuda_major, available) == chosen
+
+
+def test_chosen_architectures(setup_py):
+    functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0 9.0a, 12.0+PTX;")
+    chosen = functions["chosen_architectures"](13, NVCC_13)
+    assert chosen == ["8.0", "9.0a", "12.0+PTX"]
+    assert functions["gencode_flags"](chosen) == [
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_90a,code=sm_90a",
+        "-gencode=arch=compute_120,code=sm_120",
+        "-gencode=arch=compute_120,code=compute_120",
+    ]
+
+
+def test_local_version(setup_py):
+    assert setup_py(CONVT_EXT_LOCAL_VERSION="cu129")["arguments"]["version"].endswith("+cu129")
+
+
+@pytest.mark.parametrize(("cores", "gib", "jobs"), [(64, 500.0, 64), (64, 24.0, 8), (2, 24.0, 2), (8, 1.0, 1)])
+def test_compilers_at_once_fit_into_memory(setup_py, monkeypatch, cores, gib, jobs):
+    limit_jobs = setup_py()["limit_jobs"]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setitem(limit_jobs.__globals__, "available_memory_gib", lambda: gib)
+    limit_jobs()
+    assert os.environ["MAX_JOBS"] == str(jobs)
+
+
+def test_max_jobs_is_obeyed(setup_py):
+    setup_py(MAX_JOBS="7")["limit_jobs"]()
+    assert os.environ["MAX_JOBS"] == "7"
+
+
+def test_without_a_binary(tmp_path):
+    """CONVT_EXT_CPU_ONLY needs neither torch nor a compiler; what comes out imports, and PyTorch does the work."""
+    program = "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['setup.py', '-q', 'egg_info', '-e', {0!r}, "
+    program += "'build', '-b', {0!r}, 'bdist_wheel', '-d', {0!r}]; runpy.run_path('setup.py', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program.format(str(tmp_path))],
+        cwd=CHECKOUT,
+        env={**os.environ, "CONVT_EXT_CPU_ONLY": "1", "CUDA_HOME": str(tmp_path / "nowhere"), "CXX": "false"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("+cpu-py3-none-any.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (metadata,) = site.glob("*.dist-info/METADATA")
+    assert "torch>=2.10" in email.message_from_string(metadata.read_text()).get_all("Requires-Dist")
+    use = "import convt_ext as ct, torch; x, w = torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)\n"
+    use += "print(tuple(ct.conv_transpose2d(x, w, stride=2).shape), ct.build_info()['reason'])"
+    done = subprocess.run(
+        [sys.executable, "-c", use],
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(1, 1, 4, 4)" in done.stdout
+    assert "_C.abi3.so is not installed" in done.stdout
