@@ -53,6 +53,7 @@ def plan(
     code: int,
     channels_last: bool,
     device: Sequence[int],
+    direction: int = 0,
 ) -> dict[str, Any] | None:
     """The planner's answer; None where there is no binary. Nothing is launched.
 
@@ -60,6 +61,8 @@ def plan(
         code: the precision, as in `precision.CODES`.
         channels_last: memory format of the result.
         device: the six numbers of the GPU to plan for.
+        direction: 0 the forward pass, 1 the gradient of the input, 2 the gradient of the weight. Sizes are always
+            those of the forward pass; strides of a gradient follow from `channels_last`.
 
     Returns:
         A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
@@ -73,6 +76,6 @@ def plan(
     with _disable_current_modes():
         answer = ops.plan(
             input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
-            dilation, _DTYPE_CODES[dtype], code, channels_last, device,
+            dilation, _DTYPE_CODES[dtype], code, channels_last, device, direction,
         )  # fmt: skip
     return json.loads(answer)

@@ -88,7 +88,7 @@ class Call:
         x, weight, bias, *lists = self._tensors_and_lists()
         text = torch.ops.convt_ext.plan(
             list(x.shape), list(x.stride()), list(weight.shape), list(weight.stride()), bias is not None, *lists,
-            DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device,
+            DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device, 0,
         )  # fmt: skip
         return json.loads(text)["candidates"]
 

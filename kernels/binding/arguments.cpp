@@ -28,16 +28,53 @@ Axis make_axis(const char* name, int index, int64_t in, int64_t kernel, const Co
   return Axis{narrow(in), narrow(out), narrow(kernel), narrow(stride), narrow(padding), narrow(dilation)};
 }
 
-}  // namespace
-
-ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* x_strides, const int64_t* w_sizes,
-                          const int64_t* w_strides, bool has_bias, DataType dtype, const ConvArguments& arguments,
-                          OutputShape* output) {
+void check_lists(const ConvArguments& arguments) {
   for (const auto* list : {&arguments.stride, &arguments.padding, &arguments.output_padding, &arguments.dilation}) {
     STD_TORCH_CHECK(list->size() == 2,
                     "convt_ext: stride, padding, output_padding and dilation must be 2 long, got a list of ",
                     list->size());
   }
+}
+
+// The whole number of steps that lead to `distance`, plus one.
+int64_t size_of(const char* name, const char* axis, int64_t distance, int64_t step, int64_t out) {
+  STD_TORCH_CHECK(step > 0 && distance >= 0 && distance % step == 0, "convt_ext: no ", name,
+                  " gives grad_output's size ", out, " along ", axis, " with these arguments");
+  return distance / step + 1;
+}
+
+}  // namespace
+
+Shapes shapes_of(const ConvTProblem& problem) {
+  const int64_t group_c_out = problem.c_out / problem.groups;
+  return Shapes{{problem.batch, problem.c_in, problem.h.in, problem.w.in},
+                {problem.c_in, group_c_out, problem.h.kernel, problem.w.kernel},
+                {problem.batch, problem.c_out, problem.h.out, problem.w.out}};
+}
+
+void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides) {
+  const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
+  const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
+  for (int i = 0; i < 4; ++i) strides[i] = dense[i];
+}
+
+int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments) {
+  check_lists(arguments);
+  const int64_t distance = out - 1 - arguments.output_padding[index] - arguments.dilation[index] * (kernel - 1) +
+                           2 * arguments.padding[index];
+  return size_of("input", index == 0 ? "H" : "W", distance, arguments.stride[index], out);
+}
+
+int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& arguments) {
+  check_lists(arguments);
+  const int64_t distance =
+      out - 1 - arguments.output_padding[index] - arguments.stride[index] * (in - 1) + 2 * arguments.padding[index];
+  return size_of("weight", index == 0 ? "H" : "W", distance, arguments.dilation[index], out);
+}
+
+ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
+                          const ConvArguments& arguments) {
+  check_lists(arguments);
   STD_TORCH_CHECK(arguments.precision >= 0 && arguments.precision <= static_cast<int64_t>(Precision::kTf32),
                   "convt_ext: precision must be 0 (ieee), 1 (aten), 2 (tf32x3) or 3 (tf32), got ", arguments.precision);
   constexpr int64_t kMaxChannels = int64_t{1} << 30;
@@ -62,15 +99,6 @@ ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* x_strides, cons
   problem.dtype = dtype;
   problem.precision = static_cast<Precision>(arguments.precision);
   problem.has_bias = has_bias;
-
-  const int64_t h = problem.h.out, w = problem.w.out, c = problem.c_out;
-  *output = arguments.channels_last ? OutputShape{{problem.batch, c, h, w}, {h * w * c, 1, w * c, c}}
-                                    : OutputShape{{problem.batch, c, h, w}, {c * h * w, h * w, w, 1}};
-  for (int i = 0; i < 4; ++i) {
-    problem.x_stride[i] = x_strides[i];
-    problem.w_stride[i] = w_strides[i];
-    problem.y_stride[i] = output->strides[i];
-  }
   return problem;
 }
 

@@ -19,15 +19,25 @@ struct ConvArguments {
   bool channels_last;
 };
 
-// [batch, c_out, h_out, w_out]
-struct OutputShape {
-  int64_t sizes[4];
-  int64_t strides[4];
+// The sizes of the three tensors of a problem: [batch, c_in, h_in, w_in], [c_in, c_out / groups, k_h, k_w] and
+// [batch, c_out, h_out, w_out].
+struct Shapes {
+  int64_t x[4];
+  int64_t w[4];
+  int64_t y[4];
 };
+Shapes shapes_of(const ConvTProblem& problem);
 
-// `sizes` and `strides` are 4 long. Throws std::runtime_error naming the argument.
-ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* x_strides, const int64_t* w_sizes,
-                          const int64_t* w_strides, bool has_bias, DataType dtype, const ConvArguments& arguments,
-                          OutputShape* output);
+// Strides of a dense tensor: NCHW or channels_last. Lists are 4 long, here and below.
+void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides);
+
+// A forward problem without strides, of these sizes. Throws std::runtime_error naming the argument.
+ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
+                          const ConvArguments& arguments);
+
+// The size along axis 0 (H) or 1 (W) of the input, or of the kernel, from the two others'. Throws
+// std::runtime_error where no size gives that output.
+int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments);
+int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& arguments);
 
 }  // namespace convt::binding

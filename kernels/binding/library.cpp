@@ -4,6 +4,8 @@
 
 // precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32. dtype: 0 float32, 1 float64, 2 float16, 3 bfloat16.
 // device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz, copy GB/s.
+// direction: 0 forward, 1 grad_input, 2 grad_weight; sizes are the forward pass's, of a gradient the strides of the
+// result follow from channels_last.
 STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
@@ -15,7 +17,7 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "plan(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, "
       "int[] stride, int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "
-      "bool channels_last, int[] device) -> str");
+      "bool channels_last, int[] device, int direction) -> str");
   library.def("device(int index) -> int[]");
   library.def("build_info() -> str");
 }

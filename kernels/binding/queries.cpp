@@ -1,6 +1,7 @@
 // Ops without tensors: the plan of a problem, the numbers of a GPU, what this binary is.
 #include <torch/csrc/stable/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -38,17 +39,24 @@ std::string plan(const std::vector<int64_t>& input_size, const std::vector<int64
                  const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride, bool has_bias,
                  const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                  const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
-                 int64_t dtype, int64_t precision, bool channels_last, const std::vector<int64_t>& device) {
+                 int64_t dtype, int64_t precision, bool channels_last, const std::vector<int64_t>& device,
+                 int64_t direction) {
   for (const auto* list : {&input_size, &input_stride, &weight_size, &weight_stride}) {
     STD_TORCH_CHECK(list->size() == 4, "convt_ext: sizes and strides must be 4 long, got a list of ", list->size());
   }
   STD_TORCH_CHECK(dtype >= 0 && dtype <= static_cast<int64_t>(DataType::kBFloat16),
                   "convt_ext: dtype must be 0 (float32), 1 (float64), 2 (float16) or 3 (bfloat16), got ", dtype);
-  OutputShape output;
-  const ConvTProblem problem =
-      make_problem(input_size.data(), input_stride.data(), weight_size.data(), weight_stride.data(), has_bias,
-                   static_cast<DataType>(dtype),
-                   {stride, padding, output_padding, groups, dilation, precision, channels_last}, &output);
+  STD_TORCH_CHECK(direction >= 0 && direction <= static_cast<int64_t>(Direction::kGradWeight),
+                  "convt_ext: direction must be 0 (forward), 1 (grad_input) or 2 (grad_weight), got ", direction);
+  ConvTProblem problem = make_problem(input_size.data(), weight_size.data(), has_bias, static_cast<DataType>(dtype),
+                                      {stride, padding, output_padding, groups, dilation, precision, channels_last});
+  problem.direction = static_cast<Direction>(direction);
+  std::copy_n(input_stride.data(), 4, problem.x_stride);
+  std::copy_n(weight_stride.data(), 4, problem.w_stride);
+  const Shapes shapes = shapes_of(problem);
+  fill_dense_strides(shapes.y, channels_last, problem.y_stride);
+  if (problem.direction == Direction::kGradInput) fill_dense_strides(shapes.x, channels_last, problem.x_stride);
+  if (problem.direction == Direction::kGradWeight) fill_dense_strides(shapes.w, channels_last, problem.w_stride);
   STD_TORCH_CHECK(problem.batch > 0 && problem.h.out > 0 && problem.w.out > 0,
                   "convt_ext: an empty output has no plan");
   return to_json(problem, from_list(device));

@@ -9,16 +9,16 @@
 
 namespace convt {
 
-struct ForwardPointers {
-  const void* x;     // [batch, c_in, h_in, w_in], problem.x_stride
-  const void* w;     // [c_in, c_out / groups, k_h, k_w], problem.w_stride
+// The one of the three tensors that problem.direction names is written, the others are only read.
+struct Pointers {
+  void* x;           // [batch, c_in, h_in, w_in], problem.x_stride
+  void* w;           // [c_in, c_out / groups, k_h, k_w], problem.w_stride
   const void* bias;  // [c_out], contiguous, or null
   void* y;           // [batch, c_out, h_out, w_out], problem.y_stride
+  void* workspace;   // plan.workspace_bytes, or null where that is 0
 };
 
-// Queues the forward pass on `stream` of the current device. Throws std::runtime_error when CUDA
-// refuses the launch.
-void launch_forward(const ConvTProblem& problem, const Plan& plan, const ForwardPointers& pointers,
-                    cudaStream_t stream);
+// Queues the plan on `stream` of the current device. Throws std::runtime_error when CUDA refuses a launch.
+void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 }  // namespace convt

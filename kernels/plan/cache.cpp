@@ -11,11 +11,11 @@ namespace {
 constexpr size_t kMaxEntries = 1024;  // about 4 MiB; then the cache starts again
 
 // Everything that candidate_plans() reads, as numbers: no padding, so equal problems have equal keys.
-using Key = std::array<int64_t, 37>;
+using Key = std::array<int64_t, 38>;
 
 Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
-  Key key{problem.batch, problem.c_in, problem.c_out, problem.groups};
-  size_t next = 4;
+  Key key{static_cast<int64_t>(problem.direction), problem.batch, problem.c_in, problem.c_out, problem.groups};
+  size_t next = 5;
   for (const Axis* axis : {&problem.h, &problem.w}) {
     for (const int32_t number : {axis->in, axis->out, axis->kernel, axis->stride, axis->padding, axis->dilation}) {
       key[next++] = number;

@@ -2,149 +2,32 @@
 #include <stdexcept>
 #include <string>
 
-#include "plan/cost.h"
+#include "plan/engines.h"
 #include "plan/plan.h"
-#include "plan/shared_layout.h"
-#include "plan/tile.h"
-#include "problem/fuse.h"
 
 namespace convt {
 namespace {
 
-constexpr int32_t kMaxBlockCo = 64;
-constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
-constexpr int64_t kFewChannels = 4;
 constexpr size_t kMaxCandidates = 24;
-
-// Which order of sums serves a class. tf32 and tf32x3 have no tensor-core kernel yet: the stricter
-// ieee serves them.
-Precision served_order(const ConvTProblem& problem) {
-  if (problem.precision == Precision::kIeee) return Precision::kIeee;
-  if (problem.dtype != DataType::kFloat32) {
-    throw std::invalid_argument(std::string("convt_ext: precision '") + name_of(problem.precision) +
-                                "' is defined for float32, got " + name_of(problem.dtype) +
-                                "; use precision='ieee' or leave it unset");
-  }
-  return problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;
-}
-
-// Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only
-// for single channels, which keeps the order of the sums.
-bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, Plan* plan) {
-  const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB: static tables
-  for (;;) {
-    const int64_t bytes = make_shared_layout(problem, *plan, nullptr);
-    if (bytes <= limit) {
-      plan->shared_bytes = static_cast<int32_t>(bytes);
-      return true;
-    }
-    if (plan->chunk_ci > 1) return false;  // a smaller chunk is another candidate
-    if (plan->phases_w > 1) {
-      plan->phases_w = (plan->phases_w + 1) / 2;
-    } else if (plan->chunk_kh > 1) {
-      plan->chunk_kh = (plan->chunk_kh + 1) / 2;
-    } else if (plan->chunk_kw > 1) {
-      plan->chunk_kw = (plan->chunk_kw + 1) / 2;
-    } else {
-      return false;
-    }
-  }
-}
-
-// The best depth and chunk of a tile, or false when nothing fits.
-bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
-  const bool tap_sums = kInstances[plan->instance].precision == Precision::kAten;
-  const int64_t group_c_in = problem.c_in / problem.groups;
-  bool found = false;
-  Plan best{};
-  for (const int32_t resident : {1, 2, 3, 4}) {
-    const int32_t budget = device.shared_per_sm / resident - 2048;
-    for (const int32_t stages : {2, 3}) {
-      for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
-        if (chunk > 1 && chunk >= 2 * group_c_in) break;
-        Plan trial = *plan;
-        trial.stages = stages;
-        trial.chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));
-        trial.chunk_kh = tap_sums ? 1 : max_taps(problem.h);
-        trial.chunk_kw = tap_sums ? 1 : max_taps(problem.w);
-        trial.phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
-        if (!fit(problem, device, budget, &trial)) continue;
-        const TileShape shape{trial.block_co, trial.tile_n, trial.tile_h, trial.tile_w, trial.phases_w};
-        trial.num_blocks = num_tiles(make_tile_grid(problem, shape));
-        if (trial.num_blocks > INT32_MAX) continue;
-        estimate(problem, device, &trial);
-        if (!found || trial.estimate_us < best.estimate_us) best = trial;
-        found = true;
-      }
-    }
-  }
-  if (found) *plan = best;
-  return found;
-}
-
-void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, int32_t instance_index,
-               int32_t block_co, int32_t threads, std::vector<Plan>* plans) {
-  const Instance& instance = kInstances[instance_index];
-  const int32_t capacity = threads / (block_co / instance.thread_co) * instance.quads;  // quads of a tile
-  const int32_t positions_h = num_positions(problem.h, 0);
-  const int32_t row_quads = ceil_div(num_positions(problem.w, 0), 4);
-  std::vector<int32_t> widths;
-  for (int32_t width = 1; width < std::min(capacity, row_quads); width *= 2) widths.push_back(width);
-  widths.push_back(std::min(capacity, row_quads));
-  for (const int32_t width : widths) {
-    Plan plan{};
-    plan.instance = instance_index;
-    plan.threads = threads;
-    plan.block_co = block_co;
-    plan.fused_w = fused_w;
-    plan.tile_w = 4 * width;
-    plan.tile_h = std::min(capacity / width, positions_h);
-    // Spread the rows evenly over the tiles that are needed anyway.
-    plan.tile_h = ceil_div(positions_h, ceil_div(positions_h, plan.tile_h));
-    const int32_t images = plan.tile_h == positions_h ? capacity / width / plan.tile_h : 1;
-    plan.tile_n = static_cast<int32_t>(std::min<int64_t>(std::max(images, 1), std::max<int64_t>(problem.batch, 1)));
-    if (choose_stages(problem, device, &plan)) plans->push_back(plan);
-  }
-}
-
-// Every instance and tile for a problem whose W phases are `fused_w` to the channel.
-void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, std::vector<Plan>* plans) {
-  const Precision order = served_order(problem);
-  const int64_t group_c_out = problem.c_out / problem.groups;
-  for (int32_t index = 0; index < kNumInstances; ++index) {
-    const Instance& instance = kInstances[index];
-    if (instance.dtype != problem.dtype || instance.precision != order) continue;
-    // Two channels a thread read too much shared memory for each product, where there are more channels.
-    if (instance.thread_co < 8 && group_c_out > kFewChannels * fused_w) continue;
-    for (int32_t block_co = instance.thread_co; block_co <= kMaxBlockCo; block_co *= 2) {
-      if (block_co > instance.thread_co && block_co / 2 >= group_c_out) break;
-      if (block_co % fused_w != 0) continue;
-      for (const int32_t threads : {128, 256}) {
-        if (block_co / instance.thread_co > threads / kThreadsPerGroup) continue;
-        add_tiles(problem, device, fused_w, index, block_co, threads, plans);
-      }
-    }
-  }
-}
 
 }  // namespace
 
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
   std::vector<Plan> plans;
-  add_plans(problem, device, 1, &plans);
-  if (can_fuse_phases(problem)) add_plans(fuse_phases(problem), device, problem.w.stride, &plans);
+  add_simt_plans(problem, device, &plans);
   if (plans.empty()) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +
                                 " bytes of shared memory for this problem");
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  // The best ones, and the best of every instance.
+  // The best ones, and the best of every instance of every engine. A name is one constant, so its address will do.
   std::vector<Plan> kept;
-  bool seen[kNumInstances] = {};
+  std::vector<const char*> seen;
   for (const Plan& plan : plans) {
-    if (kept.size() < kMaxCandidates || !seen[plan.instance]) kept.push_back(plan);
-    seen[plan.instance] = true;
+    const bool first = std::find(seen.begin(), seen.end(), plan.kernel) == seen.end();
+    if (kept.size() < kMaxCandidates || first) kept.push_back(plan);
+    if (first) seen.push_back(plan.kernel);
   }
   return kept;
 }

@@ -6,8 +6,8 @@
 
 namespace convt {
 
-// Fills plan.compute_us, memory_us and estimate_us.
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
+// Fills plan.compute_us, memory_us and estimate_us of a plan for the simt engine.
+void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
 
 // Multiply-adds that land inside the output, whole problem.
 double useful_multiply_adds(const ConvTProblem& problem);

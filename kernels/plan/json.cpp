@@ -44,19 +44,26 @@ void write_axis(JsonWriter& json, const char* name, const Axis& axis) {
   json.end('}');
 }
 
-void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
-  const Instance& instance = kInstances[plan.instance];
-  json.begin('{');
-  json.field("kernel", instance.name), json.field("engine", "simt");
-  json.field("requested_precision", name_of(problem.precision));
-  json.field("served_precision", name_of(instance.precision));
-  json.field("threads", int64_t{plan.threads}), json.field("block_co", int64_t{plan.block_co});
+void write_simt_plan(JsonWriter& json, const SimtPlan& plan) {
+  json.field("block_co", int64_t{plan.block_co});
   json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
   json.field("tile_w", int64_t{plan.tile_w}), json.field("fused_w", int64_t{plan.fused_w});
   json.field("phases_w", int64_t{plan.phases_w});
   json.field("chunk_ci", int64_t{plan.chunk_ci}), json.field("chunk_kh", int64_t{plan.chunk_kh});
   json.field("chunk_kw", int64_t{plan.chunk_kw}), json.field("stages", int64_t{plan.stages});
+}
+
+void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
+  json.begin('{');
+  json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
+  json.field("requested_precision", name_of(problem.precision));
+  json.field("served_precision", name_of(plan.served_precision));
+  json.field("threads", int64_t{plan.threads});
+  switch (plan.engine) {
+    case Engine::kSimt: write_simt_plan(json, plan.simt); break;
+  }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
+  json.field("workspace_bytes", plan.workspace_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
   json.field("estimate_us", plan.estimate_us);
   json.end('}');
@@ -86,6 +93,7 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   JsonWriter json;
   json.begin('{');
   json.key("problem"), json.begin('{');
+  json.field("direction", name_of(problem.direction));
   json.field("batch", problem.batch), json.field("c_in", problem.c_in), json.field("c_out", problem.c_out);
   json.field("groups", problem.groups);
   write_axis(json, "h", problem.h), write_axis(json, "w", problem.w);

@@ -13,9 +13,18 @@
 
 namespace convt {
 
-struct Plan {
-  int32_t instance;  // index into kInstances
-  int32_t threads;
+enum class Engine : int32_t { kSimt = 0 };
+
+inline const char* name_of(Engine engine) {
+  switch (engine) {
+    case Engine::kSimt: return "simt";
+  }
+  return "unknown";
+}
+
+// The exact-order engine's tile.
+struct SimtPlan {
+  int32_t instance;   // index into kInstances
   int32_t block_co;   // output channels of a tile, a power of two times the instance's thread_co
   int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
   int32_t tile_h;     // positions of one H phase
@@ -25,11 +34,21 @@ struct Plan {
   int32_t chunk_ci;   // input channels of a stage
   int32_t chunk_kh;   // taps of the phase along H, W of a stage
   int32_t chunk_kw;
-  int32_t stages;        // pipeline depth
-  int32_t shared_bytes;  // dynamic shared memory
-  int64_t num_blocks;    // CTAs of the grid
+  int32_t stages;     // pipeline depth
+};
 
-  double compute_us;  // estimates, see plan/cost.cpp
+struct Plan {
+  Engine engine;
+  const char* kernel;          // the instance's name, a string constant
+  Precision served_precision;  // may be stricter than the problem's
+  int32_t threads;
+  int32_t shared_bytes;     // dynamic shared memory
+  int64_t num_blocks;       // CTAs of the grid
+  int64_t workspace_bytes;  // device memory for the time of the call
+
+  SimtPlan simt;  // of the engine's own struct the others are zero
+
+  double compute_us;  // estimates
   double memory_us;
   double estimate_us;
 };

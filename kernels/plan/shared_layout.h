@@ -68,7 +68,7 @@ struct SharedLayout {
 };
 
 // `problem` is the fused one of a plan that fuses. Bytes as int64: planning probes tiles that are far too large.
-inline int64_t make_shared_layout(const ConvTProblem& problem, const Plan& plan, SharedLayout* layout) {
+inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& plan, SharedLayout* layout) {
   // More taps than any shared memory holds, and more than 32-bit window sizes could count.
   constexpr int64_t kMostTaps = 1 << 16;
   if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;

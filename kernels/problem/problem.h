@@ -12,6 +12,10 @@ enum class DataType : int32_t { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloa
 // The numerics contract of one call (docs/numerics.md). The values are part of the op schema.
 enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3 };
 
+// Which tensor of y = conv_transpose2d(x, w) is computed from the other two: y itself, or the gradient of x or w
+// from that of y. The values are part of the op schema.
+enum class Direction : int32_t { kForward = 0, kGradInput = 1, kGradWeight = 2 };
+
 // One spatial axis: out = (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1.
 // 32 bits hold a coordinate; every offset into a tensor is 64 bits. fits_axis() is the condition.
 struct Axis {
@@ -29,7 +33,10 @@ inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, i
          (kernel - 1) * dilation < kLimit;
 }
 
+// Sizes are always those of the forward pass. x_stride, w_stride and y_stride are the strides of the tensors of
+// these shapes, whichever of them is the result; the result's are dense, in NCHW or channels_last.
 struct ConvTProblem {
+  Direction direction;
   int64_t batch;
   int64_t c_in;   // all groups
   int64_t c_out;  // all groups
@@ -41,7 +48,7 @@ struct ConvTProblem {
   bool has_bias;
   int64_t x_stride[4];  // elements; [batch, c_in, h_in, w_in]
   int64_t w_stride[4];  // elements; [c_in, c_out / groups, k_h, k_w]
-  int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out], dense: NCHW or channels_last
+  int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out]
 };
 
 inline int64_t element_bytes(DataType dtype) {
@@ -60,6 +67,15 @@ inline const char* name_of(DataType dtype) {
     case DataType::kFloat32: return "float32";
     case DataType::kFloat16: return "float16";
     case DataType::kBFloat16: return "bfloat16";
+  }
+  return "unknown";
+}
+
+inline const char* name_of(Direction direction) {
+  switch (direction) {
+    case Direction::kForward: return "forward";
+    case Direction::kGradInput: return "grad_input";
+    case Direction::kGradWeight: return "grad_weight";
   }
   return "unknown";
 }

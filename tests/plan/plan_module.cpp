@@ -43,6 +43,7 @@ void fill_strides(const py::dict& values, const char* key, int64_t (&strides)[4]
 
 convt::ConvTProblem problem_of(const py::dict& values) {
   convt::ConvTProblem problem{};
+  problem.direction = static_cast<convt::Direction>(field<int32_t>(values, "direction"));
   problem.batch = field<int64_t>(values, "batch");
   problem.c_in = field<int64_t>(values, "c_in");
   problem.c_out = field<int64_t>(values, "c_out");
@@ -71,10 +72,9 @@ convt::TileShape shape_of(const py::dict& values) {
                           field<int32_t>(values, "phases_w")};
 }
 
-convt::Plan plan_of(const py::dict& values) {
-  convt::Plan plan{};
+convt::SimtPlan plan_of(const py::dict& values) {
+  convt::SimtPlan plan{};
   plan.instance = field<int32_t>(values, "instance");
-  plan.threads = field<int32_t>(values, "threads");
   plan.block_co = field<int32_t>(values, "block_co");
   plan.tile_n = field<int32_t>(values, "tile_n");
   plan.tile_h = field<int32_t>(values, "tile_h");
@@ -107,9 +107,10 @@ py::dict dict_of(const convt::Axis& axis) {
 std::array<int64_t, 4> list_of(const int64_t (&strides)[4]) { return {strides[0], strides[1], strides[2], strides[3]}; }
 
 py::dict dict_of(const convt::ConvTProblem& problem) {
-  return py::dict(py::arg("batch") = problem.batch, py::arg("c_in") = problem.c_in, py::arg("c_out") = problem.c_out,
-                  py::arg("groups") = problem.groups, py::arg("h") = dict_of(problem.h),
-                  py::arg("w") = dict_of(problem.w), py::arg("dtype") = static_cast<int>(problem.dtype),
+  return py::dict(py::arg("direction") = static_cast<int>(problem.direction), py::arg("batch") = problem.batch,
+                  py::arg("c_in") = problem.c_in, py::arg("c_out") = problem.c_out, py::arg("groups") = problem.groups,
+                  py::arg("h") = dict_of(problem.h), py::arg("w") = dict_of(problem.w),
+                  py::arg("dtype") = static_cast<int>(problem.dtype),
                   py::arg("precision") = static_cast<int>(problem.precision), py::arg("has_bias") = problem.has_bias,
                   py::arg("x_stride") = list_of(problem.x_stride), py::arg("w_stride") = list_of(problem.w_stride),
                   py::arg("y_stride") = list_of(problem.y_stride));
@@ -122,13 +123,14 @@ py::dict dict_of(const convt::Instance& instance) {
 }
 
 py::dict dict_of(const convt::Plan& plan) {
-  return py::dict(py::arg("instance") = plan.instance, py::arg("threads") = plan.threads,
-                  py::arg("block_co") = plan.block_co, py::arg("tile_n") = plan.tile_n, py::arg("tile_h") = plan.tile_h,
-                  py::arg("tile_w") = plan.tile_w, py::arg("fused_w") = plan.fused_w,
-                  py::arg("phases_w") = plan.phases_w, py::arg("chunk_ci") = plan.chunk_ci,
-                  py::arg("chunk_kh") = plan.chunk_kh, py::arg("chunk_kw") = plan.chunk_kw,
-                  py::arg("stages") = plan.stages, py::arg("shared_bytes") = plan.shared_bytes,
-                  py::arg("num_blocks") = plan.num_blocks, py::arg("compute_us") = plan.compute_us,
+  return py::dict(py::arg("instance") = plan.simt.instance, py::arg("threads") = plan.threads,
+                  py::arg("block_co") = plan.simt.block_co, py::arg("tile_n") = plan.simt.tile_n,
+                  py::arg("tile_h") = plan.simt.tile_h, py::arg("tile_w") = plan.simt.tile_w,
+                  py::arg("fused_w") = plan.simt.fused_w, py::arg("phases_w") = plan.simt.phases_w,
+                  py::arg("chunk_ci") = plan.simt.chunk_ci, py::arg("chunk_kh") = plan.simt.chunk_kh,
+                  py::arg("chunk_kw") = plan.simt.chunk_kw, py::arg("stages") = plan.simt.stages,
+                  py::arg("shared_bytes") = plan.shared_bytes, py::arg("num_blocks") = plan.num_blocks,
+                  py::arg("workspace_bytes") = plan.workspace_bytes, py::arg("compute_us") = plan.compute_us,
                   py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
 }
 

@@ -11,6 +11,7 @@ Problem = dict[str, Any]
 Shape = dict[str, int]
 
 FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
+FORWARD, GRAD_INPUT, GRAD_WEIGHT = range(3)
 IEEE, ATEN, TF32X3, TF32 = range(4)
 DTYPES = {FLOAT32: torch.float32, FLOAT64: torch.float64, FLOAT16: torch.float16, BFLOAT16: torch.bfloat16}
 
@@ -64,6 +65,7 @@ def make_problem(
 ) -> Problem:
     """A problem with dense strides: NCHW, or channels_last for all three tensors."""
     problem: Problem = {
+        "direction": FORWARD,
         "batch": batch, "c_in": c_in, "c_out": c_out, "groups": groups, "h": h, "w": w,
         "dtype": dtype, "precision": precision, "has_bias": has_bias,
     }  # fmt: skip

@@ -16,10 +16,11 @@ from plan.profile import many_problems
 from plan.test_plan_choice import EXTREMES, LAYERS
 
 DTYPE_NAMES = ["float32", "float64", "float16", "bfloat16"]
+DIRECTION_NAMES = ["forward", "grad_input", "grad_weight"]
 PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
 TILE_KEYS = [
     "threads", "block_co", "tile_n", "tile_h", "tile_w", "fused_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw",
-    "stages", "shared_bytes", "num_blocks",
+    "stages", "shared_bytes", "num_blocks", "workspace_bytes",
 ]  # fmt: skip
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 PLAN_KEYS = ["kernel", "engine", "requested_precision", "served_precision", *TILE_KEYS, *TIME_KEYS]
@@ -47,6 +48,7 @@ def test_json_is_the_plan(plan_module, problem, device):
     text = json.loads(plan_module.to_json(problem, DEVICES[device]))
     assert list(text) == KEYS
     assert text["problem"] == {
+        "direction": DIRECTION_NAMES[problem["direction"]],
         **{key: problem[key] for key in ("batch", "c_in", "c_out", "groups", "h", "w", "has_bias")},
         "dtype": DTYPE_NAMES[problem["dtype"]],
         "precision": PRECISION_NAMES[problem["precision"]],
@@ -88,7 +90,7 @@ def wheel_json(problem, device) -> str:
         x_size, problem["x_stride"], w_size, problem["w_stride"], problem["has_bias"],
         [h["stride"], w["stride"]], [h["padding"], w["padding"]], [output_padding_of(h), output_padding_of(w)],
         problem["groups"], [h["dilation"], w["dilation"]], problem["dtype"], problem["precision"],
-        problem["y_stride"][1] == 1 and problem["y_stride"][3] != 1, device,
+        problem["y_stride"][1] == 1 and problem["y_stride"][3] != 1, device, problem["direction"],
     )  # fmt: skip
 
 

@@ -1,0 +1,33 @@
+// What the ops have in common: checks of tensors, results, and running one of a problem's plans.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <cstdint>
+
+#include "launch/launch.h"
+#include "problem/problem.h"
+
+namespace convt::binding {
+
+// `name` says in messages which argument it is. Throws std::runtime_error, as all checks here do.
+DataType data_type_of(const char* name, const torch::stable::Tensor& tensor);
+
+// A 4-D CUDA tensor; `shape` says what was expected.
+void check_tensor(const char* name, const torch::stable::Tensor& tensor, const char* shape);
+
+// On the GPU of `first`, and of its dtype.
+void check_matches(const char* name, const torch::stable::Tensor& tensor, const char* first_name,
+                   const torch::stable::Tensor& first);
+
+// A tensor of uninitialized memory with the dtype and GPU of `like`.
+torch::stable::Tensor empty_like(const int64_t* sizes, const int64_t* strides, const torch::stable::Tensor& like);
+
+// Runs that one of the problem's candidate_plans(), 0 being the planner's choice, on the current stream of `device`,
+// which must be the current device. The plan's workspace is the caching allocator's.
+void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device);
+
+// candidate >= 0
+void check_candidate(int64_t candidate);
+
+}  // namespace convt::binding

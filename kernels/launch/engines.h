@@ -1,0 +1,18 @@
+// The launchers of the engines, and what they share. Called by launch().
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "launch/launch.h"
+#include "plan/plan.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// Queues plan.num_blocks CTAs with the plan's threads and shared memory, which may need an opt-in.
+// Throws std::runtime_error naming the plan's kernel.
+void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream);
+
+void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
+}  // namespace convt

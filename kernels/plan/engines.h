@@ -1,0 +1,16 @@
+// What each engine adds to the candidates of a problem: nothing where it has no kernel for it.
+// Called by candidate_plans(). Must not know: torch, CUDA, the other engines.
+#pragma once
+
+#include <vector>
+
+#include "plan/device.h"
+#include "plan/plan.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// Throws std::invalid_argument for a class that has no order of sums in the problem's dtype.
+void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+}  // namespace convt
