@@ -2,9 +2,11 @@
 #   PYTHON        the Python to start from (python3)
 #   TORCH_SPEC    what pip installs as torch into .venv (torch==2.13.0)
 #   SYSTEM=1      use PYTHON as it is, with its own torch and pytest, instead of making .venv
-#   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none)
+#   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none); release: all that a release has
+#   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
 #   TEST_ARGS     more arguments for pytest
 #   SHARD, REPORT part I/N of the GPU tests, and the report they are written to
+#   REQUIRE=current  gpu-status fails when the report is stale
 #   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
 PYTHON ?= python3
 TORCH_SPEC ?= torch==2.13.0
@@ -12,8 +14,10 @@ SYSTEM ?= 0
 ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
 REPORT ?= $(CURDIR)/tests/gpu_report.json
 SHARD ?=
+REQUIRE ?=
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
+CUDA_RELEASE ?= 13.5
 
 ifeq ($(SYSTEM),1)
 RUN := $(PYTHON)
@@ -28,14 +32,15 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize matrix-test check-wheel lint format clean
+.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test check-wheel \
+  lint lint-ci format clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 env: $(READY) ## make .venv with torch and every tool
 
-.venv/ready: tools/requirements.txt
+.venv/ready: $(wildcard tools/*requirements.txt)
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet "$(TORCH_SPEC)" -r tools/requirements.txt
 	@touch $@
@@ -43,7 +48,7 @@ env: $(READY) ## make .venv with torch and every tool
 build: $(READY) ## build the wheel into dist/ (takes CUDA 13's compiler from PyPI where nvcc is missing)
 	@rm -rf build/lib* build/bdist* dist/*.whl
 	home="$$($(RUN) tools/cuda_toolkit.py $(NO_FETCH))" && \
-	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(ARCHS)" $(RUN) -m build --wheel --no-isolation --outdir dist .
+	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(filter-out release,$(ARCHS))" $(RUN) -m build --wheel --no-isolation --outdir dist .
 
 install: $(READY) ## install the wheel of dist/, building it when it is not of these sources
 	@$(RUN) tools/wheels.py path >/dev/null || $(MAKE) build
@@ -61,16 +66,25 @@ gpu-test: install ## run the GPU tests and write the report that gpu-status read
 	  --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
 
 gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
-	@$(RUN) tools/gpu_status.py --report "$(REPORT)"
+	@$(RUN) tools/gpu_status.py --report "$(REPORT)" $(if $(REQUIRE),--require-$(REQUIRE))
 
 sanitize: install ## run every kernel instance under compute-sanitizer's four tools (needs a GPU)
 	$(RUN) tools/sanitize.py
 
-matrix-test: install ## run the CPU tests of one wheel file under several Pythons and torches
+repair: install ## give the wheel of dist/ its manylinux tag, in its place
+	$(RUN) tools/repair_wheel.py
+
+matrix-test: install ## install one wheel file under several Pythons and torches, and run the CPU tests
 	$(RUN) tools/matrix.py $(MATRIX_PYTHONS)
 
-check-wheel: install ## check the wheel: abi3, no CUDA libraries needed, size
+toolkit-test: $(READY) ## build with another CUDA release, from PyPI, and test that wheel
+	$(RUN) tools/other_toolkit.py $(CUDA_RELEASE)
+
+check-wheel: install ## check the wheel: abi3, libraries, architectures inside, size
 	$(RUN) tools/check_wheel.py
+
+lint-ci: $(READY) ## check the workflows and cibuildwheel's configuration (needs Node.js)
+	$(RUN) tools/lint_ci.py
 
 lint: $(READY) ## check style and types
 	$(RUN) tools/lint.py

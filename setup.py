@@ -11,7 +11,8 @@ Nothing is downloaded. What decides the result (environment):
     CUDA_HOME                 the toolkit; else /usr/local/cuda, nvcc on PATH, .cuda/ (`make build` fills
                               it), or nvidia-cuda-nvcc and its companions in site-packages
     TORCH_CUDA_ARCH_LIST      the GPUs, such as "9.0a" or "8.0;9.0a"; "+PTX" on an entry adds the code
-                              that newer GPUs can translate. Unset: all that a release has, see ARCHITECTURES
+                              that newer GPUs can translate. Unset: all that a release has, which
+                              tools/cuda_toolkit.py lists
     CONVT_EXT_LOCAL_VERSION   what stands behind the version's "+", such as "cu129" for a wheel that is not
                               of the default CUDA version; unset: nothing
     CONVT_EXT_CPU_ONLY        1: no binary, and neither torch nor a compiler is needed. The wheel is for any
@@ -39,9 +40,6 @@ VERSION = runpy.run_path(str(ROOT / "convt_ext/_version.py"))["__version__"]
 
 OLDEST_TORCH = (2, 10)
 OLDEST_ARCHITECTURE = (7, 0)
-# What a release has, by the toolkit's CUDA major. CUDA 13 compiles for nothing older than 7.5. 9.0a has
-# instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
-ARCHITECTURES = {12: "7.0;7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX", 13: "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"}
 
 PY_LIMITED_API = "0x030a0000"  # Python 3.10
 TORCH_TARGET_VERSION = "0x020a000000000000"  # torch 2.10: one byte each for major, minor, patch; then the tag
@@ -85,21 +83,20 @@ def full_version() -> str:
     return f"{VERSION}+{local}"
 
 
-def find_cuda_home() -> tuple[Path, int, set[str]]:
-    """The CUDA toolkit, its CUDA major and the architectures that it compiles for."""
+def find_cuda_home() -> tuple[Path, str, set[str]]:
+    """The CUDA toolkit, the architectures of a release with it, and all that it compiles for."""
     toolkit = runpy.run_path(str(ROOT / "tools/cuda_toolkit.py"))
     try:
         home = toolkit["find"](ROOT)
-        major, _ = toolkit["release"](home)
+        of_a_release = toolkit["release_architectures"](home)
     except toolkit["ToolkitError"] as error:
         fail(str(error))
-    return home, major, toolkit["architectures"](home)
+    return home, of_a_release, toolkit["architectures"](home)
 
 
-def chosen_architectures(cuda_major: int, available: set[str]) -> list[str]:
+def chosen_architectures(of_a_release: str, available: set[str]) -> list[str]:
     """TORCH_CUDA_ARCH_LIST, or a release's list, checked against what the sources and nvcc know."""
-    # A CUDA major that did not exist when this was written gets the newest list, and nvcc's word on it.
-    text = os.environ.get("TORCH_CUDA_ARCH_LIST") or ARCHITECTURES.get(cuda_major, ARCHITECTURES[max(ARCHITECTURES)])
+    text = os.environ.get("TORCH_CUDA_ARCH_LIST") or of_a_release
     chosen = re.split(r"[;,\s]+", text.strip(" ;,"))
     for entry in chosen:
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", entry)
@@ -162,8 +159,8 @@ def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
     from torch.utils import cpp_extension
 
-    home, cuda_major, available = find_cuda_home()
-    architectures = chosen_architectures(cuda_major, available)
+    home, of_a_release, available = find_cuda_home()
+    architectures = chosen_architectures(of_a_release, available)
     limit_jobs()
     # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files.
     cpp_extension.CUDA_HOME = str(home)

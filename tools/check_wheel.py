@@ -3,6 +3,7 @@
     python tools/check_wheel.py                the wheel in dist/ that is of this tree
     python tools/check_wheel.py FILE           this one
     … --architectures "7.5;8.0;12.0+PTX"       and it must be for exactly these
+    … --release 12.9                           and it must be what a release has for that CUDA version
 
 The binary asks for no CUDA library, and of torch for libtorch and libtorch_cpu alone; cuobjdump finds in
 it the machine code and PTX that it says it has; the size stays below a limit; abi3audit --strict, auditwheel
@@ -23,6 +24,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import cuda_toolkit
+import targets
 import wheels
 
 MAX_WHEEL_MIB = 25
@@ -113,7 +116,19 @@ def run(module: str, *arguments: str) -> None:
         raise SystemExit(f"convt_ext: {module} found fault with the wheel")
 
 
-def check(wheel: Path, architectures: str | None) -> None:
+def check_release(wheel: Path, cuda: str) -> None:
+    """The file's name says local version and manylinux tag of the release's wheel for that CUDA version."""
+    _, version, _, _, platform = wheel.stem.split("-")
+    local = targets.find_target(cuda).local_version
+    if version.partition("+")[2] != local:
+        raise SystemExit(
+            f"convt_ext: {wheel.name} is for CUDA {cuda} and must have the local version {local or '(none)'}"
+        )
+    if not platform.startswith("manylinux_2_28_") and ".manylinux_2_28_" not in platform:
+        raise SystemExit(f"convt_ext: {wheel.name} must have a manylinux_2_28 tag: build it in that image")
+
+
+def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:
     if "-cp310-abi3-" not in wheel.name:
         raise SystemExit(f"convt_ext: {wheel.name} is no cp310-abi3 wheel")
     mib = wheel.stat().st_size / 2**20
@@ -131,6 +146,8 @@ def check(wheel: Path, architectures: str | None) -> None:
             archive.extractall(site)
         info = build_info(site)
         print(f"says version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
+        if cuda is not None and info["cuda"] != cuda:
+            raise SystemExit(f"convt_ext: the wheel should be for CUDA {cuda}")
         if architectures is not None and info["architectures"] != architectures.split(";"):
             raise SystemExit(f"convt_ext: the wheel should be for {architectures}")
         check_code(site / wheels.BINARY, info["architectures"])
@@ -143,12 +160,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", nargs="?", type=Path)
     parser.add_argument("--architectures")
+    parser.add_argument("--release", metavar="CUDA")
     arguments = parser.parse_args()
     try:
         wheel = arguments.wheel or wheels.find_wheel()
     except FileNotFoundError as error:
         raise SystemExit(f"convt_ext: {error}") from None
-    check(wheel, arguments.architectures)
+    architectures = arguments.architectures
+    if arguments.release:
+        check_release(wheel, arguments.release)
+        architectures = cuda_toolkit.ARCHITECTURES[int(arguments.release.partition(".")[0])]
+    check(wheel, architectures, arguments.release)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,10 @@ from pathlib import Path
 
 OLDEST = (12, 8)  # the first nvcc that knows the 10.0 and 12.0 architectures
 
+# What a release has, by the toolkit's CUDA major. CUDA 13 compiles for nothing older than 7.5. 9.0a has
+# instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
+ARCHITECTURES = {12: "7.0;7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX", 13: "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"}
+
 # The pieces that compile and link a CUDA file; they share one folder, nvidia/cu13.
 PYPI_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime")
 CCCL = "nvidia-cuda-cccl"
@@ -75,6 +79,12 @@ def release(home: Path) -> tuple[int, int]:
     if match is None:
         raise ToolkitError(f"{home}/bin/nvcc --version prints no release: {REMEDY}")
     return int(match[1]), int(match[2])
+
+
+def release_architectures(home: Path) -> str:
+    """The architectures of a release with this toolkit. A CUDA major that is new here gets the newest list."""
+    major, _ = release(home)
+    return ARCHITECTURES.get(major, ARCHITECTURES[max(ARCHITECTURES)])
 
 
 def architectures(home: Path) -> set[str]:

@@ -1,7 +1,8 @@
 """Prints whether tests/gpu_report.json speaks for this tree: `current`, or `stale: ` and why.
 
 Called by `make gpu-status` with a Python that has torch and the tests' requirements: the list of GPU
-tests is asked of pytest. Exits with 0 either way: stale evidence is no broken tree.
+tests is asked of pytest. Exits with 0 either way, because stale evidence is no broken tree; with
+--require-current, for a release, stale is a failure.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ def gpu_status(report_path: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, default=CHECKOUT / "tests/gpu_report.json")
-    print(gpu_status(parser.parse_args().report))
+    parser.add_argument("--require-current", action="store_true")
+    arguments = parser.parse_args()
+    line = gpu_status(arguments.report)
+    print(line)
+    if arguments.require_current and line != "current":
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

