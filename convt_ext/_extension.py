@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from . import _driver
 from ._version import __version__
 
 # The stable ABI that the binary is built against exists from this release on.
@@ -99,6 +100,9 @@ def unsupported_reason(device_index: int) -> str | None:
     """None when this binary has code for this GPU; otherwise one line that says what to do."""
     if load_error is not None:
         return load_error
+    old_driver = _driver.too_old_reason(_build_info()["cuda"])
+    if old_driver is not None:
+        return old_driver
     built = _build_info()["architectures"]
     found = capability(device_index)
     if any(runs_on(architecture, found) for architecture in built):

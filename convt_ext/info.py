@@ -12,7 +12,7 @@ import subprocess
 import torch
 
 import convt_ext
-from convt_ext import _extension
+from convt_ext import _driver, _extension
 
 
 def collect_info() -> dict[str, str]:
@@ -42,16 +42,18 @@ def print_info() -> int:
 
 
 def driver_version() -> str:
-    """The NVIDIA driver's version, asked of ``nvidia-smi`` because torch does not tell it."""
+    """The NVIDIA driver's version and CUDA, asked of ``nvidia-smi`` because torch does not tell it."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "none found (no nvidia-smi)"
     command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    served = _driver.cuda_of_driver()
+    most = f", serves CUDA {served[0]}.{served[1]}" if served else ""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown (nvidia-smi: {error})"
-    return answer[0] if answer else "unknown (nvidia-smi names no GPU)"
+    return answer[0] + most if answer else "unknown (nvidia-smi names no GPU)"
 
 
 def _binary() -> dict[str, str]:
@@ -74,6 +76,6 @@ def _gpus() -> dict[str, str]:
         gpus[f"GPU {index}"] = (
             f"{properties.name}, compute capability {properties.major}.{properties.minor}, "
             f"{properties.multi_processor_count} SMs, {properties.total_memory / 2**30:.0f} GiB, "
-            + ("the binary fits" if _extension.unsupported_reason(index) is None else "the binary has no code for it")
+            + ("the binary fits" if _extension.unsupported_reason(index) is None else "the binary does not fit")
         )
     return gpus

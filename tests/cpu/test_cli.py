@@ -66,6 +66,14 @@ def test_driver_version_without_nvidia_smi(monkeypatch):
     assert info.driver_version() == "none found (no nvidia-smi)"
 
 
+def test_driver_version(monkeypatch):
+    monkeypatch.setattr(info.shutil, "which", lambda _: "nvidia-smi")
+    answer = subprocess.CompletedProcess([], 0, stdout="580.95.05\n580.95.05\n")
+    monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
+    assert info.driver_version() == "580.95.05, serves CUDA 13.0"
+
+
 def test_check_on_cpu_says_what_it_could_not_check(no_gpu, capsys):
     status = cli.main(["check"])
     text = capsys.readouterr().out

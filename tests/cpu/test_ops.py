@@ -13,7 +13,7 @@ from cases import each_case
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from convt_ext import _extension, build_info, is_available, ops
+from convt_ext import _driver, _extension, build_info, is_available, ops
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 
@@ -114,13 +114,42 @@ def test_architectures(architecture, capability, runs):
 
 def test_gpu_without_code_is_named(monkeypatch):
     monkeypatch.setattr(_extension, "load_error", None)
-    monkeypatch.setattr(_extension, "_build_info", lambda: {"architectures": ["9.0a"]})
+    monkeypatch.setattr(_extension, "_build_info", lambda: {"cuda": "13.0", "architectures": ["9.0a"]})
+    monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (13, 1))
     monkeypatch.setattr(_extension, "capability", lambda index: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla T4")
     reason = _extension.unsupported_reason.__wrapped__(0)
     assert "9.0a" in reason
     assert "Tesla T4 has 7.5" in reason
     assert "TORCH_CUDA_ARCH_LIST=7.5" in reason
+
+
+def test_an_old_driver_is_named(monkeypatch):
+    monkeypatch.setattr(_extension, "load_error", None)
+    monkeypatch.setattr(_extension, "_build_info", lambda: {"cuda": "13.0", "architectures": ["9.0a"]})
+    monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (12, 4))
+    reason = _extension.unsupported_reason.__wrapped__(0)
+    assert "has CUDA 13.0 and the NVIDIA driver serves CUDA 12.4 at most" in reason
+    assert "update the driver to 580 or newer, or install the wheel of convt_ext for CUDA 12" in reason
+
+
+@pytest.mark.parametrize("served", [None, (13, 0), (14, 2)])
+def test_a_driver_that_serves_the_binary(monkeypatch, served):
+    monkeypatch.setattr(_driver, "cuda_of_driver", lambda: served)
+    assert _driver.too_old_reason("13.5") is None
+
+
+def test_version_of_the_driver(monkeypatch):
+    class Library:
+        def cuDriverGetVersion(self, version):
+            version._obj.value = 13010
+            return 0
+
+    monkeypatch.setattr(_driver.ctypes, "CDLL", lambda name: Library())
+    assert _driver.cuda_of_driver.__wrapped__() == (13, 1)
+    monkeypatch.setattr(_driver.ctypes, "CDLL", lambda name: object())
+    assert _driver.cuda_of_driver.__wrapped__() is None
 
 
 @pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])

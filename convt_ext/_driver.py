@@ -1,0 +1,42 @@
+"""The CUDA version that the installed NVIDIA driver serves, and whether the binary's runtime can work with it.
+
+Called by _extension.py before it says that a GPU is served, and by info.py. A torch of another CUDA version may well
+work with a driver that is too old for this package, so the question is not torch's to answer. Touches no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+# The first driver of each CUDA major (CUDA Toolkit release notes, "CUDA minor version compatibility").
+_OLDEST_DRIVER = {12: "525", 13: "580"}
+
+
+@functools.cache
+def cuda_of_driver() -> tuple[int, int] | None:
+    """Newest CUDA version that the driver serves, such as (13, 0); None without a driver."""
+    try:
+        query = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion
+    except (OSError, AttributeError):
+        return None
+    version = ctypes.c_int()
+    if query(ctypes.byref(version)) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def too_old_reason(cuda: str) -> str | None:
+    """None when the driver serves a binary of this CUDA version, such as "13.0"; otherwise one line with the remedy.
+
+    Within one CUDA major every driver serves every runtime.
+    """
+    served = cuda_of_driver()
+    major = int(cuda.partition(".")[0])
+    if served is None or served[0] >= major:
+        return None
+    return (
+        f"this build of convt_ext has CUDA {cuda} and the NVIDIA driver serves CUDA {served[0]}.{served[1]} at most: "
+        f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer one')} or newer, or install the wheel of convt_ext "
+        f"for CUDA {served[0]}"
+    )
