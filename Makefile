@@ -32,7 +32,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test check-wheel \
+.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test cuda12-check check-wheel \
   lint lint-ci format clean
 
 help: ## list the tasks
@@ -79,6 +79,9 @@ matrix-test: install ## install one wheel file under several Pythons and torches
 
 toolkit-test: $(READY) ## build with another CUDA release, from PyPI, and test that wheel
 	$(RUN) tools/other_toolkit.py $(CUDA_RELEASE)
+
+cuda12-check: $(READY) ## compile the device code with CUDA 12.9's NVRTC, from PyPI
+	$(RUN) tools/cuda12_device_code.py
 
 check-wheel: install ## check the wheel: abi3, libraries, architectures inside, size
 	$(RUN) tools/check_wheel.py

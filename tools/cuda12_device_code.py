@@ -1,0 +1,103 @@
+"""Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
+
+    python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
+
+PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
+machine code for each architecture (a CUDA 12 release's list by default), and must hold a kernel. This proves that
+the language, the headers and the instructions are there; host code, linking and running it does not prove.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import cuda_toolkit
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FOLDER = CHECKOUT / ".cuda" / "nvrtc-12.9"
+PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*", "nvidia-cuda-cccl-cu12==12.9.*")
+
+# NVRTC has no C++ standard library; CCCL's is the same for what device code uses of it.
+FROM_CCCL = ("algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "type_traits", "utility")
+# Host functions that device code sees only declared.
+DECLARED = ("memory", "string", "vector")
+DECLARATIONS = "class string; template <class T> class vector; template <class T> class shared_ptr;"
+
+
+def fetch() -> None:
+    if (FOLDER / "complete").exists():
+        return
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*command, "--target", str(FOLDER), *PACKAGES], check=True, stdout=sys.stderr)
+    (FOLDER / "complete").touch()
+
+
+def write_headers(folder: Path) -> None:
+    for name in FROM_CCCL:
+        (folder / name).write_text(
+            f"#pragma once\n#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
+        )
+    for name in DECLARED:
+        (folder / name).write_text(f"#pragma once\nnamespace std {{ {DECLARATIONS} }}\n")
+
+
+def compile_file(source: Path, architecture: str, headers: Path) -> str | None:
+    """None, or what is wrong: NVRTC's log, or that there is no kernel in what came out."""
+    nvidia = FOLDER / "nvidia"
+    ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc-builtins.so.12.9"), ctypes.RTLD_GLOBAL)
+    nvrtc = ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc.so.12"))
+    folders = (CHECKOUT / "kernels", headers, nvidia / "cuda_runtime/include", nvidia / "cuda_cccl/include")
+    options = [f"-arch=sm_{architecture.replace('.', '')}", "-std=c++20", "-default-device", "-w"]
+    words = [word.encode() for word in (*options, *(f"-I{path}" for path in folders))]
+    # nvcc's own prologue brings these.
+    text = b"#include <limits>\n#include <type_traits>\n" + source.read_bytes()
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 0, None, None)
+    if nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words)) != 0:
+        return _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
+    code = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    return None if b".text._Z" in code else "the machine code has no kernel"
+
+
+def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    size_of(program, ctypes.byref(size))
+    contents = ctypes.create_string_buffer(size.value)
+    contents_of(program, contents)
+    return contents.raw
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--architectures", default=cuda_toolkit.ARCHITECTURES[12])
+    arguments = parser.parse_args()
+    fetch()
+    sources = arguments.files or sorted((CHECKOUT / "kernels").rglob("*.cu"))
+    architectures = [entry.removesuffix("+PTX") for entry in arguments.architectures.split(";")]
+    failed = 0
+    with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        write_headers(Path(name))
+        jobs = {
+            (source, architecture): pool.submit(compile_file, source, architecture, Path(name))
+            for source in sources
+            for architecture in architectures
+        }
+        for (source, architecture), job in jobs.items():
+            fault = job.result()
+            if fault:
+                failed += 1
+                print(f"{source.name} for {architecture}: {fault[:4000]}", flush=True)
+    print(f"CUDA 12.9 device code: {len(jobs) - failed} of {len(jobs)} compiled ({arguments.architectures})")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()
