@@ -32,11 +32,11 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test cuda12-check check-wheel \
+.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test cuda12-check build-cost check-wheel \
   lint lint-ci format clean
 
 help: ## list the tasks
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 env: $(READY) ## make .venv with torch and every tool
 
@@ -79,6 +79,9 @@ matrix-test: install ## install one wheel file under several Pythons and torches
 
 toolkit-test: $(READY) ## build with another CUDA release, from PyPI, and test that wheel
 	$(RUN) tools/other_toolkit.py $(CUDA_RELEASE)
+
+build-cost: $(READY) ## build for every architecture, and write down minutes and size
+	$(RUN) tools/build_cost.py benchmarks/build.json
 
 cuda12-check: $(READY) ## compile the device code with CUDA 12.9's NVRTC, from PyPI
 	$(RUN) tools/cuda12_device_code.py

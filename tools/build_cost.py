@@ -1,0 +1,91 @@
+"""Builds a release's wheel for every architecture, and writes down what that costs.
+
+    python tools/build_cost.py [OUTPUT.json]
+
+The seconds of each architecture are what nvcc says of its own steps, added up over all kernel files, so they do not
+depend on how many compilers run at once; on a machine that does other work they are an upper bound. Fails when
+the build would take more than 30 minutes on 2 cores, or the wheel is too big.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import check_wheel
+import cuda_toolkit
+import other_toolkit
+import targets
+import wheels
+
+MAX_CORE_MINUTES = 60
+
+
+def add_up(rows: list[list[str]]) -> dict[str, float]:
+    """Seconds of nvcc's steps by architecture; "host" is what is done once for all of them.
+
+    >>> add_up([["a.cu ", " cicc ", "", "", " compute_75 ", " nvcc ", " 1500.0 ", " ms"],
+    ...         ["a.cu ", " ptxas ", "", "", " sm_75 ", " nvcc ", " 500.0 ", " ms"],
+    ...         ["a.cu ", " gcc (compiling) ", "", "", " compute_75 ", " nvcc ", " 250.0 ", " ms"]])
+    {'7.5': 2.0, 'host': 0.25}
+    """
+    seconds: dict[str, float] = {}
+    for row in rows:
+        step, architecture, milliseconds = row[1].strip(), row[4].strip(), float(row[6])
+        match = re.fullmatch(r"(?:compute|sm)_(\d+)(\d[af]?)", architecture)
+        # The host's part of a file is done for one architecture only, whichever is named.
+        is_device = match and (step in ("cicc", "ptxas") or step == "gcc (preprocessing 1)")
+        name = f"{match[1]}.{match[2]}" if match and is_device else "host"
+        seconds[name] = seconds.get(name, 0.0) + milliseconds / 1e3
+    return seconds
+
+
+def read_times(path: Path) -> list[list[str]]:
+    with path.open() as file:
+        rows = [row for row in csv.reader(file) if len(row) == 8]
+    return [row for row in rows if row[6].strip().replace(".", "", 1).isdigit() and row[1].strip() != "nvcc (driver)"]
+
+
+def measure() -> dict:
+    home = cuda_toolkit.find_or_fetch(targets.CHECKOUT)
+    architectures = cuda_toolkit.release_architectures(home)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["CONVT_EXT_NVCC_EXTRA"] = f"--time={folder}/times.csv"
+        start = time.monotonic()
+        wheel = other_toolkit.build(home, architectures, folder)
+        wall = time.monotonic() - start
+        check_wheel.check(wheel, architectures, None)
+        seconds = add_up(read_times(folder / "times.csv"))
+        size = wheel.stat().st_size
+    return {
+        "sources": wheels.tree_digest(),
+        "cuda": ".".join(map(str, cuda_toolkit.release(home))),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared with other work",
+        "kernel_files": sum(1 for _ in (targets.CHECKOUT / "kernels").rglob("*.cu")),
+        "wall_minutes": round(wall / 60, 1),
+        "core_minutes_of_nvcc": round(sum(seconds.values()) / 60, 1),
+        "seconds_by_architecture": {key: round(value) for key, value in seconds.items()},
+        "wheel_mib": round(size / 2**20, 2),
+    }
+
+
+def main() -> None:
+    result = measure()
+    text = json.dumps(result, indent=2)
+    print(text)
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(text + "\n")
+    if result["core_minutes_of_nvcc"] > MAX_CORE_MINUTES:
+        raise SystemExit(f"convt_ext: the build takes more than {MAX_CORE_MINUTES} minutes of one core")
+
+
+if __name__ == "__main__":
+    main()
