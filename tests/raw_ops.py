@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 import convt_ext  # noqa: F401
 
+DIRECTIONS = ("forward", "grad_input", "grad_weight")
 PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3}
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
@@ -35,11 +36,20 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def kernel_names() -> list[str]:
-    """Every kernel instance, by the name that plans give it, read from the list in kernels/plan/instances.h.
+    """The kernel instances of the forward pass, by the names that plans give them, from kernels/plan/instances.h.
 
     From its text and not from the binary: a list of tests must not depend on the machine.
     """
-    rows = re.findall(r"^ +X\((\w+), k\w+, k\w+, \d+, \d+\)", _INSTANCES.read_text(), re.MULTILINE)
+    return [kernel for kernel in _all_kernels() if "_grad_" not in kernel]
+
+
+def gradient_kernels(direction: str) -> list[str]:
+    """The kernel instances of "grad_input" or "grad_weight", in the same way."""
+    return [kernel for kernel in _all_kernels() if f"_{direction}_" in kernel]
+
+
+def _all_kernels() -> list[str]:
+    rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", _INSTANCES.read_text(), re.MULTILINE)
     return [f"simt_{symbol}" for symbol in rows]
 
 
@@ -82,13 +92,13 @@ class Call:
             return torch.ops.convt_ext.forward(*arguments)
         return torch.ops.convt_ext.forward_candidate(*arguments, candidate)
 
-    def candidates(self, device: list[int] | None = None) -> list[dict[str, Any]]:
+    def candidates(self, device: list[int] | None = None, direction: str = "forward") -> list[dict[str, Any]]:
         """The planner's candidates on this call's GPU, in the order of `forward_candidate`."""
         device = device or torch.ops.convt_ext.device(self.x.device.index)
         x, weight, bias, *lists = self._tensors_and_lists()
         text = torch.ops.convt_ext.plan(
             list(x.shape), list(x.stride()), list(weight.shape), list(weight.stride()), bias is not None, *lists,
-            DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device, 0,
+            DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device, DIRECTIONS.index(direction),
         )  # fmt: skip
         return json.loads(text)["candidates"]
 
@@ -109,13 +119,68 @@ class Call:
         return (self.x, self.weight, self.bias, *lists)
 
 
+@dataclasses.dataclass(frozen=True)
+class GradientCall:
+    """The arguments of `convt_ext::grad_input` (`other` is the weight) or `convt_ext::grad_weight` (the input).
+
+    `channels_last` is the format of the result.
+    """
+
+    direction: str
+    grad_output: torch.Tensor
+    other: torch.Tensor
+    call: Call
+    channels_last: bool = False
+
+    @classmethod
+    def of(cls, direction: str, call: Call, seed: int = 1, channels_last: bool = False, integers=False) -> GradientCall:
+        """Of a forward call, with a random contiguous grad_output."""
+        generator = torch.Generator().manual_seed(seed)
+        shape = tuple(call.replace(x=call.x.to("meta"), weight=call.weight.to("meta"), bias=None).torch().shape)
+        if integers:
+            values = torch.randint(-2, 3, shape, generator=generator)
+        else:
+            values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        other = call.weight if direction == "grad_input" else call.x
+        return cls(direction, values.to(call.x.device, call.x.dtype), other, call, channels_last)
+
+    def replace(self, **changes: Any) -> GradientCall:
+        return dataclasses.replace(self, **changes)
+
+    def map(self, change) -> GradientCall:
+        return self.replace(grad_output=change(self.grad_output), other=change(self.other), call=self.call.map(change))
+
+    def run(self, candidate: int | None = None) -> torch.Tensor:
+        call = self.call
+        arguments = (
+            self.grad_output, self.other, list(call.stride), list(call.padding), list(call.output_padding),
+            call.groups, list(call.dilation), PRECISIONS[call.precision], self.channels_last,
+        )  # fmt: skip
+        if candidate is None:
+            return getattr(torch.ops.convt_ext, self.direction)(*arguments)
+        return getattr(torch.ops.convt_ext, f"{self.direction}_candidate")(*arguments, candidate)
+
+    def candidates(self, device: list[int] | None = None) -> list[dict[str, Any]]:
+        return self.call.replace(channels_last=self.channels_last).candidates(device, self.direction)
+
+    def torch(self) -> torch.Tensor:
+        """What PyTorch's operator makes of the same tensors."""
+        call = self.call
+        results = torch.ops.aten.convolution_backward(
+            self.grad_output, call.x, call.weight, None, list(call.stride), list(call.padding), list(call.dilation),
+            True, list(call.output_padding), call.groups,
+            [self.direction == "grad_input", self.direction == "grad_weight", False],
+        )  # fmt: skip
+        return results[0] if self.direction == "grad_input" else results[1]
+
+
 def nan_like(tensor: torch.Tensor) -> torch.Tensor:
     """NaN with the very strides of `tensor`."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.new_full((extent,), float("nan")).as_strided(tensor.shape, tensor.stride())
 
 
-def run_poisoned(call: Call, numel: int, candidate: int | None = None) -> tuple[torch.Tensor, bool]:
+def run_poisoned(call: Call | GradientCall, numel: int, candidate: int | None = None) -> tuple[torch.Tensor, bool]:
     """Runs a call whose output's memory holds NaN beforehand: an output that is not written is seen.
 
     The caching allocator gives the block just freed to the next request of its size. (PyTorch's own switch,
@@ -124,7 +189,8 @@ def run_poisoned(call: Call, numel: int, candidate: int | None = None) -> tuple[
     Returns:
         The result, and whether its memory really was the poisoned one.
     """
-    poison = torch.full((numel,), float("nan"), dtype=call.x.dtype, device=call.x.device)
+    tensor = call.x if isinstance(call, Call) else call.grad_output
+    poison = torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)
     address = poison.data_ptr()
     del poison
     result = call.run(candidate)

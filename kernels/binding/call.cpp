@@ -47,11 +47,18 @@ Tensor empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* st
 
 }  // namespace
 
-Tensor empty_like(const int64_t* sizes, const int64_t* strides, const Tensor& like) {
+Tensor empty_result(int64_t dimensions, const int64_t* sizes, const int64_t* strides, const Tensor& like) {
   int32_t dtype = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  return empty_strided(4, sizes, strides, dtype, like.get_device_index());
+  return empty_strided(dimensions, sizes, strides, dtype, like.get_device_index());
 }
+
+Tensor empty_workspace(int64_t bytes, int32_t device) {
+  const int64_t step = 1;
+  return empty_strided(1, &bytes, &step, aoti_torch_dtype_uint8(), device);
+}
+
+void fill_zero(Tensor& tensor) { torch::stable::zero_(tensor); }
 
 void check_candidate(int64_t candidate) {
   STD_TORCH_CHECK(candidate >= 0, "convt_ext: candidate must not be negative, got ", candidate);
@@ -64,8 +71,7 @@ void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers,
   const Plan& plan = (*plans)[candidate];
   std::optional<Tensor> workspace;
   if (plan.workspace_bytes > 0) {
-    const int64_t step = 1;
-    workspace = empty_strided(1, &plan.workspace_bytes, &step, aoti_torch_dtype_uint8(), device);
+    workspace = empty_workspace(plan.workspace_bytes, device);
     pointers.workspace = workspace->mutable_data_ptr();
   }
   launch(problem, plan, pointers, current_stream(device));

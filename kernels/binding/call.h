@@ -21,7 +21,14 @@ void check_matches(const char* name, const torch::stable::Tensor& tensor, const 
                    const torch::stable::Tensor& first);
 
 // A tensor of uninitialized memory with the dtype and GPU of `like`.
-torch::stable::Tensor empty_like(const int64_t* sizes, const int64_t* strides, const torch::stable::Tensor& like);
+torch::stable::Tensor empty_result(int64_t dimensions, const int64_t* sizes, const int64_t* strides,
+                                   const torch::stable::Tensor& like);
+
+// `bytes` of device memory from the caching allocator, at least one.
+torch::stable::Tensor empty_workspace(int64_t bytes, int32_t device);
+
+// Zero everywhere: what a gradient is when grad_output is empty.
+void fill_zero(torch::stable::Tensor& tensor);
 
 // Runs that one of the problem's candidate_plans(), 0 being the planner's choice, on the current stream of `device`,
 // which must be the current device. The plan's workspace is the caching allocator's.

@@ -34,7 +34,7 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
     problem.x_stride[i] = input.stride(i);
     problem.w_stride[i] = weight.stride(i);
   }
-  Tensor output = empty_like(shapes.y, problem.y_stride, input);
+  Tensor output = empty_result(4, shapes.y, problem.y_stride, input);
   if (output.numel() == 0) return output;
 
   const int32_t device = input.get_device_index();

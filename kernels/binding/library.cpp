@@ -14,6 +14,20 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
+  // input_size and weight_size follow from the other sizes. channels_last is the format of the result.
+  library.def(
+      "grad_input(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, int groups, "
+      "int[] dilation, int precision, bool channels_last) -> Tensor");
+  library.def(
+      "grad_input_candidate(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, "
+      "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
+  library.def(
+      "grad_weight(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, int groups, "
+      "int[] dilation, int precision, bool channels_last) -> Tensor");
+  library.def(
+      "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
+      "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
+  library.def("grad_bias(Tensor grad_output) -> Tensor");
   library.def(
       "plan(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, "
       "int[] stride, int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "

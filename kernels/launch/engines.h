@@ -15,4 +15,7 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// The simt engine's gradient of the weight; called by launch_simt().
+void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 }  // namespace convt

@@ -4,6 +4,7 @@
 #include "launch/engines.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "simt/instances.h"
 #include "simt/params.h"
@@ -40,46 +41,50 @@ bool has_weight_vectors(const ConvTProblem& problem, const SimtPlan& tile, const
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   return problem.dtype == DataType::kFloat32 && aligned_16(w) && problem.h.stride == 1 && problem.w.stride == 1 &&
          tile.chunk_kh >= problem.h.kernel && tile.chunk_kw >= problem.w.kernel && stride[3] == 1 &&
-         stride[2] == problem.w.kernel && stride[1] == taps && stride[0] % 4 == 0 && tile.block_co * taps % 4 == 0 &&
-         problem.c_out / problem.groups * taps % 4 == 0;
+         problem.direction == Direction::kForward && stride[2] == problem.w.kernel && stride[1] == taps &&
+         stride[0] % 4 == 0 && tile.block_co * taps % 4 == 0 && problem.c_out / problem.groups * taps % 4 == 0;
 }
 
 }  // namespace
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  if (problem.direction == Direction::kGradWeight) return launch_grad_weight(problem, plan, pointers, stream);
   const SimtPlan& tile = plan.simt;
   if (tile.instance < 0 || tile.instance >= kNumInstances) {
     throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(tile.instance));
   }
   const Instance& instance = kInstances[tile.instance];
-  if (instance.dtype != problem.dtype) {
-    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute in " +
-                             name_of(problem.dtype));
+  if (instance.dtype != problem.dtype || instance.direction != problem.direction) {
+    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute " +
+                             name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
+  const bool adjoint = problem.direction == Direction::kGradInput;
   simt::Params params{};
-  params.x = pointers.x;
+  params.x = adjoint ? pointers.y : pointers.x;
   params.w = pointers.w;
   params.bias = pointers.bias;
-  params.y = pointers.y;
-  const ConvTProblem computed = tile.fused_w > 1 ? fuse_phases(problem) : problem;
+  params.y = adjoint ? pointers.x : pointers.y;
+  const ConvTProblem computed = adjoint ? adjoint_problem(problem) : tile.fused_w > 1 ? fuse_phases(problem) : problem;
   params.problem = computed;
   params.shape = TileShape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
   params.grid = make_tile_grid(computed, params.shape);
   make_shared_layout(computed, tile, &params.shared);
-  params.columns = OutputColumns{problem.w.stride, tile.fused_w > 1 ? problem.w.padding : 0, problem.w.out,
-                                 tile.fused_w > 1 ? tile.fused_w : tile.phases_w};
+  params.columns =
+      OutputColumns{tile.fused_w > 1 ? problem.w.stride : computed.w.stride, tile.fused_w > 1 ? problem.w.padding : 0,
+                    tile.fused_w > 1 ? problem.w.out : computed.w.out, tile.fused_w > 1 ? tile.fused_w : tile.phases_w};
   params.fused_log2 = log2_of(tile.fused_w);
+  params.weight_group_stride = problem.c_in / problem.groups * problem.w_stride[0];
   params.weight_phase_stride = problem.w_stride[3];
-  params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
+  params.group_c_in = static_cast<int32_t>(computed.c_in / computed.groups);
   params.group_c_out = static_cast<int32_t>(computed.c_out / computed.groups);
   params.chunk_ci = tile.chunk_ci;
   params.chunk_kh = tile.chunk_kh;
   params.chunk_kw = tile.chunk_kw;
   params.stages = tile.stages;
   params.channel_groups_log2 = log2_of(tile.block_co / instance.thread_co);
-  params.channels_last_input = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
-  params.channels_last_output = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
-  params.input_vectors = has_input_vectors(computed, pointers.x);
+  params.channels_last_input = computed.x_stride[1] == 1 && computed.x_stride[3] != 1;
+  params.channels_last_output = computed.y_stride[1] == 1 && computed.y_stride[3] != 1;
+  params.input_vectors = has_input_vectors(computed, params.x);
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 
   void* arguments[] = {&params};

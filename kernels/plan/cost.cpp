@@ -60,6 +60,8 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const Phase any_h = make_phase(problem.h, 0), any_w = make_phase(problem.w, 0);
   const bool tap_sums = instance.precision == Precision::kAten;
   const bool float32 = instance.dtype == DataType::kFloat32;
+  // A gradient's plan must not depend on the strides of its operands: the op `plan` does not know them.
+  const bool forward = problem.direction == Direction::kForward;
 
   // Taps of an average phase that has any.
   const double phases_h = num_phases(problem.h), phases_w = std::min(plan->simt.phases_w, num_phases(problem.w));
@@ -69,11 +71,17 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double taps_w = std::max(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
   const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
 
+  const double kh = std::min<double>(taps_h, plan->simt.chunk_kh), kw = std::min<double>(taps_w, plan->simt.chunk_kw);
+  const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), any_h.shift_step, problem.h.position_step,
+                                 plan->simt.tile_h);
+  const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), any_w.shift_step,
+                                       problem.w.position_step, plan->simt.tile_w);
+
   // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
   // three operands rarely arrive in one cycle, least of all in short runs.
   const double product_slots = taps_w > 1 && !tap_sums ? 1.1 : 1.3;
   const double multiply_adds = taps_h * taps_w * instance.thread_co * 4 * instance.quads;
-  const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (any_w.shift_step == 1 ? 4 : 1));
+  const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (columns.copies ? 1 : 4));
   const double weight_reads = taps_h * taps_w * std::max(1.0, instance.thread_co / 4.0);
   // Rows of fewer than 8 quads make the lanes of a warp meet at the same banks.
   const double window_reads =
@@ -81,16 +89,12 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double multiply_slots = product_slots * multiply_adds + weight_reads + window_reads + 10 * runs;
 
   // Loads: elements of a channel per thread times the instructions that each costs.
-  const double kh = std::min<double>(taps_h, plan->simt.chunk_kh), kw = std::min<double>(taps_w, plan->simt.chunk_kw);
   const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums bring the input once per tap
-  const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), any_h.shift_step, plan->simt.tile_h);
-  const Window columns =
-      column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), any_w.shift_step, plan->simt.tile_w);
   const double positions = static_cast<double>(plan->simt.tile_n) * rows.extent * input_pitch(columns.extent);
   const double weights = plan->simt.block_co * kh * kw;
-  const bool input_vectors = float32 && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && columns.step == 1;
+  const bool input_vectors = float32 && forward && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && !columns.copies;
   const bool weight_vectors =
-      float32 && problem.h.stride == 1 && problem.w.stride == 1 && plan->simt.fused_w == 1 && !tap_sums;
+      float32 && forward && problem.h.stride == 1 && problem.w.stride == 1 && plan->simt.fused_w == 1 && !tap_sums;
   constexpr double kCopySlots = 9.5, kVectorSlots = 2, kWeightVectorSlots = 4.5;
   const double input_slots = positions / threads * (input_vectors ? kVectorSlots : kCopySlots) * reload;
   const double weight_slots = weights / threads * (weight_vectors ? kWeightVectorSlots : kCopySlots) * reload;

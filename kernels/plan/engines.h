@@ -13,4 +13,7 @@ namespace convt {
 // Throws std::invalid_argument for a class that has no order of sums in the problem's dtype.
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// The simt engine's kernels of the gradient of the weight; called by add_simt_plans().
+void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

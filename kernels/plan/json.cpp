@@ -53,6 +53,14 @@ void write_simt_plan(JsonWriter& json, const SimtPlan& plan) {
   json.field("chunk_kw", int64_t{plan.chunk_kw}), json.field("stages", int64_t{plan.stages});
 }
 
+void write_grad_weight_plan(JsonWriter& json, const GradWeightPlan& plan) {
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_co", int64_t{plan.block_co});
+  json.field("block_kh", int64_t{plan.block_kh}), json.field("block_runs", int64_t{plan.block_runs});
+  json.field("splits", int64_t{plan.splits});
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{1} << plan.tile_w_log2);
+  json.field("tiles_per_chunk", plan.tiles_per_chunk);
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -60,7 +68,13 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("served_precision", name_of(plan.served_precision));
   json.field("threads", int64_t{plan.threads});
   switch (plan.engine) {
-    case Engine::kSimt: write_simt_plan(json, plan.simt); break;
+    case Engine::kSimt:
+      if (problem.direction == Direction::kGradWeight) {
+        write_grad_weight_plan(json, plan.grad_weight);
+      } else {
+        write_simt_plan(json, plan.simt);
+      }
+      break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes);

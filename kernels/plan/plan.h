@@ -37,6 +37,19 @@ struct SimtPlan {
   int32_t stages;     // pipeline depth
 };
 
+// The same engine's tile for the gradient of the weight: plan/grad_weight.h.
+struct GradWeightPlan {
+  int32_t instance;     // index into kGradWeightInstances
+  int32_t block_ci;     // channels of a CTA, multiples of the instance's
+  int32_t block_co;
+  int32_t block_kh;     // tap rows of a CTA
+  int32_t block_runs;   // runs of thread_kw taps of a CTA
+  int32_t splits;       // threads that share a sum's pixels, a power of two
+  int32_t tile_h;       // pixels of a stage
+  int32_t tile_w_log2;
+  int64_t tiles_per_chunk;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;          // the instance's name, a string constant
@@ -46,7 +59,9 @@ struct Plan {
   int64_t num_blocks;       // CTAs of the grid
   int64_t workspace_bytes;  // device memory for the time of the call
 
-  SimtPlan simt;  // of the engine's own struct the others are zero
+  // The one that engine and direction name; the others are zero.
+  SimtPlan simt;
+  GradWeightPlan grad_weight;
 
   double compute_us;  // estimates
   double memory_us;

@@ -25,27 +25,35 @@ namespace convt {
 inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
 inline constexpr int32_t kMaxStages = 3;
 
-// How a stage's slice of the input lies in shared memory along one axis: tap t of num_taps reads
-// element (num_taps - 1 - t) * step + position. Neighbouring taps overlap when they are less than a
-// tile apart; otherwise each tap gets its own copy of the tile.
+// How a stage's slice of the input lies in shared memory along one axis. With the tap's place t counted so that
+// coordinates ascend (from the last tap, or from the first where shift_step is negative), tap t reads element
+// t * step + position * position_step. Neighbouring taps overlap where that is shorter; otherwise each tap has its
+// own copy of the tile.
 struct Window {
   int32_t step;
+  int32_t position_step;
   int32_t extent;
+  bool copies;
 };
 
-CONVT_HOST_DEVICE inline Window make_window(int32_t num_taps, int32_t shift_step, int32_t tile, bool unit_or_copies) {
-  const bool overlap = unit_or_copies ? shift_step == 1 : shift_step < tile;
-  const int32_t step = overlap ? shift_step : tile;
-  return Window{step, (num_taps - 1) * step + tile};
+CONVT_HOST_DEVICE inline Window make_window(int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile,
+                                            bool copies) {
+  if (copies) return Window{tile, 1, num_taps * tile, true};
+  return Window{shift_step, position_step, (num_taps - 1) * shift_step + (tile - 1) * position_step + 1, false};
 }
 
-// Rows may overlap at any distance. Columns are read four at a time, so they overlap only when
-// neighbouring taps are one column apart.
-CONVT_HOST_DEVICE inline Window row_window(int32_t num_taps, int32_t shift_step, int32_t tile_h) {
-  return make_window(num_taps, shift_step, tile_h, false);
+// Rows may overlap at any distance. Columns are read four at a time, so they overlap only when neighbouring taps
+// and neighbouring positions are one column apart.
+CONVT_HOST_DEVICE inline Window row_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
+                                           int32_t tile_h) {
+  const int32_t distance = shift_step < 0 ? -shift_step : shift_step;
+  const int64_t overlapping = (num_taps - int64_t{1}) * distance + (tile_h - int64_t{1}) * position_step + 1;
+  return make_window(num_taps, distance, position_step, tile_h, overlapping > int64_t{num_taps} * tile_h);
 }
-CONVT_HOST_DEVICE inline Window column_window(int32_t num_taps, int32_t shift_step, int32_t tile_w) {
-  return make_window(num_taps, shift_step, tile_w, true);
+CONVT_HOST_DEVICE inline Window column_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
+                                              int32_t tile_w) {
+  const bool neighbours = (shift_step == 1 || shift_step == -1) && position_step == 1;
+  return make_window(num_taps, 1, position_step, tile_w, !neighbours && num_taps * position_step > 1);
 }
 
 CONVT_HOST_DEVICE inline int32_t input_pitch(int32_t columns) { return (columns + 3) / 4 * 4; }
@@ -67,7 +75,8 @@ struct SharedLayout {
   int32_t total_bytes;
 };
 
-// `problem` is the fused one of a plan that fuses. Bytes as int64: planning probes tiles that are far too large.
+// `problem` is the one that is computed: fused (problem/fuse.h), or the adjoint (problem/adjoint.h). Bytes as int64:
+// planning probes tiles that are far too large.
 inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& plan, SharedLayout* layout) {
   // More taps than any shared memory holds, and more than 32-bit window sizes could count.
   constexpr int64_t kMostTaps = 1 << 16;
@@ -76,8 +85,8 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& p
   const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
   const Phase h = make_phase(problem.h, 0);
   const Phase w = make_phase(problem.w, 0);
-  const Window rows = row_window(plan.chunk_kh, h.shift_step, plan.tile_h);
-  const Window columns = column_window(plan.chunk_kw, w.shift_step, plan.tile_w);
+  const Window rows = row_window(plan.chunk_kh, h.shift_step, problem.h.position_step, plan.tile_h);
+  const Window columns = column_window(plan.chunk_kw, w.shift_step, problem.w.position_step, plan.tile_w);
   const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
   const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
   const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);

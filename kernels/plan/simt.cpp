@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/adjoint.h"
 #include "problem/fuse.h"
 
 namespace convt {
@@ -26,7 +27,8 @@ Precision served_order(const ConvTProblem& problem) {
                                 "' is defined for float32, got " + name_of(problem.dtype) +
                                 "; use precision='ieee' or leave it unset");
   }
-  return problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;
+  const bool forward = problem.direction == Direction::kForward;  // gradients have one order
+  return forward && problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;
 }
 
 // Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only
@@ -119,7 +121,9 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   const int64_t group_c_out = problem.c_out / problem.groups;
   for (int32_t index = 0; index < kNumInstances; ++index) {
     const Instance& instance = kInstances[index];
-    if (instance.dtype != problem.dtype || instance.precision != order) continue;
+    if (instance.dtype != problem.dtype || instance.precision != order || instance.direction != problem.direction) {
+      continue;
+    }
     // Two channels a thread read too much shared memory for each product, where there are more channels.
     if (instance.thread_co < 8 && group_c_out > kFewChannels * fused_w) continue;
     for (int32_t block_co = instance.thread_co; block_co <= kMaxBlockCo; block_co *= 2) {
@@ -136,7 +140,11 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
 }  // namespace
 
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.direction != Direction::kForward) return;
+  if (problem.direction == Direction::kGradWeight) {
+    served_order(problem);  // refuses what no direction has
+    return add_grad_weight_plans(problem, device, plans);
+  }
+  if (problem.direction == Direction::kGradInput) return add_plans(adjoint_problem(problem), device, 1, plans);
   add_plans(problem, device, 1, plans);
   if (can_fuse_phases(problem)) add_plans(fuse_phases(problem), device, problem.w.stride, plans);
 }

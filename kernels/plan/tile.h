@@ -47,8 +47,8 @@ CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
 // multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output, unless
 // that takes one tile more.
 inline int32_t w_origin(const Axis& w) {
-  if (w.stride != 1 || w.dilation != 1) return 0;
-  const int32_t first_column = w.padding - (w.kernel - 1);  // read by position 0
+  if (w.stride != 1 || (w.dilation != 1 && w.dilation != -1) || w.position_step != 1) return 0;
+  const int32_t first_column = w.dilation == 1 ? w.padding - (w.kernel - 1) : w.padding;  // read by position 0
   return ((first_column % 4) + 4) % 4;
 }
 

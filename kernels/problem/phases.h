@@ -5,6 +5,7 @@
 // Write o = p * stride + phase with 0 <= phase < stride. Then tap k contributes to every o of that
 // phase or to none, and where it does, i = p + shift with the integer
 //     shift = (phase + padding - k * dilation) / stride.
+// (In a problem of problem/adjoint.h i = p * position_step + shift, and a negative dilation makes shift ascend.)
 // The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by
 // dilation / g, g = gcd(stride, dilation). A phase may have no tap; its outputs are the bias alone.
 // (The residue (o + padding) mod stride used in textbooks is (phase + padding) mod stride here:
@@ -24,7 +25,7 @@
 namespace convt {
 
 // Tap number t (0 <= t < num_taps) of a phase: k = first_tap + t * tap_step,
-// i = p + first_shift - t * shift_step.
+// i = p * position_step + first_shift - t * shift_step.
 struct Phase {
   int32_t num_taps;
   int32_t first_tap;
@@ -39,7 +40,7 @@ CONVT_HOST_DEVICE inline int32_t greatest_common_divisor(int32_t a, int32_t b) {
     a = b;
     b = r;
   }
-  return a;
+  return a < 0 ? -a : a;
 }
 
 CONVT_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

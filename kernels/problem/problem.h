@@ -25,6 +25,7 @@ struct Axis {
   int32_t stride;
   int32_t padding;
   int32_t dilation;
+  int32_t position_step = 1;  // input coordinates from a position to the next; other than 1 in problem/adjoint.h alone
 };
 
 inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
@@ -38,7 +39,7 @@ inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, i
 struct ConvTProblem {
   Direction direction;
   int64_t batch;
-  int64_t c_in;   // all groups
+  int64_t c_in;  // all groups
   int64_t c_out;  // all groups
   int64_t groups;
   Axis h;

@@ -169,15 +169,15 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (!stage.end && stage.num_ci > 0) {
       const Phase h = phase_h, w = s_state.phases_w[stage.phase];
       const Tile this_tile = tile;
-      const StageInput input = make_stage_input(params.shape, stage, h, w);
+      const StageInput input = make_stage_input(params, stage, h, w);
       const uint32_t s_stage = s_stages + slot * params.shared.stage_elems * kBytes;
       if (stage.first_of_taps) {
         list_input(params, this_tile, stage, h, w, list);
         list_weight<Traits>(params, this_tile, stage, h, w, list);
         __syncthreads();  // the list is complete
       }
-      const bool quads = params.input_vectors && first_input_column(this_tile, stage, w) % 4 == 0 &&
-                         input.columns.step == w.shift_step;
+      const bool quads =
+          params.input_vectors && !input.columns.copies && first_input_column(params, this_tile, stage, w) % 4 == 0;
       load_input<Traits>(params, this_tile, stage, input.num_positions, quads, list, s_stage);
       load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
     }

@@ -6,11 +6,12 @@
 #include "simt/forward.cuh"
 #include "simt/instances.h"
 
-#define CONVT_SIMT_INSTANCE(symbol)                                                                            \
-  namespace convt::simt {                                                                                      \
-  const void* symbol() {                                                                                       \
-    constexpr Instance kInstance = kInstances[k_##symbol];                                                     \
-    using InstanceTraits = Traits<kInstance.dtype, kInstance.precision, kInstance.thread_co, kInstance.quads>; \
-    return reinterpret_cast<const void*>(&forward_kernel<InstanceTraits>);                                     \
-  }                                                                                                            \
+#define CONVT_SIMT_INSTANCE(symbol)                                                                              \
+  namespace convt::simt {                                                                                        \
+  const void* symbol() {                                                                                         \
+    constexpr Instance kInstance = kInstances[k_##symbol];                                                       \
+    using InstanceTraits =                                                                                       \
+        Traits<kInstance.dtype, kInstance.precision, kInstance.direction, kInstance.thread_co, kInstance.quads>; \
+    return reinterpret_cast<const void*>(&forward_kernel<InstanceTraits>);                                       \
+  }                                                                                                              \
   }

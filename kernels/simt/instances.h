@@ -7,6 +7,7 @@ namespace convt::simt {
 
 #define CONVT_ROW(symbol, ...) const void* symbol();
 CONVT_SIMT_INSTANCES(CONVT_ROW)
+CONVT_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 
 }  // namespace convt::simt

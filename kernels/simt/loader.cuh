@@ -53,28 +53,27 @@ struct CopyList {
 __device__ __forceinline__ void list_input(const Params& params, const Tile& tile, const Stage& stage,
                                            const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
   const ConvTProblem& problem = params.problem;
-  const auto [rows, columns, pitch, num_positions] = make_stage_input(params.shape, stage, phase_h, phase_w);
-  // The last tap of the stage reads the window's first row and column.
-  const int32_t row_begin =
-      tile.p_h_begin + phase_h.first_shift - (stage.kh_begin + stage.num_kh - 1) * phase_h.shift_step;
-  const int32_t column_begin = first_input_column(tile, stage, phase_w);
-  const bool row_copies = rows.step != phase_h.shift_step, column_copies = columns.step != phase_w.shift_step;
+  const auto [rows, columns, pitch, num_positions] = make_stage_input(params, stage, phase_h, phase_w);
+  const int32_t row_begin = first_coordinate(problem.h, phase_h, tile.p_h_begin, stage.kh_begin, stage.num_kh);
+  const int32_t column_begin = first_input_column(params, tile, stage, phase_w);
   const FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
       by_tile_w(params.shape.tile_w);
   // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
   // copy of the tile (shared_layout.h).
-  auto coordinate = [](int32_t index, int32_t begin, bool copies, const FastDivide& by_tile, int32_t shift_step) {
+  auto coordinate = [](int32_t index, int32_t begin, bool copies, const FastDivide& by_tile, int32_t shift_step,
+                       int32_t position_step) {
     if (!copies) return begin + index;
     int32_t within;
     const int32_t copy = by_tile(index, &within);
-    return begin + copy * shift_step + within;
+    return begin + copy * abs(shift_step) + within * position_step;
   };
   for (int32_t position = threadIdx.x; position < num_positions; position += blockDim.x) {
     int32_t index, row;
     const int32_t image_row = by_pitch(position, &index);
     const int32_t image = by_rows(image_row, &row);
-    const int32_t ih = coordinate(row, row_begin, row_copies, by_tile_h, phase_h.shift_step);
-    const int32_t iw = coordinate(index, column_begin, column_copies, by_tile_w, phase_w.shift_step);
+    const int32_t ih = coordinate(row, row_begin, rows.copies, by_tile_h, phase_h.shift_step, problem.h.position_step);
+    const int32_t iw =
+        coordinate(index, column_begin, columns.copies, by_tile_w, phase_w.shift_step, problem.w.position_step);
     // Elements outside the image are not loaded: the mainloop never multiplies them.
     const bool inside = index < columns.extent && static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
                         static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&
@@ -175,9 +174,9 @@ __device__ __forceinline__ void load_weight_vectors(const Params& params, const 
   const int32_t num_co = min(params.shape.block_co, params.group_c_out - tile.co_begin);
   const int32_t valid_vectors = num_co * num_taps / 4;
   const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * sizeof(float);
-  const int64_t ci_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
   const int64_t ci_stride = params.problem.w_stride[0];
-  const float* g_weight = static_cast<const float*>(params.w) + ci_begin * ci_stride +
+  const float* g_weight = static_cast<const float*>(params.w) + tile.group * params.weight_group_stride +
+                          stage.ci_begin * ci_stride +
                           tile.co_begin * params.problem.w_stride[1];  // [num_ci, block_co, k_h, k_w]
   const FastDivide by_vectors(num_vectors);
   const int32_t total = stage.num_ci * num_vectors;
@@ -219,14 +218,13 @@ __device__ __forceinline__ void load_weight(const Params& params, const Tile& ti
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   const int32_t num_taps = stage.num_kh * stage.num_kw;
   const int32_t num_elements = params.shape.block_co * num_taps;
-  const int64_t ci_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
   const int32_t element_step = min(static_cast<int32_t>(blockDim.x), (num_elements + 31) / 32 * 32);
   const int32_t ci_step = blockDim.x / element_step;
   const int32_t ci_first = threadIdx.x / element_step;
   if (ci_first >= ci_step) return;
   const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * kBytes;
-  const Element* g_weight =
-      static_cast<const Element*>(params.w) + (ci_begin + ci_first) * params.problem.w_stride[0];  // [num_ci, ...]
+  const Element* g_weight = static_cast<const Element*>(params.w) + tile.group * params.weight_group_stride +
+                            (stage.ci_begin + ci_first) * params.problem.w_stride[0];  // [num_ci, ...]
   s_weight += ci_first * plane_bytes;
   const int64_t g_step = ci_step * params.problem.w_stride[0];
   const uint32_t s_step = ci_step * plane_bytes;

@@ -66,7 +66,8 @@ struct TapBounds {
 template <typename Traits>
 __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const Tile& tile, const Stage& stage,
                                                      const Phase& phase_h, const Phase& phase_w) {
-  const StageInput input = make_stage_input(params.shape, stage, phase_h, phase_w);
+  const StageInput input = make_stage_input(params, stage, phase_h, phase_w);
+  constexpr bool kAscending = Traits::kAscending;
   const int32_t h_in = params.problem.h.in;
   const int32_t w_in = params.problem.w.in;
 
@@ -75,15 +76,23 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     const QuadPlace quad = quad_of_thread(params, tile, q);
-    // Tap t of the stage reads row `row - t * shift_step`, which must lie in 0 .. h_in - 1.
-    const int32_t row = tile.p_h_begin + quad.row + phase_h.first_shift - stage.kh_begin * phase_h.shift_step;
-    const int32_t last = row - (h_in - 1);
-    const int32_t begin = last > 0 ? (last + phase_h.shift_step - 1) / phase_h.shift_step : 0;
-    const int32_t end = row < 0 ? 0 : min(stage.num_kh, row / phase_h.shift_step + 1);
-    const int32_t column = tile.p_w_begin + quad.column + phase_w.first_shift - stage.kw_begin * phase_w.shift_step;
+    // Tap t of the stage reads row `row - t * shift_step`, which must lie in 0 .. h_in - 1. Where shift_step is
+    // negative, mirrored: the row's distance from the last one goes down.
+    const int32_t row = (tile.p_h_begin + quad.row) * params.problem.h.position_step + phase_h.first_shift -
+                        stage.kh_begin * phase_h.shift_step;
+    const int32_t above = kAscending ? h_in - 1 - row : row, step = abs(phase_h.shift_step);
+    const int32_t last = above - (h_in - 1);
+    const int32_t begin = last > 0 ? (last + step - 1) / step : 0;
+    const int32_t end = above < 0 ? 0 : min(stage.num_kh, above / step + 1);
+    const int32_t column = (tile.p_w_begin + quad.column) * params.problem.w.position_step + phase_w.first_shift -
+                           stage.kw_begin * phase_w.shift_step;
     const bool some = quad.inside && begin < end;
-    const bool columns_inside = column - (stage.num_kw - 1) * phase_w.shift_step >= 0 && column + 3 < w_in;
-    const int32_t s_element = quad.inside ? (quad.image * input.rows.extent + quad.row) * input.pitch + quad.column : 0;
+    const int32_t last_column = column - (stage.num_kw - 1) * phase_w.shift_step;
+    const bool columns_inside =
+        min(column, last_column) >= 0 && max(column, last_column) + 3 * params.problem.w.position_step < w_in;
+    const int32_t s_element =
+        quad.inside ? (quad.image * input.rows.extent + quad.row * input.rows.position_step) * input.pitch + quad.column
+                    : 0;
     bounds.s_offset[q] = s_element * sizeof(typename Traits::Accumulator);
     bounds.row_begin[q] = some ? begin : 0;
     bounds.row_end[q] = some ? end : 0;
@@ -124,8 +133,8 @@ template <typename Traits>
 using TapSums = typename Traits::Accumulator[Traits::kQuads][4][Traits::kThreadCo];
 
 // kTaps neighbouring taps of one tap row, in ascending order for every output: tap t multiplies window
-// element kTaps - 1 - t + position. With kBorder only elements that `valid` has a bit for are multiplied:
-// 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
+// element kTaps - 1 - t + position, or t + position where coordinates ascend. With kBorder only elements that `valid`
+// has a bit for are multiplied: 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
 template <typename Traits, int kTaps, bool kBorder>
 __device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uint32_t (&s_windows)[Traits::kQuads],
                                               uint32_t s_weight, const uint32_t (&valid)[Traits::kQuads]) {
@@ -151,7 +160,7 @@ __device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uin
       for (int i = 0; i < kPositions; ++i) {
         const int place = c % 2 == 0 ? i : kPositions - 1 - i;
         const int q = place / 4, position = place % 4;
-        const int element = kTaps - 1 - t + position;
+        const int element = (Traits::kAscending ? t : kTaps - 1 - t) + position;
         if (!kBorder || (valid[q] >> element & 1)) {
           r_sums[q][position][co] = fused_multiply_add(r_window[q][element], r_weight[co], r_sums[q][position][co]);
         }
@@ -161,30 +170,41 @@ __device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uin
 }
 
 // Which elements of a run's window lie inside the input, one bit each, for a quad whose first element is
-// input column `column`.
+// input column `column`, elements `step` columns apart.
 template <int kTaps>
-__device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t w_in) {
+__device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t step, int32_t w_in) {
   uint32_t valid = 0;
 #pragma unroll
   for (int i = 0; i < kTaps + 3; ++i) {
-    if (static_cast<uint32_t>(column + i) < static_cast<uint32_t>(w_in)) valid |= 1u << i;
+    if (static_cast<uint32_t>(column + i * step) < static_cast<uint32_t>(w_in)) valid |= 1u << i;
   }
   return valid;
 }
 
-// One run of kTaps taps of tap row kh; its last tap reads the window `s_window` bytes past the quads'.
+// Input columns, as the checks at the border need them.
+struct ColumnChecks {
+  int32_t shift_step;
+  int32_t position_step;
+  int32_t w_in;
+};
+
+// One run of kTaps taps from tap kw of tap row kh; its tap with the lowest coordinate reads the window `s_window` bytes
+// past the quads'.
 template <typename Traits, int kTaps, bool kBorder>
 __device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
-                                             uint32_t s_window, uint32_t s_weight, int32_t kh, int32_t last_shift,
-                                             int32_t w_in) {
+                                             uint32_t s_window, uint32_t s_weight, int32_t kh, int32_t kw,
+                                             const ColumnChecks& checks) {
   uint32_t s_windows[Traits::kQuads];
   uint32_t valid[Traits::kQuads];
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     s_windows[q] = s_window + bounds.s_offset[q];
     if constexpr (kBorder) {
+      const int32_t lowest = Traits::kAscending ? kw : kw + kTaps - 1;
       const bool row_inside = kh >= bounds.row_begin[q] && kh < bounds.row_end[q];
-      valid[q] = row_inside ? valid_columns<kTaps>(bounds.column[q] - last_shift, w_in) : 0;
+      valid[q] = row_inside ? valid_columns<kTaps>(bounds.column[q] - lowest * checks.shift_step, checks.position_step,
+                                                   checks.w_in)
+                            : 0;
     }
   }
   multiply_taps<Traits, kTaps, kBorder>(r_sums, s_windows, s_weight, valid);
@@ -194,51 +214,59 @@ __device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapB
 struct StageStrides {
   uint32_t plane;         // input channel -> next, input
   uint32_t weight_plane;  // input channel -> next, weight
-  uint32_t tap_row;       // window of a tap row -> that of the tap row before
-  uint32_t tap_column;    // window of a tap -> that of the tap before
+  uint32_t tap_row;       // window of a tap row -> that of the row above it
+  uint32_t tap_column;    // window of a tap -> that of the one to the right
 };
 
-// All taps and channels of a stage whose first run of taps along W has kFirst taps. Runs of four
-// follow: the short one comes first so that every window begins on a 16-byte boundary. Tap rows and
-// channels are one loop of constant steps where there is one tap row.
-template <typename Traits, int kFirst, bool kBorder>
+// All taps and channels of a stage whose short run of taps along W has kShort taps. Runs of four precede it where
+// coordinates ascend and follow it where not: so its window is the last and every window begins on a 16-byte
+// boundary. Tap rows and channels are one loop of constant steps where there is one tap row.
+template <typename Traits, int kShort, bool kBorder>
 __device__ __forceinline__ void multiply_rows(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
-                                              const Stage& stage, const StageStrides& strides, int32_t shift_step,
-                                              uint32_t s_input, uint32_t s_weight, int32_t w_in) {
+                                              const Stage& stage, const StageStrides& strides,
+                                              const ColumnChecks& checks, uint32_t s_input, uint32_t s_weight) {
+  constexpr bool kAscending = Traits::kAscending;
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   constexpr uint32_t kTapBytes = Traits::kThreadCo * kBytes;
   const int32_t num_kw = stage.num_kw;
-  const bool overlap = strides.tap_column == kBytes;
   const int32_t num_rows = bounds.any_end - bounds.any_begin;
-  s_input += (stage.num_kh - 1 - bounds.any_begin) * strides.tap_row + (num_kw - kFirst) * strides.tap_column;
+  const int32_t first_row = kAscending ? bounds.any_begin : stage.num_kh - 1 - bounds.any_begin;
+  s_input += first_row * strides.tap_row;
   s_weight += bounds.any_begin * num_kw * kTapBytes;
   const bool one_row = num_rows == 1;
-  const uint32_t input_step = one_row ? strides.plane : -strides.tap_row;
+  const uint32_t next_row = kAscending ? strides.tap_row : -strides.tap_row;
+  const uint32_t input_step = one_row ? strides.plane : next_row;
   const uint32_t weight_step = one_row ? strides.weight_plane : num_kw * kTapBytes;
   const int32_t inner_count = one_row ? stage.num_ci : num_rows;
-  const uint32_t outer_input_step = strides.plane + num_rows * strides.tap_row;
+  const uint32_t outer_input_step = strides.plane - num_rows * next_row;
   const uint32_t outer_weight_step = strides.weight_plane - num_rows * num_kw * kTapBytes;
+  const uint32_t s_short = (num_kw - kShort) * strides.tap_column;
   int32_t outer_count = one_row ? 1 : stage.num_ci;
   do {
     int32_t kh = bounds.any_begin;
+    auto run = [&](auto taps, int32_t kw, uint32_t s_window) {
+      multiply_run<Traits, decltype(taps)::value, kBorder>(r_sums, bounds, s_input + s_window,
+                                                           s_weight + kw * kTapBytes, kh, kw, checks);
+    };
+    using Short = std::integral_constant<int, kShort>;
+    using Four = std::integral_constant<int, 4>;
 #pragma unroll 1
     for (int32_t count = inner_count; count > 0; --count) {
-      multiply_run<Traits, kFirst, kBorder>(r_sums, bounds, s_input, s_weight, kh, (kFirst - 1) * shift_step, w_in);
-      if (num_kw > kFirst) {
-        if (kFirst > 1 || overlap) {
+      if constexpr (!kAscending) run(Short{}, 0, s_short);
+      if (num_kw > kShort) {
+        if (kShort > 1 || strides.tap_column == kBytes) {
 #pragma unroll 1
-          for (int32_t kw = kFirst; kw < num_kw; kw += 4) {
-            multiply_run<Traits, 4, kBorder>(r_sums, bounds, s_input - (kw - kFirst + 4) * kBytes,
-                                             s_weight + kw * kTapBytes, kh, kw + 3, w_in);
+          for (int32_t kw = kAscending ? 0 : kShort; kw <= num_kw - 4 - (kAscending ? kShort : 0); kw += 4) {
+            run(Four{}, kw, (kAscending ? kw : num_kw - kw - 4) * kBytes);
           }
-        } else if constexpr (kFirst == 1) {
+        } else if constexpr (kShort == 1) {
 #pragma unroll 1
-          for (int32_t kw = 1; kw < num_kw; ++kw) {  // taps that do not overlap: one at a time
-            multiply_run<Traits, 1, kBorder>(r_sums, bounds, s_input - kw * strides.tap_column,
-                                             s_weight + kw * kTapBytes, kh, kw * shift_step, w_in);
+          for (int32_t kw = kAscending ? 0 : 1; kw < num_kw - (kAscending ? 1 : 0); ++kw) {  // one tap at a time
+            run(Short{}, kw, (kAscending ? kw : num_kw - 1 - kw) * strides.tap_column);
           }
         }
       }
+      if constexpr (kAscending) run(Short{}, num_kw - kShort, s_short);
       s_input += input_step;
       s_weight += weight_step;
       if constexpr (kBorder) kh += one_row ? 0 : 1;
@@ -253,7 +281,7 @@ __device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBound
                                          const Params& params, const Stage& stage, const Phase& phase_h,
                                          const Phase& phase_w, uint32_t s_stage) {
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
-  const auto [rows, columns, pitch, num_positions] = make_stage_input(params.shape, stage, phase_h, phase_w);
+  const auto [rows, columns, pitch, num_positions] = make_stage_input(params, stage, phase_h, phase_w);
   const uint32_t group_bytes = (stage.num_kh * stage.num_kw | 1) * Traits::kThreadCo * kBytes;
   StageStrides strides;
   strides.plane = input_plane(num_positions) * kBytes;
@@ -262,28 +290,26 @@ __device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBound
   strides.tap_column = columns.step * kBytes;
   const uint32_t s_weight =
       s_stage + params.shared.weight_elems * kBytes + channel_group_of_thread(params) * group_bytes;
-  const int32_t w_in = params.problem.w.in;
+  const ColumnChecks checks{phase_w.shift_step, params.problem.w.position_step, params.problem.w.in};
   if (bounds.any_begin >= bounds.any_end) return;
   // A warp that never leaves the input takes the loop without checks.
   const bool inside = bounds.fast_begin <= bounds.any_begin && bounds.fast_end >= bounds.any_end;
-  const int32_t first_run = columns.step == 1 && !Traits::kTapSums ? (stage.num_kw - 1) % 4 + 1 : 1;
-#define CONVT_FIRST_RUN(kFirst)                                                                                   \
-  if (first_run == kFirst) {                                                                                      \
-    if (inside) {                                                                                                 \
-      multiply_rows<Traits, kFirst, false>(r_sums, bounds, stage, strides, phase_w.shift_step, s_stage, s_weight, \
-                                           w_in);                                                                 \
-    } else {                                                                                                      \
-      multiply_rows<Traits, kFirst, true>(r_sums, bounds, stage, strides, phase_w.shift_step, s_stage, s_weight,  \
-                                          w_in);                                                                  \
-    }                                                                                                             \
+  const int32_t short_run = !columns.copies && !Traits::kTapSums ? (stage.num_kw - 1) % 4 + 1 : 1;
+#define CONVT_SHORT_RUN(kShort)                                                                        \
+  if (short_run == kShort) {                                                                           \
+    if (inside) {                                                                                      \
+      multiply_rows<Traits, kShort, false>(r_sums, bounds, stage, strides, checks, s_stage, s_weight); \
+    } else {                                                                                           \
+      multiply_rows<Traits, kShort, true>(r_sums, bounds, stage, strides, checks, s_stage, s_weight);  \
+    }                                                                                                  \
   }
-  CONVT_FIRST_RUN(1)
+  CONVT_SHORT_RUN(1)
   if constexpr (!Traits::kTapSums) {
-    CONVT_FIRST_RUN(2)
-    CONVT_FIRST_RUN(3)
-    CONVT_FIRST_RUN(4)
+    CONVT_SHORT_RUN(2)
+    CONVT_SHORT_RUN(3)
+    CONVT_SHORT_RUN(4)
   }
-#undef CONVT_FIRST_RUN
+#undef CONVT_SHORT_RUN
 }
 
 }  // namespace convt::simt

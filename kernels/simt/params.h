@@ -19,6 +19,7 @@ struct Params {
   SharedLayout shared;
   OutputColumns columns;
   int32_t fused_log2;           // W phases per output channel of the problem (problem/fuse.h)
+  int64_t weight_group_stride;  // elements from one group's weight to the next
   int64_t weight_phase_stride;  // elements from one fused phase to the next
   int32_t group_c_in;   // c_in / groups
   int32_t group_c_out;  // c_out / groups

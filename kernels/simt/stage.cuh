@@ -36,19 +36,27 @@ struct StageInput {
   int32_t num_positions;  // of a plane
 };
 
-__device__ __forceinline__ StageInput make_stage_input(const TileShape& shape, const Stage& stage, const Phase& phase_h,
+__device__ __forceinline__ StageInput make_stage_input(const Params& params, const Stage& stage, const Phase& phase_h,
                                                        const Phase& phase_w) {
+  const TileShape& shape = params.shape;
   StageInput input;
-  input.rows = row_window(stage.num_kh, phase_h.shift_step, shape.tile_h);
-  input.columns = column_window(stage.num_kw, phase_w.shift_step, shape.tile_w);
+  input.rows = row_window(stage.num_kh, phase_h.shift_step, params.problem.h.position_step, shape.tile_h);
+  input.columns = column_window(stage.num_kw, phase_w.shift_step, params.problem.w.position_step, shape.tile_w);
   input.pitch = input_pitch(input.columns.extent);
   input.num_positions = shape.tile_n * input.rows.extent * input.pitch;
   return input;
 }
 
-// Input column of the window's first element: the stage's last tap at the tile's first position.
-__device__ __forceinline__ int32_t first_input_column(const Tile& tile, const Stage& stage, const Phase& phase_w) {
-  return tile.p_w_begin + phase_w.first_shift - (stage.kw_begin + stage.num_kw - 1) * phase_w.shift_step;
+// Input coordinate of a window's first element: of the stage's tap with the lowest shift, at the tile's first position.
+__device__ __forceinline__ int32_t first_coordinate(const Axis& axis, const Phase& phase, int32_t p_begin,
+                                                    int32_t k_begin, int32_t num_k) {
+  const int32_t lowest = phase.shift_step < 0 ? k_begin : k_begin + num_k - 1;
+  return p_begin * axis.position_step + phase.first_shift - lowest * phase.shift_step;
+}
+
+__device__ __forceinline__ int32_t first_input_column(const Params& params, const Tile& tile, const Stage& stage,
+                                                      const Phase& phase_w) {
+  return first_coordinate(params.problem.w, phase_w, tile.p_w_begin, stage.kw_begin, stage.num_kw);
 }
 
 // Walks the stages of a tile. Lives in shared memory and is moved by one thread: the position would

@@ -29,11 +29,12 @@ struct ElementOf<DataType::kBFloat16> {
   using type = __nv_bfloat16;
 };
 
-template <DataType kDataType, Precision kPrecision, int kThreadCoValue, int kQuadsValue>
+template <DataType kDataType, Precision kPrecision, Direction kDirection, int kThreadCoValue, int kQuadsValue>
 struct Traits {
   using Element = typename ElementOf<kDataType>::type;                                        // in memory
   using Accumulator = std::conditional_t<kDataType == DataType::kFloat64, double, float>;     // in registers
   static constexpr bool kTapSums = kPrecision == Precision::kAten;  // a separate sum for every tap
+  static constexpr bool kAscending = kDirection == Direction::kGradInput;  // a later tap reads a higher coordinate
   static constexpr int kThreadCo = kThreadCoValue;                  // output channels of a thread
   static constexpr int kQuads = kQuadsValue;                        // runs of 4 positions of a thread
   // Two CTAs share an SM, so that one computes while the other waits for memory or stores.

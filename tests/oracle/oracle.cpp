@@ -1,7 +1,7 @@
-// `_oracle`: conv_transpose2d with every sum in the documented order of docs/numerics.md, as scalar
-// loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of
-// phases, tiles or plans, and so can judge the kernels bit for bit.
-// Called by: tests, through load_oracle(). Must not know: anything of kernels/.
+// `_oracle`: conv_transpose2d and the gradient of its input with every sum in the documented order of docs/numerics.md,
+// as scalar loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of phases,
+// tiles or plans, and so can judge the kernels bit for bit. Called by: tests, through load_oracle(). Must not know:
+// anything of kernels/.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -179,8 +179,53 @@ py::array_t<T> forward(const py::array_t<T>& x, const py::array_t<T>& w, const s
   return result;
 }
 
+// The gradient of the input: for each element one chain over c_out of its group, kh, kw, each ascending. Taps whose
+// output does not exist are left out. `input_size` is (h_in, w_in).
+template <typename T>
+py::array_t<T> grad_input(const py::array_t<T>& grad_output, const py::array_t<T>& w, Pair input_size, Pair stride,
+                          Pair padding, int64_t groups, Pair dilation) {
+  const Operands<T> operands{grad_output.data(), w.data(), element_strides(grad_output, "grad_output"),
+                             element_strides(w, "weight")};
+  const int64_t batch = grad_output.shape(0), c_in = w.shape(0), group_c_out = w.shape(1);
+  const Pair out{grad_output.shape(2), grad_output.shape(3)}, kernel{w.shape(2), w.shape(3)};
+  if (grad_output.shape(1) != group_c_out * groups || c_in % groups != 0) {
+    throw std::invalid_argument("weight: its channels do not match grad_output's and groups");
+  }
+  py::array_t<T> result({batch, c_in, input_size[0], input_size[1]});
+  T* next = result.mutable_data();
+  py::gil_scoped_release no_python;
+  for (int64_t n = 0; n < batch; ++n) {
+    for (int64_t ci = 0; ci < c_in; ++ci) {
+      const int64_t first_co = ci / (c_in / groups) * group_c_out;
+      for (int64_t ih = 0; ih < input_size[0]; ++ih) {
+        for (int64_t iw = 0; iw < input_size[1]; ++iw) {
+          T sum = 0;
+          for (int64_t co = 0; co < group_c_out; ++co) {
+            for (int64_t kh = 0; kh < kernel[0]; ++kh) {
+              const int64_t oh = ih * stride[0] - padding[0] + kh * dilation[0];
+              if (oh < 0 || oh >= out[0]) continue;
+              const T* row = operands.x_row(n, first_co + co, oh);
+              for (int64_t kw = 0; kw < kernel[1]; ++kw) {
+                const int64_t ow = iw * stride[1] - padding[1] + kw * dilation[1];
+                if (ow < 0 || ow >= out[1]) continue;
+                sum = std::fma(row[ow * operands.x_stride[3]], operands.weight(ci, co, kh, kw), sum);
+              }
+            }
+          }
+          *next++ = sum;
+        }
+      }
+    }
+  }
+  return result;
+}
+
 template <typename T>
 void define(py::module_& module) {
+  module.def("grad_input", &grad_input<T>, py::arg("grad_output").noconvert(), py::arg("weight").noconvert(),
+             py::arg("input_size"), py::arg("stride") = Pair{1, 1}, py::arg("padding") = Pair{0, 0},
+             py::arg("groups") = 1, py::arg("dilation") = Pair{1, 1},
+             "The gradient of the input from that of the output, numpy arrays of one dtype with any strides.");
   module.def("forward", &forward<T>, py::arg("input").noconvert(), py::arg("weight").noconvert(),
              py::arg("bias").noconvert() = py::none(), py::arg("stride") = Pair{1, 1}, py::arg("padding") = Pair{0, 0},
              py::arg("output_padding") = Pair{0, 0}, py::arg("groups") = 1, py::arg("dilation") = Pair{1, 1},

@@ -58,3 +58,20 @@ def forward(
         x, w, b, _pair(stride), _pair(padding), _pair(output_padding), groups, _pair(dilation), order
     )
     return torch.from_numpy(result).to(input.dtype)
+
+
+def grad_input(
+    oracle: ModuleType,
+    grad_output: torch.Tensor,
+    weight: torch.Tensor,
+    input_size: tuple[int, int],
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int, int] = 1,
+) -> torch.Tensor:
+    """The gradient of the input of 4-D CPU tensors in the documented order, rounded once to their dtype."""
+    sum_dtype = torch.float64 if grad_output.dtype == torch.float64 else torch.float32
+    gy, w = (tensor.detach().to(sum_dtype).numpy() for tensor in (grad_output, weight))
+    result = oracle.grad_input(gy, w, input_size, _pair(stride), _pair(padding), groups, _pair(dilation))
+    return torch.from_numpy(result).to(grad_output.dtype)

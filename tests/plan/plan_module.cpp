@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
+#include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
@@ -31,9 +32,13 @@ T field(const py::dict& values, const char* key) {
 }
 
 convt::Axis axis_of(const py::dict& values) {
-  return convt::Axis{field<int32_t>(values, "in"),      field<int32_t>(values, "out"),
-                     field<int32_t>(values, "kernel"),  field<int32_t>(values, "stride"),
-                     field<int32_t>(values, "padding"), field<int32_t>(values, "dilation")};
+  return convt::Axis{field<int32_t>(values, "in"),
+                     field<int32_t>(values, "out"),
+                     field<int32_t>(values, "kernel"),
+                     field<int32_t>(values, "stride"),
+                     field<int32_t>(values, "padding"),
+                     field<int32_t>(values, "dilation"),
+                     values.contains("position_step") ? field<int32_t>(values, "position_step") : 1};
 }
 
 void fill_strides(const py::dict& values, const char* key, int64_t (&strides)[4]) {
@@ -89,7 +94,8 @@ convt::SimtPlan plan_of(const py::dict& values) {
 }
 
 py::dict dict_of(const convt::Window& window) {
-  return py::dict(py::arg("step") = window.step, py::arg("extent") = window.extent);
+  return py::dict(py::arg("step") = window.step, py::arg("position_step") = window.position_step,
+                  py::arg("extent") = window.extent, py::arg("copies") = window.copies);
 }
 
 py::dict dict_of(const convt::Phase& phase) {
@@ -99,9 +105,11 @@ py::dict dict_of(const convt::Phase& phase) {
 }
 
 py::dict dict_of(const convt::Axis& axis) {
-  return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("kernel") = axis.kernel,
+  py::dict result(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("kernel") = axis.kernel,
                   py::arg("stride") = axis.stride, py::arg("padding") = axis.padding,
                   py::arg("dilation") = axis.dilation);
+  if (axis.position_step != 1) result["position_step"] = axis.position_step;
+  return result;
 }
 
 std::array<int64_t, 4> list_of(const int64_t (&strides)[4]) { return {strides[0], strides[1], strides[2], strides[3]}; }
@@ -119,6 +127,7 @@ py::dict dict_of(const convt::ConvTProblem& problem) {
 py::dict dict_of(const convt::Instance& instance) {
   return py::dict(py::arg("name") = instance.name, py::arg("dtype") = static_cast<int>(instance.dtype),
                   py::arg("precision") = static_cast<int>(instance.precision),
+                  py::arg("direction") = static_cast<int>(instance.direction),
                   py::arg("thread_co") = instance.thread_co, py::arg("quads") = instance.quads);
 }
 
@@ -196,12 +205,14 @@ PYBIND11_MODULE(_plan, module) {
   });
   module.def("can_fuse_phases", [](const py::dict& problem) { return convt::can_fuse_phases(problem_of(problem)); });
   module.def("fuse_phases", [](const py::dict& problem) { return dict_of(convt::fuse_phases(problem_of(problem))); });
-  module.def("row_window", [](int32_t num_taps, int32_t shift_step, int32_t tile_h) {
-    return dict_of(convt::row_window(num_taps, shift_step, tile_h));
+  module.def("row_window", [](int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_h) {
+    return dict_of(convt::row_window(num_taps, shift_step, position_step, tile_h));
   });
-  module.def("column_window", [](int32_t num_taps, int32_t shift_step, int32_t tile_w) {
-    return dict_of(convt::column_window(num_taps, shift_step, tile_w));
+  module.def("column_window", [](int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_w) {
+    return dict_of(convt::column_window(num_taps, shift_step, position_step, tile_w));
   });
+  module.def("adjoint_problem",
+             [](const py::dict& problem) { return dict_of(convt::adjoint_problem(problem_of(problem))); });
   module.def("input_pitch", &convt::input_pitch);
   module.def("input_plane", &convt::input_plane);
   module.def("weight_plane", &convt::weight_plane);

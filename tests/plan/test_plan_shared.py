@@ -12,21 +12,32 @@ from plan.profile import many_problems
 
 @pytest.mark.parametrize("axis", ["row", "column"])
 @many_problems
-@given(num_taps=st.integers(1, 12), shift_step=st.integers(1, 12), tile=st.integers(1, 12))
-def test_windows_hold_what_the_taps_read(plan_module, axis, num_taps, shift_step, tile):
-    """Element (num_taps - 1 - t) * step + position holds the input that tap t needs there."""
+@given(
+    num_taps=st.integers(1, 12),
+    shift_step=st.integers(-12, 12).filter(bool),
+    position_step=st.integers(1, 5),
+    tile=st.integers(1, 12),
+)
+def test_windows_hold_what_the_taps_read(plan_module, axis, num_taps, shift_step, position_step, tile):
+    """An element holds the input that tap t needs at a position, whichever tap has the lowest coordinate."""
     tile = 4 * tile if axis == "column" else tile
-    window = (plan_module.row_window if axis == "row" else plan_module.column_window)(num_taps, shift_step, tile)
+    window = (plan_module.row_window if axis == "row" else plan_module.column_window)(
+        num_taps, shift_step, position_step, tile
+    )
     content: dict[int, int] = {}
     for tap in range(num_taps):
         for position in range(tile):
-            element = (num_taps - 1 - tap) * window["step"] + position
+            place = num_taps - 1 - tap if shift_step > 0 else tap
+            element = place * window["step"] + position * window["position_step"]
             assert 0 <= element < window["extent"]
             # Relative to first_shift. A shared element must be the same input for all who read it.
-            assert content.setdefault(element, position - tap * shift_step) == position - tap * shift_step
-    assert len(content) == window["extent"]  # nothing is loaded that no tap reads
+            coordinate = position * position_step - tap * shift_step
+            assert content.setdefault(element, coordinate) == coordinate
+    # Nothing is loaded that no tap reads, unless leaving it out would take more.
+    assert len(content) == window["extent"] or window["extent"] <= num_taps * tile
     if axis == "column":  # columns are read four at a time
-        assert window["step"] == 1 or window["step"] % 4 == 0
+        assert window["position_step"] == 1
+        assert num_taps == 1 or window["step"] == 1 or window["step"] % 4 == 0
 
 
 @given(elements=st.integers(1, 10**6))
@@ -48,8 +59,9 @@ def test_regions_of_shared_memory_do_not_overlap(plan_module, problem, device, d
     assert layout["bytes"] == layout["total_bytes"] <= plan["shared_bytes"] <= DEVICES[device][2]
 
     phase_h, phase_w = (plan_module.make_phase(problem[axis], 0) for axis in ("h", "w"))
-    rows = plan_module.row_window(plan["chunk_kh"], phase_h["shift_step"], plan["tile_h"])
-    columns = plan_module.column_window(plan["chunk_kw"], phase_w["shift_step"], plan["tile_w"])
+    step_h, step_w = (problem[axis].get("position_step", 1) for axis in ("h", "w"))
+    rows = plan_module.row_window(plan["chunk_kh"], phase_h["shift_step"], step_h, plan["tile_h"])
+    columns = plan_module.column_window(plan["chunk_kw"], phase_w["shift_step"], step_w, plan["tile_w"])
     plane = plan_module.input_plane(plan["tile_n"] * rows["extent"] * plan_module.input_pitch(columns["extent"]))
     taps = plan["chunk_kh"] * plan["chunk_kw"]
     assert plan["chunk_ci"] * plane <= layout["weight_elems"]

@@ -1,0 +1,162 @@
+// The CUDA implementation of convt_ext::grad_input, grad_weight and grad_bias: checks, result, plan, launch.
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <vector>
+
+#include "binding/arguments.h"
+#include "binding/call.h"
+#include "binding/device.h"
+#include "launch/reduce.h"
+
+namespace convt::binding {
+namespace {
+
+using torch::stable::Tensor;
+
+// A problem of these sizes whose result has dense strides and whose grad_output has its own.
+struct Gradient {
+  ConvTProblem problem;
+  Shapes shapes;
+};
+
+Gradient make_gradient(Direction direction, const Tensor& grad_output, const int64_t* x_sizes, const int64_t* w_sizes,
+                       const ConvArguments& arguments) {
+  Gradient gradient;
+  gradient.problem = make_problem(x_sizes, w_sizes, false, data_type_of("grad_output", grad_output), arguments);
+  gradient.problem.direction = direction;
+  gradient.shapes = shapes_of(gradient.problem);
+  for (int i = 0; i < 4; ++i) {
+    STD_TORCH_CHECK(grad_output.size(i) == gradient.shapes.y[i], "convt_ext: grad_output.size(", i, ") must be ",
+                    gradient.shapes.y[i], " for these sizes and arguments, got ", grad_output.size(i));
+    gradient.problem.y_stride[i] = grad_output.stride(i);
+  }
+  return gradient;
+}
+
+void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
+
+Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
+                      int64_t candidate) {
+  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
+  check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
+  check_matches("weight", weight, "grad_output", grad_output);
+  const int64_t x_sizes[4] = {grad_output.size(0), weight.size(0),
+                              input_size_of(0, grad_output.size(2), weight.size(2), arguments),
+                              input_size_of(1, grad_output.size(3), weight.size(3), arguments)};
+  Gradient gradient = make_gradient(Direction::kGradInput, grad_output, x_sizes, weight.sizes().data(), arguments);
+  ConvTProblem& problem = gradient.problem;
+  fill_dense_strides(gradient.shapes.x, arguments.channels_last, problem.x_stride);
+  for (int i = 0; i < 4; ++i) problem.w_stride[i] = weight.stride(i);
+  Tensor result = empty_result(4, gradient.shapes.x, problem.x_stride, grad_output);
+  if (result.numel() == 0) return result;
+  const int32_t device = grad_output.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  if (grad_output.numel() == 0) {
+    fill_zero(result);
+    return result;
+  }
+  Pointers pointers{};
+  pointers.x = result.mutable_data_ptr();
+  pointers.w = read_only(weight);
+  pointers.y = read_only(grad_output);
+  run_plan(problem, candidate, pointers, device);
+  return result;
+}
+
+Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const ConvArguments& arguments,
+                       int64_t candidate) {
+  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
+  check_tensor("input", input, "(N, C_in, H, W)");
+  check_matches("input", input, "grad_output", grad_output);
+  STD_TORCH_CHECK(arguments.groups > 0 && grad_output.size(1) % arguments.groups == 0,
+                  "convt_ext: groups must divide grad_output's channels, got groups ", arguments.groups, " and ",
+                  grad_output.size(1), " channels");
+  const int64_t w_sizes[4] = {input.size(1), grad_output.size(1) / arguments.groups,
+                              kernel_size_of(0, grad_output.size(2), input.size(2), arguments),
+                              kernel_size_of(1, grad_output.size(3), input.size(3), arguments)};
+  Gradient gradient = make_gradient(Direction::kGradWeight, grad_output, input.sizes().data(), w_sizes, arguments);
+  ConvTProblem& problem = gradient.problem;
+  fill_dense_strides(gradient.shapes.w, arguments.channels_last, problem.w_stride);
+  for (int i = 0; i < 4; ++i) problem.x_stride[i] = input.stride(i);
+  Tensor result = empty_result(4, gradient.shapes.w, problem.w_stride, grad_output);
+  const int32_t device = grad_output.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  if (grad_output.numel() == 0 || input.numel() == 0) {
+    fill_zero(result);
+    return result;
+  }
+  Pointers pointers{};
+  pointers.x = read_only(input);
+  pointers.w = result.mutable_data_ptr();
+  pointers.y = read_only(grad_output);
+  run_plan(problem, candidate, pointers, device);
+  return result;
+}
+
+Tensor grad_input(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
+                  const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
+                  const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
+  return run_grad_input(grad_output, weight,
+                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, 0);
+}
+
+Tensor grad_input_candidate(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
+                            const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
+                            int64_t groups, const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
+                            int64_t candidate) {
+  check_candidate(candidate);
+  return run_grad_input(grad_output, weight,
+                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
+}
+
+Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
+                   const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
+                   const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
+  return run_grad_weight(grad_output, input,
+                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, 0);
+}
+
+Tensor grad_weight_candidate(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
+                             const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
+                             int64_t groups, const std::vector<int64_t>& dilation, int64_t precision,
+                             bool channels_last, int64_t candidate) {
+  check_candidate(candidate);
+  return run_grad_weight(grad_output, input,
+                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
+}
+
+Tensor grad_bias(const Tensor& grad_output) {
+  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
+  ChannelSum sum{};
+  sum.dtype = data_type_of("grad_output", grad_output);
+  for (int i = 0; i < 4; ++i) {
+    sum.size[i] = grad_output.size(i);
+    sum.stride[i] = grad_output.stride(i);
+  }
+  const int64_t step = 1;
+  Tensor result = empty_result(1, &sum.size[1], &step, grad_output);
+  if (result.numel() == 0) return result;
+  const int32_t device = grad_output.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  if (grad_output.numel() == 0) {
+    fill_zero(result);
+    return result;
+  }
+  Tensor workspace = empty_workspace(workspace_bytes(sum), device);
+  launch_channel_sum(sum, grad_output.const_data_ptr(), workspace.mutable_data_ptr(), result.mutable_data_ptr(),
+                     current_stream(device));
+  return result;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
+  library.impl("grad_input", TORCH_BOX(&grad_input));
+  library.impl("grad_input_candidate", TORCH_BOX(&grad_input_candidate));
+  library.impl("grad_weight", TORCH_BOX(&grad_weight));
+  library.impl("grad_weight_candidate", TORCH_BOX(&grad_weight_candidate));
+  library.impl("grad_bias", TORCH_BOX(&grad_bias));
+}
+
+}  // namespace
+}  // namespace convt::binding

@@ -1,0 +1,48 @@
+#include "plan/grad_weight.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "launch/reduce.h"
+#include "simt/grad_weight_params.h"
+#include "simt/instances.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &simt::symbol,
+    CONVT_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+}  // namespace
+
+void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = plan.grad_weight.instance;
+  if (index < 0 || index >= kNumGradWeightInstances || kGradWeightInstances[index].dtype != problem.dtype) {
+    throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(index) + " computes " +
+                             name_of(problem.direction) + " in " + name_of(problem.dtype));
+  }
+  simt::GradWeightParams params{};
+  params.x = pointers.x;
+  params.gy = pointers.y;
+  params.slabs = pointers.workspace;
+  params.problem = problem;
+  params.plan = plan.grad_weight;
+  params.grid = make_grad_weight_grid(problem, plan.grad_weight);
+  make_grad_weight_layout(problem, plan.grad_weight, &params.layout);
+  params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
+  params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[index](), plan, arguments, stream);
+
+  const int64_t size[4] = {problem.c_in, params.group_c_out, problem.h.kernel, problem.w.kernel};
+  launch_add_slabs(problem.dtype, pointers.workspace, int64_t{params.grid.chunks} * plan.grad_weight.splits, size,
+                   problem.w_stride, pointers.w, stream);
+}
+
+}  // namespace convt

@@ -1,0 +1,95 @@
+#include "launch/reduce.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "reduce/kernels.h"
+#include "reduce/params.h"
+
+namespace convt {
+namespace {
+
+void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, void* params, cudaStream_t stream) {
+  if (blocks > INT32_MAX) {
+    throw std::runtime_error(std::string("convt_ext: ") + name + " would need " + std::to_string(blocks) +
+                             " blocks, more than a grid has");
+  }
+  void* arguments[] = {params};
+  const cudaError_t status =
+      cudaLaunchKernel(kernel, dim3(static_cast<uint32_t>(blocks)), threads, arguments, 0, stream);
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // the error is reported here; it must not surface again in somebody else's call
+  throw std::runtime_error(std::string("convt_ext: the launch of ") + name + " failed: " + cudaGetErrorString(status));
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How the pixels are cut: by sizes and strides alone, so that the sums are the same on every GPU.
+reduce::ChannelParams channel_params(const ChannelSum& sum) {
+  reduce::ChannelParams params{};
+  const int64_t batch = sum.size[0], h = sum.size[2], w = sum.size[3];
+  params.channels = sum.size[1];
+  params.channel_stride = sum.stride[1];
+  params.channel_lanes = sum.stride[1] == 1 && params.channels > 1 ? 32 : 1;
+  params.image_stride = sum.stride[0];
+  params.row_stride = sum.stride[2];
+  params.column_stride = sum.stride[3];
+  params.inner = h;
+  params.columns = w;
+  if (sum.stride[2] == w * sum.stride[3]) {  // an image is one row
+    params.inner = 1;
+    params.columns = h * w;
+    if (sum.stride[0] == params.columns * sum.stride[3]) params.columns *= batch;  // all images are
+  }
+  params.rows = batch * h * w / params.columns;
+  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate.
+  constexpr int64_t kBlocks = 2048, kLeastPixels = 4096, kMostPixels = int64_t{1} << 20;
+  const int64_t pixels = params.rows * params.columns;
+  const int64_t blocks_per_chunk = ceil_div(params.channels, params.channel_lanes);
+  const int64_t chunks = std::max<int64_t>(1, kBlocks / blocks_per_chunk);
+  const int64_t chunk = std::clamp(ceil_div(pixels, chunks), kLeastPixels, kMostPixels);
+  params.chunk_columns = std::min(chunk, params.columns);
+  params.chunk_rows = std::max<int64_t>(1, chunk / params.columns);
+  params.column_chunks = ceil_div(params.columns, params.chunk_columns);
+  return params;
+}
+
+int64_t num_chunks(const reduce::ChannelParams& params) {
+  return params.column_chunks * ceil_div(params.rows, params.chunk_rows);
+}
+
+}  // namespace
+
+void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      void* result, cudaStream_t stream) {
+  reduce::SlabParams params{};
+  params.slabs = slabs;
+  params.result = result;
+  params.num_slabs = num_slabs;
+  params.num_elements = 1;
+  for (int i = 0; i < 4; ++i) {
+    params.num_elements *= size[i];
+    params.size[i] = static_cast<int32_t>(size[i]);
+    params.stride[i] = stride[i];
+  }
+  launch(reduce::add_slabs(dtype), "add_slabs", ceil_div(params.num_elements, reduce::kSlabLanes),
+         dim3(reduce::kSlabLanes, reduce::kSlices), &params, stream);
+}
+
+int64_t workspace_bytes(const ChannelSum& sum) {
+  return num_chunks(channel_params(sum)) * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
+}
+
+void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream) {
+  reduce::ChannelParams params = channel_params(sum);
+  params.gy = gy;
+  params.slabs = workspace;
+  const int64_t chunks = num_chunks(params);
+  launch(reduce::channel_sums(sum.dtype), "channel_sums", chunks * ceil_div(params.channels, params.channel_lanes),
+         dim3(reduce::kChannelThreads), &params, stream);
+  const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
+  launch_add_slabs(sum.dtype, workspace, chunks, size, stride, result, stream);
+}
+
+}  // namespace convt

@@ -1,0 +1,30 @@
+// Launches of the kernels of reduce/. Called by the launchers of the engines and by binding/.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// result[size[0], ..., size[3]] = the sum of `num_slabs` contiguous slabs of that shape, of float32 or, for float64,
+// float64. Throws std::runtime_error when CUDA refuses the launch.
+void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      void* result, cudaStream_t stream);
+
+// The gradient of the bias of a grad_output of these sizes and strides, [batch, channels, h, w].
+struct ChannelSum {
+  DataType dtype;
+  int64_t size[4];
+  int64_t stride[4];  // elements
+};
+
+// Device memory that launch_channel_sum() needs.
+int64_t workspace_bytes(const ChannelSum& sum);
+
+// result[channels], contiguous.
+void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream);
+
+}  // namespace convt

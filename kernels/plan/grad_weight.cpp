@@ -1,0 +1,175 @@
+// Candidates of the simt engine for the gradient of the weight. What decides bits (chunks, tiles, splits) is chosen for
+// one reference GPU whatever the GPU is, within the shared memory that every GPU has.
+#include "plan/grad_weight.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/cost.h"
+#include "plan/engines.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
+constexpr int64_t kBlocks = 2112;  // CTAs aimed at: 16 for each SM of the reference
+constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
+
+int32_t power_of_two_above(int64_t value) {
+  int32_t power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+// Pixels to chunks: about kBlocks CTAs, chains that are not too long, slabs that fit.
+void choose_chunks(const ConvTProblem& problem, GradWeightPlan* plan) {
+  plan->tiles_per_chunk = 1;
+  const GradWeightGrid grid = make_grad_weight_grid(problem, *plan);
+  const int64_t blocks_per_chunk = num_blocks(grid) / grid.chunks;
+  const int64_t tile_pixels = int64_t{plan->tile_h} << plan->tile_w_log2;
+  int64_t chunks = std::max(ceil_div(kBlocks, blocks_per_chunk),
+                            ceil_div(grid.pixel_tiles * tile_pixels, kLongestChain * plan->splits));
+  const int64_t most_slabs = std::max<int64_t>(1, kMaxWorkspaceBytes / slab_bytes(problem, 1));
+  chunks = std::clamp<int64_t>(chunks, 1, std::max<int64_t>(1, most_slabs / plan->splits));
+  plan->tiles_per_chunk = ceil_div(grid.pixel_tiles, std::min(chunks, grid.pixel_tiles));
+}
+
+// Microseconds on the reference GPU.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* result) {
+  const GradWeightPlan& plan = result->grad_weight;
+  const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
+  const bool float64 = instance.dtype == DataType::kFloat64;
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  GradWeightLayout layout;
+  make_grad_weight_layout(problem, plan, &layout);
+  const GradWeightGrid grid = make_grad_weight_grid(problem, plan);
+  const double warps = result->threads / 32.0;
+  const double pixels = static_cast<double>(plan.tile_h << plan.tile_w_log2);
+
+  // Warp instructions of one tile of pixels.
+  const double sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
+  const double vector = float64 ? 2 : 4;
+  const double reads =
+      std::ceil(instance.thread_ci / vector) + instance.thread_kw * std::ceil(instance.thread_co / vector);
+  // The widest reads take four cycles of shared memory for a warp when every lane has its own address.
+  const double read_slots = reads * (plan.splits > 1 ? 8 : 2.5);
+  const double pixel_slots = 1.15 * sums * (float64 ? 2 : 1) + read_slots + 14;
+  const double group_ci = static_cast<double>(problem.c_in / problem.groups);
+  const double group_co = static_cast<double>(problem.c_out / problem.groups);
+  const double window = static_cast<double>(layout.rows.extent) * layout.columns.extent;
+  const double copies =
+      pixels * std::min<double>(plan.block_ci, group_ci) + window * std::min<double>(plan.block_co, group_co);
+  const double lanes =
+      std::min(1.0, std::min<double>(plan.block_co, group_co) / 4);  // of a copying warp that have a channel
+  const double copy_slots = copies / lanes / result->threads * 9 + 40 * window / 8 / warps;
+  const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 250;
+  const double tiles = static_cast<double>(std::min(plan.tiles_per_chunk, grid.pixel_tiles));
+  const double cta_slots = (1500 + tiles * tile_slots) * warps;
+
+  const int64_t registers = int64_t{instance.thread_ci * instance.thread_co >= 8 ? 168 : 96} * result->threads;
+  const int64_t resident =
+      std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
+                                              ceil_div(result->num_blocks, int64_t{device.num_sms})}));
+  const double efficiency = std::min(0.8, 0.3 + 0.04 * static_cast<double>(resident) * warps);
+  const double waves =
+      std::ceil(static_cast<double>(result->num_blocks) / (device.num_sms * static_cast<double>(resident)));
+  result->compute_us = waves * static_cast<double>(resident) * cta_slots / 4 / efficiency / (device.clock_ghz * 1e3);
+
+  const double input = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * bytes;
+  const double output = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;
+  const double slabs = 2.0 * static_cast<double>(result->workspace_bytes);
+  const double l2 = static_cast<double>(result->num_blocks) * tiles * copies * bytes;
+  result->memory_us =
+      std::max((input + output + slabs) / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
+  result->estimate_us = std::max(result->compute_us, result->memory_us) +
+                        std::min(result->compute_us, result->memory_us) / (1 + static_cast<double>(resident)) + 8;
+}
+
+// Completes a plan whose block and tile are chosen; false where it does not fit.
+bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* plan) {
+  GradWeightPlan& tile = plan->grad_weight;
+  const GradWeightInstance& instance = kGradWeightInstances[tile.instance];
+  const int32_t jobs =
+      tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
+  plan->threads = ceil_div(jobs * tile.splits, 32) * 32;
+  GradWeightLayout layout;
+  const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
+  if (plan->threads > kMaxGradWeightThreads || shared > kSharedLimit) return false;
+  plan->shared_bytes = static_cast<int32_t>(shared);
+  choose_chunks(problem, &tile);
+  const GradWeightGrid grid = make_grad_weight_grid(problem, tile);
+  plan->num_blocks = num_blocks(grid);
+  plan->workspace_bytes = slab_bytes(problem, int64_t{grid.chunks} * tile.splits);
+  if (plan->num_blocks > INT32_MAX) return false;
+  estimate(problem, reference, plan);
+  return true;
+}
+
+}  // namespace
+
+void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  const DeviceInfo reference = h200();
+  for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {
+    const GradWeightInstance& instance = kGradWeightInstances[index];
+    if (instance.dtype != problem.dtype) continue;
+    Plan best{};
+    auto consider = [&](Plan trial) {
+      if (!complete(problem, reference, &trial)) return;
+      if (best.kernel == nullptr || trial.estimate_us < best.estimate_us) best = trial;
+    };
+    Plan trial{};
+    trial.engine = Engine::kSimt;
+    trial.kernel = instance.name;
+    trial.served_precision = Precision::kIeee;
+    GradWeightPlan& tile = trial.grad_weight;
+    tile.instance = index;
+    const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
+    for (const int32_t groups_ci : {1, 2, 3, 4, 8}) {
+      if (groups_ci > 1 && (groups_ci - 1) * instance.thread_ci >= group_ci) break;
+      for (const int32_t groups_co : {1, 2, 4, 6, 8, 16}) {
+        if (groups_co > 1 && groups_co * instance.thread_co >= 2 * group_co) break;
+        for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; kh_tiles *= 2) {
+          for (int32_t run_tiles = 1; run_tiles <= runs; run_tiles *= 2) {
+            tile.block_ci = groups_ci * instance.thread_ci;
+            tile.block_co = groups_co * instance.thread_co;
+            tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
+            tile.block_runs = ceil_div(runs, run_tiles);
+            const int64_t jobs = int64_t{groups_ci} * groups_co * tile.block_kh * tile.block_runs;
+            if (jobs > kMaxGradWeightThreads) continue;
+            // Enough threads for a CTA: the rest of them share the pixels.
+            const int32_t full = power_of_two_above(kMaxGradWeightThreads / jobs + 1) / 2;
+            for (const int32_t splits : {full, std::max(full / 2, 1), 1}) {
+              tile.splits = splits;
+              for (int32_t w_log2 = 0; w_log2 <= 6; ++w_log2) {
+                if (w_log2 > 1 && (1 << (w_log2 - 1)) >= problem.w.in) break;  // two pixels at least
+                for (int32_t tile_h = 1; tile_h <= 16; tile_h *= 2) {
+                  if (tile_h > 1 && tile_h / 2 >= problem.h.in) break;
+                  const int32_t pixels = tile_h << w_log2;
+                  if (pixels < 2 * splits || pixels > 512) continue;
+                  tile.tile_w_log2 = w_log2;
+                  tile.tile_h = tile_h;
+                  consider(trial);
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    if (best.kernel == nullptr) continue;
+    // The same order of candidates on every GPU: an estimate for another one is in proportion.
+    const bool float64 = problem.dtype == DataType::kFloat64;
+    auto rate = [float64](const DeviceInfo& gpu) {
+      return multiply_adds_per_cycle(gpu, float64) * gpu.num_sms * gpu.clock_ghz;
+    };
+    const double slower = rate(reference) / rate(device);
+    best.compute_us *= slower;
+    best.memory_us *= slower;
+    best.estimate_us *= slower;
+    plans->push_back(best);
+  }
+}
+
+}  // namespace convt

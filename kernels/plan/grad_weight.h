@@ -1,0 +1,126 @@
+// Which sums a CTA of the gradient of the weight owns, and where its operands lie in shared memory. Shared by the
+// planner (does it fit?), its tests and the kernel (simt/grad_weight.cuh).
+//
+// Pixels are the positions of the input. A CTA owns block_ci x block_co channels x block_kh tap rows x
+// block_runs runs of thread_kw taps, and one chunk of the pixels: tiles_per_chunk tiles of tile_h x tile_w.
+// `splits` threads share each sum, pixel about pixel of a tile. A slab is the weight-shaped array of the partial sums
+// of one (chunk, split); reduce/ adds the slabs. Chunks, tiles and splits are functions of the problem alone: the
+// result's bits are the same on every GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/instances.h"
+#include "plan/plan.h"
+#include "plan/shared_layout.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxGradWeightThreads = 384;
+inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
+inline constexpr int32_t kGradWeightStages = 2;
+
+// Counts along each digit of the block index, fastest first; the last is the chunk.
+struct GradWeightGrid {
+  int32_t run_tiles;
+  int32_t kh_tiles;
+  int32_t co_tiles;
+  int32_t ci_tiles;
+  int32_t groups;
+  int32_t chunks;
+  // Not digits:
+  int32_t h_tiles;
+  int32_t w_tiles;
+  int64_t pixel_tiles;  // batch * h_tiles * w_tiles
+};
+
+struct GradWeightTile {
+  int32_t run_begin;
+  int32_t kh_begin;
+  int32_t co_begin;  // within the group
+  int32_t ci_begin;  // within the group
+  int32_t group;
+  int32_t chunk;
+};
+
+// How operands lie in a stage: [pixel][ci_pitch] of the input, then [row][column][co_pitch] of grad_output.
+struct GradWeightLayout {
+  Window rows;     // of grad_output: taps of the block, positions of the tile
+  Window columns;
+  int32_t ci_pitch;
+  int32_t co_pitch;
+  int32_t output_elems;  // where grad_output begins in a stage
+  int32_t stage_elems;
+};
+
+// Neighbouring pixels lie 4 (mod 8) elements apart: the 8 columns x 4 channels that a warp writes at once, and the
+// pixels that it reads at once, hit different banks.
+CONVT_HOST_DEVICE inline int32_t channel_pitch(int32_t channels) {
+  return channels <= 4 ? 4 : (channels + 3) / 8 * 8 + 4;
+}
+
+inline GradWeightGrid make_grad_weight_grid(const ConvTProblem& problem, const GradWeightPlan& plan) {
+  const int32_t runs = ceil_div(problem.w.kernel, kGradWeightInstances[plan.instance].thread_kw);
+  GradWeightGrid grid;
+  grid.run_tiles = ceil_div(runs, plan.block_runs);
+  grid.kh_tiles = ceil_div(problem.h.kernel, plan.block_kh);
+  grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{plan.block_co}));
+  grid.ci_tiles = static_cast<int32_t>(ceil_div(problem.c_in / problem.groups, int64_t{plan.block_ci}));
+  grid.groups = static_cast<int32_t>(problem.groups);
+  grid.h_tiles = ceil_div(problem.h.in, plan.tile_h);
+  grid.w_tiles = ceil_div(problem.w.in, 1 << plan.tile_w_log2);
+  grid.pixel_tiles = problem.batch * grid.h_tiles * grid.w_tiles;
+  grid.chunks = static_cast<int32_t>(ceil_div(grid.pixel_tiles, plan.tiles_per_chunk));
+  return grid;
+}
+
+inline int64_t num_blocks(const GradWeightGrid& grid) {
+  return int64_t{grid.run_tiles} * grid.kh_tiles * grid.co_tiles * grid.ci_tiles * grid.groups * grid.chunks;
+}
+
+CONVT_HOST_DEVICE inline GradWeightTile grad_weight_tile(const GradWeightGrid& grid, const GradWeightPlan& plan,
+                                                         uint32_t block) {
+  auto next_digit = [&block](int32_t count) {
+    const uint32_t quotient = block / static_cast<uint32_t>(count);
+    const int32_t digit = static_cast<int32_t>(block - quotient * count);
+    block = quotient;
+    return digit;
+  };
+  GradWeightTile tile;
+  tile.run_begin = next_digit(grid.run_tiles) * plan.block_runs;
+  tile.kh_begin = next_digit(grid.kh_tiles) * plan.block_kh;
+  tile.co_begin = next_digit(grid.co_tiles) * plan.block_co;
+  tile.ci_begin = next_digit(grid.ci_tiles) * plan.block_ci;
+  tile.group = next_digit(grid.groups);
+  tile.chunk = static_cast<int32_t>(block);
+  return tile;
+}
+
+// Bytes of shared memory as int64: planning probes tiles that are far too large.
+inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const GradWeightPlan& plan,
+                                       GradWeightLayout* layout) {
+  const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
+  const int32_t tile_w = 1 << plan.tile_w_log2, taps_w = plan.block_runs * instance.thread_kw;
+  layout->rows = row_window(plan.block_kh, problem.h.dilation, problem.h.stride, plan.tile_h);
+  layout->columns = row_window(taps_w, problem.w.dilation, problem.w.stride, tile_w);
+  layout->ci_pitch = channel_pitch(plan.block_ci);
+  layout->co_pitch = channel_pitch(plan.block_co);
+  const int64_t input = int64_t{plan.tile_h} * tile_w * layout->ci_pitch;
+  const int64_t output = int64_t{layout->rows.extent} * layout->columns.extent * layout->co_pitch;
+  layout->output_elems = static_cast<int32_t>(input);
+  layout->stage_elems = static_cast<int32_t>(input + output);
+  return kGradWeightStages * (input + output) * (instance.dtype == DataType::kFloat64 ? 8 : 4);
+}
+
+inline int64_t weight_elements(const ConvTProblem& problem) {
+  return problem.c_in * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel;
+}
+
+// What `slabs` slabs take.
+inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
+  return slabs * weight_elements(problem) * (problem.dtype == DataType::kFloat64 ? 8 : 4);
+}
+
+}  // namespace convt

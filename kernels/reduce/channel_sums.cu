@@ -1,0 +1,63 @@
+// Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, in a
+// fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t + threads, ... of its chunk ascending; then
+// neighbours' sums are added in halves. Called by launch/.
+#include "reduce/kernels.h"
+#include "reduce/params.h"
+#include "simt/traits.cuh"
+
+namespace convt::reduce {
+namespace {
+
+using simt::add;
+
+template <typename Element>
+__global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __grid_constant__ ChannelParams params) {
+  using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+  __shared__ Accumulator s_sums[kChannelThreads];
+  const int32_t lanes = params.channel_lanes, threads = kChannelThreads / lanes;
+  const int32_t lane = threadIdx.x & (lanes - 1), thread = threadIdx.x / lanes;
+  const int64_t channel_blocks = (params.channels + lanes - 1) / lanes;
+  const int64_t chunk = blockIdx.x / channel_blocks;
+  const int64_t channel = (blockIdx.x - chunk * channel_blocks) * lanes + lane;
+  const int64_t row_chunk = chunk / params.column_chunks;
+  const int64_t column_begin = (chunk - row_chunk * params.column_chunks) * params.chunk_columns;
+  const int64_t column_end = min(column_begin + params.chunk_columns, params.columns);
+  const int64_t row_begin = row_chunk * params.chunk_rows;
+  const int64_t row_end = min(row_begin + params.chunk_rows, params.rows);
+  Accumulator sum = 0;
+  if (channel < params.channels) {
+    const auto* g_channel =
+        static_cast<const Element*>(params.gy) + channel * params.channel_stride;  // [rows, columns]
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      const int64_t image = row / params.inner;
+      const Element* g_row =
+          g_channel + image * params.image_stride + (row - image * params.inner) * params.row_stride;  // [columns]
+#pragma unroll 8
+      for (int64_t column = column_begin + thread; column < column_end; column += threads) {
+        sum = add(sum, simt::to_accumulator(g_row[column * params.column_stride]));
+      }
+    }
+  }
+  s_sums[threadIdx.x] = sum;
+  for (int32_t half = kChannelThreads / 2; half >= lanes; half /= 2) {
+    __syncthreads();  // the sums of the round before are there
+    if (threadIdx.x < half) s_sums[threadIdx.x] = add(s_sums[threadIdx.x], s_sums[threadIdx.x + half]);
+  }
+  if (thread == 0 && channel < params.channels) {
+    static_cast<Accumulator*>(params.slabs)[chunk * params.channels + channel] = s_sums[lane];
+  }
+}
+
+}  // namespace
+
+const void* channel_sums(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32: return reinterpret_cast<const void*>(&channel_sums_kernel<float>);
+    case DataType::kFloat64: return reinterpret_cast<const void*>(&channel_sums_kernel<double>);
+    case DataType::kFloat16: return reinterpret_cast<const void*>(&channel_sums_kernel<__half>);
+    case DataType::kBFloat16: return reinterpret_cast<const void*>(&channel_sums_kernel<__nv_bfloat16>);
+  }
+  return nullptr;
+}
+
+}  // namespace convt::reduce

@@ -1,0 +1,41 @@
+// What the kernels of reduce/ are launched with.
+#pragma once
+
+#include <cstdint>
+
+namespace convt::reduce {
+
+inline constexpr int32_t kSlices = 32;         // of the slabs of one result
+inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
+inline constexpr int32_t kChannelThreads = 256;
+
+// Slabs [num_slabs][size[0]][size[1]][size[2]][size[3]], contiguous -> a tensor of these sizes and any strides.
+struct SlabParams {
+  const void* slabs;
+  void* result;
+  int64_t num_slabs;
+  int64_t num_elements;
+  int32_t size[4];
+  int64_t stride[4];  // elements
+};
+
+// Sums over pixels of grad_output [rows][channels][columns], the pixels of an image or of all images merged into as
+// few rows as its strides allow -> slabs [num_chunks][channels].
+struct ChannelParams {
+  const void* gy;
+  void* slabs;
+  int64_t rows;     // of all images
+  int64_t inner;    // rows of an image
+  int64_t columns;
+  int64_t channels;
+  int64_t image_stride;  // elements
+  int64_t row_stride;
+  int64_t column_stride;
+  int64_t channel_stride;
+  int64_t chunk_columns;   // a chunk is this many columns of chunk_rows rows
+  int64_t chunk_rows;
+  int64_t column_chunks;   // of a row
+  int32_t channel_lanes;   // 32 where channels are neighbours in memory, else 1
+};
+
+}  // namespace convt::reduce

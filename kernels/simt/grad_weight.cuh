@@ -1,0 +1,303 @@
+// The gradient of the weight on CUDA cores, in a documented order of every sum (docs/numerics.md):
+//     slab[ci, co, kh, kw] = sum over the slab's pixels (n, ih, iw), ascending, of
+//                            x[n, ci, ih, iw] * grad_y[n, co, ih * stride - padding + kh * dilation, ...]
+// One CTA computes what plan/grad_weight.h says; a thread holds the sums of thread_ci x thread_co channels x thread_kw
+// taps, and each pixel is one outer product of two vectors of channels for each tap. Called by launch/.
+// Must not know: torch, how the plan was chosen, how slabs are added.
+#pragma once
+
+#include "simt/grad_weight_loader.cuh"
+#include "simt/grad_weight_params.h"
+#include "simt/mainloop.cuh"
+
+namespace convt::simt {
+
+template <DataType kDataType, int kThreadCiValue, int kThreadCoValue, int kThreadKwValue>
+struct GradWeightTraits {
+  using Element = typename ElementOf<kDataType>::type;
+  using Accumulator = std::conditional_t<kDataType == DataType::kFloat64, double, float>;
+  static constexpr int kCi = kThreadCiValue;
+  static constexpr int kCo = kThreadCoValue;
+  static constexpr int kKw = kThreadKwValue;
+};
+
+// A thread's part of the CTA's sums.
+struct GradWeightWork {
+  int32_t ci;     // first channel, of the tile
+  int32_t co;
+  int32_t kh;     // tap row, of the tile
+  int32_t kw;     // first tap, of the tile
+  int32_t split;
+  bool idle;      // no sums: this thread only loads
+};
+
+template <typename Traits>
+__device__ __forceinline__ GradWeightWork grad_weight_work(const GradWeightParams& params, const GradWeightTile& tile) {
+  const GradWeightPlan& plan = params.plan;
+  uint32_t index = threadIdx.x;
+  auto next_digit = [&index](uint32_t count) {
+    const uint32_t quotient = index / count;
+    const int32_t digit = static_cast<int32_t>(index - quotient * count);
+    index = quotient;
+    return digit;
+  };
+  // Neighbouring lanes take neighbouring pixels, then output channels: neighbours in shared memory.
+  GradWeightWork work;
+  work.split = next_digit(plan.splits);
+  work.co = next_digit(plan.block_co / Traits::kCo) * Traits::kCo;
+  work.ci = next_digit(plan.block_ci / Traits::kCi) * Traits::kCi;
+  work.kw = next_digit(plan.block_runs) * Traits::kKw;
+  work.kh = static_cast<int32_t>(index);
+  work.idle = work.kh >= plan.block_kh || tile.kh_begin + work.kh >= params.problem.h.kernel ||
+              tile.run_begin * Traits::kKw + work.kw >= params.problem.w.kernel ||
+              tile.co_begin + work.co >= params.group_c_out || tile.ci_begin + work.ci >= params.group_c_in;
+  return work;
+}
+
+// A tile of pixels and what of it exists.
+struct PixelTile {
+  int64_t image;
+  int32_t h_begin;
+  int32_t w_begin;
+};
+
+__device__ __forceinline__ PixelTile pixel_tile(const GradWeightParams& params, int64_t index) {
+  const int64_t row = index / params.grid.w_tiles;
+  PixelTile pixels;
+  pixels.w_begin = static_cast<int32_t>(index - row * params.grid.w_tiles) << params.plan.tile_w_log2;
+  pixels.image = row / params.grid.h_tiles;
+  pixels.h_begin = static_cast<int32_t>(row - pixels.image * params.grid.h_tiles) * params.plan.tile_h;
+  return pixels;
+}
+
+// Coordinate in grad_output of a pixel's tap.
+__device__ __forceinline__ int32_t output_coordinate(const Axis& axis, int32_t pixel, int32_t tap) {
+  return pixel * axis.stride - axis.padding + tap * axis.dilation;
+}
+
+// Whether all pixels of the tile exist, and all their taps begin .. end - 1.
+__device__ __forceinline__ bool lies_inside(const Axis& axis, int32_t pixel, int32_t tile, int32_t tap_begin,
+                                            int32_t tap_end) {
+  return pixel + tile <= axis.in && output_coordinate(axis, pixel, tap_begin) >= 0 &&
+         output_coordinate(axis, pixel + tile - 1, tap_end - 1) < axis.out;
+}
+
+template <typename Traits>
+__device__ __forceinline__ void load_pixels(const GradWeightParams& params, const GradWeightTile& tile,
+                                            const PixelTile& pixels, uint32_t s_stage) {
+  using Element = typename Traits::Element;
+  const ConvTProblem& problem = params.problem;
+  const GradWeightLayout& layout = params.layout;
+  const int32_t tile_h = params.plan.tile_h, tile_w = 1 << params.plan.tile_w_log2;
+  const int64_t first_ci = int64_t{tile.group} * params.group_c_in + tile.ci_begin;
+  const int64_t first_co = int64_t{tile.group} * params.group_c_out + tile.co_begin;
+
+  const WindowAxis x_rows{Window{1, 1, tile_h, false}, pixels.h_begin, tile_h, 1, 1, problem.h.in};
+  const WindowAxis x_columns{Window{1, 1, tile_w, false}, pixels.w_begin, tile_w, 1, 1, problem.w.in};
+  const int64_t x_stride[3] = {problem.x_stride[1], problem.x_stride[2], problem.x_stride[3]};
+  load_window<Traits>(
+      static_cast<const Element*>(params.x) + pixels.image * problem.x_stride[0] + first_ci * problem.x_stride[1],
+      x_stride, x_rows, x_columns, min(params.plan.block_ci, params.group_c_in - tile.ci_begin), layout.ci_pitch,
+      s_stage);
+
+  const WindowAxis y_rows{layout.rows,      output_coordinate(problem.h, pixels.h_begin, tile.kh_begin),
+                          tile_h,           problem.h.dilation,
+                          problem.h.stride, problem.h.out};
+  const WindowAxis y_columns{
+      layout.columns,   output_coordinate(problem.w, pixels.w_begin, tile.run_begin * Traits::kKw),
+      tile_w,           problem.w.dilation,
+      problem.w.stride, problem.w.out};
+  const int64_t y_stride[3] = {problem.y_stride[1], problem.y_stride[2], problem.y_stride[3]};
+  load_window<Traits>(
+      static_cast<const Element*>(params.gy) + pixels.image * problem.y_stride[0] + first_co * problem.y_stride[1],
+      y_stride, y_rows, y_columns, min(params.plan.block_co, params.group_c_out - tile.co_begin), layout.co_pitch,
+      s_stage + layout.output_elems * sizeof(typename Traits::Accumulator));
+}
+
+template <typename Traits>
+using WeightSums = typename Traits::Accumulator[Traits::kKw][Traits::kCi][Traits::kCo];
+
+// What one pixel brings: a vector of input channels, and one of output channels for each tap.
+template <typename Traits>
+struct PixelOperands {
+  typename Traits::Accumulator x[Traits::kCi];
+  typename Traits::Accumulator y[Traits::kKw][Traits::kCo];
+
+  __device__ __forceinline__ void read(uint32_t s_x, uint32_t s_y, uint32_t tap_step) {
+    read_shared<Traits::kCi>(x, s_x);
+#pragma unroll
+    for (int t = 0; t < Traits::kKw; ++t) read_shared<Traits::kCo>(y[t], s_y + t * tap_step);
+  }
+
+  __device__ __forceinline__ void multiply_tap(WeightSums<Traits>& r_sums, int t) const {
+#pragma unroll
+    for (int co = 0; co < Traits::kCo; ++co) {
+#pragma unroll
+      for (int i = 0; i < Traits::kCi; ++i) {
+        const int ci = co % 2 == 0 ? i : Traits::kCi - 1 - i;  // neighbours share an operand
+        r_sums[t][ci][co] = fused_multiply_add(x[ci], y[t][co], r_sums[t][ci][co]);
+      }
+    }
+  }
+};
+
+// Places of a thread's operands in a stage, in bytes.
+struct PixelPlaces {
+  uint32_t s_x, s_y;  // of pixel 0
+  uint32_t x_step;    // pixel to pixel
+  uint32_t y_row;     // row to row
+  uint32_t y_column;  // column to column
+  uint32_t tap_step;
+  int32_t w_log2;
+
+  __device__ __forceinline__ uint32_t x(int32_t pixel) const { return s_x + pixel * x_step; }
+  __device__ __forceinline__ uint32_t y(int32_t pixel) const {
+    const int32_t row = pixel >> w_log2;
+    return s_y + row * y_row + (pixel - (row << w_log2)) * y_column;
+  }
+};
+
+template <typename Traits>
+__device__ __forceinline__ PixelPlaces pixel_places(const GradWeightParams& params, const GradWeightWork& work) {
+  constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
+  const GradWeightLayout& layout = params.layout;
+  const uint32_t column = layout.co_pitch * kBytes, row = layout.columns.extent * column;
+  PixelPlaces places;
+  places.s_x = work.ci * kBytes;
+  places.s_y = layout.output_elems * kBytes + work.kh * layout.rows.step * row +
+               work.kw * layout.columns.step * column + work.co * kBytes;
+  places.x_step = layout.ci_pitch * kBytes;
+  places.y_row = layout.rows.position_step * row;
+  places.y_column = layout.columns.position_step * column;
+  places.tap_step = layout.columns.step * column;
+  places.w_log2 = params.plan.tile_w_log2;
+  return places;
+}
+
+// The thread's pixels of a tile that lies inside. The next pixel's operands are read while this one's are multiplied.
+template <typename Traits>
+__device__ __forceinline__ void multiply_inside(WeightSums<Traits>& r_sums, const PixelPlaces& places, int32_t first,
+                                                int32_t step, int32_t end, uint32_t s_stage) {
+  PixelOperands<Traits> r_even, r_odd;
+  auto read = [&](PixelOperands<Traits>& r_operands, int32_t pixel) {
+    const int32_t existing = min(pixel, end - 1);
+    r_operands.read(s_stage + places.x(existing), s_stage + places.y(existing), places.tap_step);
+  };
+  auto multiply_pixel = [&](const PixelOperands<Traits>& r_operands) {
+#pragma unroll
+    for (int t = 0; t < Traits::kKw; ++t) r_operands.multiply_tap(r_sums, t);
+  };
+  read(r_even, first);
+#pragma unroll 1
+  for (int32_t pixel = first; pixel < end; pixel += 2 * step) {  // an even number of pixels for each split
+    read(r_odd, pixel + step);
+    multiply_pixel(r_even);
+    read(r_even, pixel + 2 * step);
+    multiply_pixel(r_odd);
+  }
+}
+
+// The same at a border: pixels and taps that do not exist are left out.
+template <typename Traits>
+__device__ __forceinline__ void multiply_border(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+                                                const GradWeightTile& tile, const PixelTile& pixels,
+                                                const GradWeightWork& work, const PixelPlaces& places,
+                                                uint32_t s_stage) {
+  const Axis &h = params.problem.h, &w = params.problem.w;
+  const int32_t end = params.plan.tile_h << places.w_log2;
+#pragma unroll 1
+  for (int32_t pixel = work.split; pixel < end; pixel += params.plan.splits) {
+    const int32_t row = pixel >> places.w_log2, column = pixel - (row << places.w_log2);
+    const int32_t ih = pixels.h_begin + row, iw = pixels.w_begin + column;
+    const int32_t oh = output_coordinate(h, ih, tile.kh_begin + work.kh);
+    if (ih >= h.in || iw >= w.in || static_cast<uint32_t>(oh) >= static_cast<uint32_t>(h.out)) continue;
+    const int32_t ow = output_coordinate(w, iw, tile.run_begin * Traits::kKw + work.kw);
+    PixelOperands<Traits> r_operands;
+    r_operands.read(s_stage + places.x(pixel), s_stage + places.y(pixel), places.tap_step);
+#pragma unroll
+    for (int t = 0; t < Traits::kKw; ++t) {
+      if (static_cast<uint32_t>(ow + t * w.dilation) < static_cast<uint32_t>(w.out)) r_operands.multiply_tap(r_sums, t);
+    }
+  }
+}
+
+template <typename Traits>
+__device__ __forceinline__ void store_slab(const WeightSums<Traits>& r_sums, const GradWeightParams& params,
+                                           const GradWeightTile& tile, const GradWeightWork& work) {
+  using Accumulator = typename Traits::Accumulator;
+  const int32_t k_h = params.problem.h.kernel, k_w = params.problem.w.kernel;
+  const int64_t slab = int64_t{tile.chunk} * params.plan.splits + work.split;
+  const int32_t kh = tile.kh_begin + work.kh, kw = tile.run_begin * Traits::kKw + work.kw;
+  auto* g_slab = static_cast<Accumulator*>(params.slabs) + slab * params.problem.c_in * params.group_c_out * k_h * k_w;
+#pragma unroll
+  for (int ci = 0; ci < Traits::kCi; ++ci) {
+#pragma unroll
+    for (int co = 0; co < Traits::kCo; ++co) {
+      const int32_t group_ci = tile.ci_begin + work.ci + ci, group_co = tile.co_begin + work.co + co;
+      if (group_ci >= params.group_c_in || group_co >= params.group_c_out) continue;
+      const int64_t channel = int64_t{tile.group} * params.group_c_in + group_ci;
+      Accumulator* g_taps = g_slab + ((channel * params.group_c_out + group_co) * k_h + kh) * k_w + kw;
+#pragma unroll
+      for (int t = 0; t < Traits::kKw; ++t) {
+        if (kw + t < k_w) g_taps[t] = r_sums[t][ci][co];
+      }
+    }
+  }
+}
+
+template <typename Traits>
+__global__ void __launch_bounds__(kMaxGradWeightThreads)
+    grad_weight_kernel(const __grid_constant__ GradWeightParams params) {
+  extern __shared__ __align__(16) unsigned char s_bytes[];
+  const uint32_t s_stages = ptx::shared_address(s_bytes);
+  const uint32_t stage_bytes = params.layout.stage_elems * sizeof(typename Traits::Accumulator);
+  const GradWeightPlan& plan = params.plan;
+  const Axis &h = params.problem.h, &w = params.problem.w;
+
+  const GradWeightTile tile = grad_weight_tile(params.grid, plan, blockIdx.x);
+  const GradWeightWork work = grad_weight_work<Traits>(params, tile);
+  const PixelPlaces places = pixel_places<Traits>(params, work);
+  const int32_t tile_w = 1 << plan.tile_w_log2;
+  const int32_t kh_end = min(tile.kh_begin + plan.block_kh, h.kernel);
+  const int32_t kw_begin = tile.run_begin * Traits::kKw;
+  const int32_t kw_end = min(kw_begin + plan.block_runs * Traits::kKw, w.kernel);
+
+  WeightSums<Traits> r_sums;
+#pragma unroll
+  for (int t = 0; t < Traits::kKw; ++t) {
+#pragma unroll
+    for (int ci = 0; ci < Traits::kCi; ++ci) {
+#pragma unroll
+      for (int co = 0; co < Traits::kCo; ++co) r_sums[t][ci][co] = 0;
+    }
+  }
+
+  const int64_t begin = tile.chunk * plan.tiles_per_chunk;
+  const int64_t end = min(begin + plan.tiles_per_chunk, params.grid.pixel_tiles);
+  load_pixels<Traits>(params, tile, pixel_tile(params, begin), s_stages);
+  ptx::cp_async_commit();
+  uint32_t slot = 0;
+  for (int64_t index = begin; index < end; ++index) {
+    ptx::cp_async_wait<0>();
+    __syncthreads();  // this stage is complete for everybody, and everybody has left the other one
+    if (index + 1 < end) {
+      load_pixels<Traits>(params, tile, pixel_tile(params, index + 1), s_stages + (slot ^ 1) * stage_bytes);
+      ptx::cp_async_commit();
+    }
+    if (!work.idle) {
+      const PixelTile pixels = pixel_tile(params, index);
+      const uint32_t s_stage = s_stages + slot * stage_bytes;
+      const bool inside = lies_inside(h, pixels.h_begin, plan.tile_h, tile.kh_begin, kh_end) &&
+                          lies_inside(w, pixels.w_begin, tile_w, kw_begin, kw_end);
+      if (inside) {
+        multiply_inside<Traits>(r_sums, places, work.split, plan.splits, plan.tile_h << plan.tile_w_log2, s_stage);
+      } else {
+        multiply_border<Traits>(r_sums, params, tile, pixels, work, places, s_stage);
+      }
+    }
+    slot ^= 1;
+  }
+  if (!work.idle) store_slab<Traits>(r_sums, params, tile, work);
+}
+
+}  // namespace convt::simt

@@ -1,0 +1,21 @@
+// What a kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
+#pragma once
+
+#include "plan/grad_weight.h"
+#include "problem/problem.h"
+
+namespace convt::simt {
+
+struct GradWeightParams {
+  const void* x;   // [batch, c_in, h_in, w_in], any strides
+  const void* gy;  // [batch, c_out, h_out, w_out], any strides
+  void* slabs;     // [chunks * splits][c_in, c_out / groups, k_h, k_w], contiguous, of the accumulator's type
+  ConvTProblem problem;
+  GradWeightPlan plan;
+  GradWeightGrid grid;
+  GradWeightLayout layout;
+  int32_t group_c_in;   // c_in / groups
+  int32_t group_c_out;  // c_out / groups
+};
+
+}  // namespace convt::simt
