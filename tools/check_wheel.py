@@ -29,6 +29,7 @@ import targets
 import wheels
 
 MAX_WHEEL_MIB = 25
+NEWEST_LIBC = (2, 28)
 ALLOWED = (
     "libtorch.so",
     "libtorch_cpu.so",
@@ -46,12 +47,14 @@ ALLOWED = (
 
 def needed_libraries(wheel: Path) -> list[str]:
     """The NEEDED entries of the binary, as `readelf -d` shows them."""
+    from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
 
     with zipfile.ZipFile(wheel) as archive:
         binary = io.BytesIO(archive.read(wheels.BINARY))
-    tags = ELFFile(binary).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
-    return [tag.needed for tag in tags]
+    section = ELFFile(binary).get_section_by_name(".dynamic")
+    assert isinstance(section, DynamicSection)
+    return [tag.needed for tag in section.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]
 
 
 def code_in(listing: str) -> dict[str, int]:
@@ -124,8 +127,9 @@ def check_release(wheel: Path, cuda: str) -> None:
         raise SystemExit(
             f"convt_ext: {wheel.name} is for CUDA {cuda} and must have the local version {local or '(none)'}"
         )
-    if not platform.startswith("manylinux_2_28_") and ".manylinux_2_28_" not in platform:
-        raise SystemExit(f"convt_ext: {wheel.name} must have a manylinux_2_28 tag: build it in that image")
+    libcs = [tuple(map(int, tag)) for tag in re.findall(r"manylinux_(\d+)_(\d+)_", platform)]
+    if not libcs or min(libcs) > NEWEST_LIBC:
+        raise SystemExit(f"convt_ext: {wheel.name} needs a newer Linux than manylinux_2_28: build it in that image")
 
 
 def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:

@@ -57,9 +57,9 @@ def find(checkout: Path) -> Path:
         return _new_enough(home)
     site = Path(sysconfig.get_paths()["purelib"])
     candidates = [Path("/usr/local/cuda"), _behind_nvcc_on_path(), *_pypi_homes(checkout / ".cuda"), *_pypi_homes(site)]
-    for home in candidates:
-        if home is not None and is_toolkit(home):
-            return _new_enough(home)
+    for candidate in candidates:
+        if candidate is not None and is_toolkit(candidate):
+            return _new_enough(candidate)
     raise ToolkitError(
         f"nvcc was not found (looked at CUDA_HOME, /usr/local/cuda, PATH, .cuda/, site-packages): {REMEDY}"
     )

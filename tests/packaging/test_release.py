@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -30,6 +31,12 @@ def make_wheel(folder: Path, version: str) -> Path:
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp310-abi3-linux_x86_64\n")
         archive.writestr(f"{info}/RECORD", "")
     return wheel
+
+
+@pytest.fixture
+def check_release(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("check_wheel").check_release
 
 
 @pytest.fixture
@@ -101,3 +108,43 @@ def test_one_wheel_has_no_local_version(release):
     local = [target.local_version for target in release.targets.TARGETS]
     assert local.count("") == 1
     assert len(set(local)) == len(local)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "name"),
+    [
+        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl"),
+        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"),
+        ("12.9", "convt_ext-0.1.0+cu129-cp310-abi3-manylinux_2_28_aarch64.whl"),
+    ],
+)
+def test_names_of_a_release(check_release, cuda, name):
+    check_release(Path(name), cuda)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "name", "words"),
+    [
+        ("12.9", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl", "must have the local version cu129"),
+        ("13.0", "convt_ext-0.1.0+cu130-cp310-abi3-manylinux_2_28_x86_64.whl", r"local version \(none\)"),
+        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl", "newer Linux than manylinux_2_28"),
+        ("13.0", "convt_ext-0.1.0-cp310-abi3-linux_x86_64.whl", "newer Linux than manylinux_2_28"),
+        ("11.8", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl", "choose one of 13.0, 12.9"),
+    ],
+)
+def test_names_that_are_none_of_a_release(check_release, cuda, name, words):
+    with pytest.raises(SystemExit, match=words):
+        check_release(Path(name), cuda)
+
+
+def test_the_gpu_job_fails_without_a_gpu(tmp_path):
+    """Also where a driver's program is installed and finds nothing; it must stop before it installs anything."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    program.chmod(0o755)
+    command = [CHECKOUT / "tools/gpu_job.sh", tmp_path / "some.whl", tmp_path / "report.json"]
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHON": "false"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "this machine has no NVIDIA GPU that works" in done.stderr
+    assert not (tmp_path / "report.json").exists()
