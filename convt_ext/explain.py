@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import planner, routing
+from . import autocast, planner, routing
 from . import precision as precisions
+
+# Where a precision class would mean nothing.
+_OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,9 @@ def explain(
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = _device_numbers(input, device)
+    lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
-        decision = routing.reason_by_layout(input, weight, bias) or routing.op_call(*call, precision, numbers)
+        decision = routing.op_call(*call, precision, numbers, lowers)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
         routing.refuse_when_explicit(decision, input.dtype, precision)
 
@@ -98,7 +102,7 @@ def explain(
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
     else:
         served_by, reason = "convt_ext", _why_ours(precision)
-    wanted, plan = _plan(call, precision, numbers)
+    wanted, plan = _plan(call, precision, numbers, lowers)
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     return Explanation(served_by, reason, wanted, plan, problem, device_name)
 
@@ -124,27 +128,25 @@ def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], precision: str | None, numbers: tuple[int, ...]
+    call: tuple[Any, ...], precision: str | None, numbers: tuple[int, ...], lowers: bool
 ) -> tuple[str | None, dict[str, Any] | None]:
     """The precision class that the call asks for, and the planner's answer; None for what there is not.
 
     Plans also where PyTorch serves, so that one can see what our kernel would do.
     """
-    input, weight, bias = call[:3]
-    if routing.reason_by_layout(input, weight, bias) is not None:
+    dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
+    if dtype not in routing.DTYPES:
         return None, None
-    word = precisions.requested(precision)
-    wanted = None if word is None else precisions.explicit_class(input.dtype, word, precision is not None)
-    if wanted is None:
-        wanted = precisions.class_by_switches(input.dtype, planner.capability(numbers))
+    wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
     planned = wanted if wanted in precisions.CODES else "ieee"  # f16 and bf16 have no kernel but that one
-    stride, padding, output_padding, groups, dilation = call[3:]
-    arguments = routing.op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers
+    input, weight, bias, stride, padding, output_padding, groups, dilation = call
+    decision = routing.op_call(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
     )  # fmt: skip
-    if isinstance(arguments, routing.Reason):
-        return wanted, None
-    input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last = arguments
+    if isinstance(decision, routing.Reason):
+        return (None if decision in _OF_TENSORS else wanted), None
+    input, weight, bias, directions = decision
+    stride, padding, output_padding, groups, dilation, code, channels_last = directions.arguments
     answer = planner.plan(
         input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
         groups, dilation, input.dtype, code, channels_last, numbers,

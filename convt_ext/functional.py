@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import ops, routing
+from . import autograd, compiled, routing
 
 
 def conv_transpose2d(
@@ -73,11 +73,9 @@ def conv_transpose2d(
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
     if is_compiling():
-        # Only what a tracer follows: no more than type and device decide whether an explicit word can be refused.
-        if isinstance(input, Tensor) and input.is_cuda:
-            routing.refuse_when_explicit(routing.COMPILING, input.dtype, precision)
-        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-
+        return compiled.conv_transpose2d(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, precision
+        )
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None:
@@ -85,7 +83,7 @@ def conv_transpose2d(
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision)
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    result = ops.forward(*decision)
+    result = autograd.forward(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
 
 

@@ -25,6 +25,16 @@ def output_length(size: Int, kernel: Int, stride: int, padding: int, output_padd
     return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1
 
 
+def input_length(output: Int, kernel: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
+    """The input's length from the output's: `output_length` solved for H, which leaves no remainder."""
+    return (output - 1 - output_padding - dilation * (kernel - 1) + 2 * padding) // stride + 1
+
+
+def kernel_length(output: Int, size: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
+    """The weight's length from the output's and the input's: `output_length` solved for kH, without remainder."""
+    return (output - 1 - output_padding - (size - 1) * stride + 2 * padding) // dilation + 1
+
+
 def output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation) -> Size4:
     """Size of the result, (N, C_out, OH, OW), of an input (N, C_in, H, W) and a weight (C_in, C_out/groups, kH, kW)."""
     batch, _, height, width = input_size
@@ -35,6 +45,10 @@ def output_size(input_size, weight_size, stride, padding, output_padding, groups
         output_length(height, k_h, stride[0], padding[0], output_padding[0], dilation[0]),
         output_length(width, k_w, stride[1], padding[1], output_padding[1], dilation[1]),
     )
+
+
+def memory_format(channels_last: bool) -> torch.memory_format:
+    return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def suggests_channels_last(size, stride) -> bool:

@@ -1,7 +1,7 @@
-"""Handles of the compiled ops, and what PyTorch must know about them: fake kernel and FLOP count.
+"""Handles of the compiled ops, and what PyTorch must know about them: fake kernels and FLOP counts.
 
-Called by functional.py (forward) and planner.py (plan, device). Without a binary the handles are
-None and nothing is registered. Must not decide anything: routing.py has done so.
+Called by directions.py (forward and gradients) and planner.py (plan, device). Without a binary the handles
+are None and nothing is registered. Must not decide anything: routing.py has done so.
 """
 
 from __future__ import annotations
@@ -12,30 +12,86 @@ import torch
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _extension
-from .geometry import output_size
+from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
+grad_input: Any = None
+grad_weight: Any = None
+grad_bias: Any = None
 plan: Any = None
 device: Any = None
 
 
+def empty(size, like: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    """A dense 4-D result: the sizes given, in that memory format, of the dtype and device of `like`."""
+    return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=memory_format(channels_last))
+
+
 def fake_forward(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, channels_last
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ) -> torch.Tensor:
     """An empty result with exactly the size and strides that the CUDA kernel's has; holds for symbolic sizes."""
     size = output_size(input.shape, weight.shape, stride, padding, output_padding, groups, dilation)
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    return torch.empty(size, dtype=input.dtype, device=input.device, memory_format=memory_format)
+    return empty(size, input, channels_last)
 
 
-def flop_count(input_shape, weight_shape, *args, out_shape=None, **kwargs) -> int:
-    """The count that PyTorch gives its own transposed convolution: two per input element and weight it meets."""
+def fake_grad_input(
+    grad_output, weight, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
+) -> torch.Tensor:
+    """As `fake_forward`, of the gradient of the input."""
+    batch, _, *lengths = grad_output.shape
+    c_in, _, *kernel = weight.shape
+    size = [input_length(lengths[i], kernel[i], stride[i], padding[i], output_padding[i], dilation[i]) for i in (0, 1)]
+    return empty((batch, c_in, *size), weight, channels_last)
+
+
+def fake_grad_weight(
+    grad_output, input, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
+) -> torch.Tensor:
+    """As `fake_forward`, of the gradient of the weight."""
+    _, c_out, *lengths = grad_output.shape
+    _, c_in, *sizes = input.shape
+    kernel = [
+        kernel_length(lengths[i], sizes[i], stride[i], padding[i], output_padding[i], dilation[i]) for i in (0, 1)
+    ]
+    return empty((c_in, c_out // groups, *kernel), input, channels_last)
+
+
+def fake_grad_bias(grad_output) -> torch.Tensor:
+    """As `fake_forward`, of the gradient of the bias."""
+    return grad_output.new_empty((grad_output.shape[1],))
+
+
+# What each direction multiplies is the same: two FLOPs for each input element and each weight that it meets, as PyTorch
+# counts its own.
+
+
+def forward_flops(input_shape, weight_shape, *args, out_shape=None, **kwargs) -> int:
     return conv_flop_count(input_shape, weight_shape, out_shape, transposed=True)
+
+
+def grad_input_flops(grad_output_shape, weight_shape, *args, out_shape=None, **kwargs) -> int:
+    return conv_flop_count(out_shape, weight_shape, grad_output_shape, transposed=True)
+
+
+def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **kwargs) -> int:
+    return conv_flop_count(input_shape, out_shape, grad_output_shape, transposed=True)
 
 
 if _extension.load_error is None:
     forward = torch.ops.convt_ext.forward.default
+    grad_input = torch.ops.convt_ext.grad_input.default
+    grad_weight = torch.ops.convt_ext.grad_weight.default
+    grad_bias = torch.ops.convt_ext.grad_bias.default
     plan = torch.ops.convt_ext.plan.default
     device = torch.ops.convt_ext.device.default
-    torch.library.register_fake("convt_ext::forward", fake_forward)
-    register_flop_formula(torch.ops.convt_ext.forward)(flop_count)
+    _directions: tuple[tuple[str, Any, Any], ...] = (
+        ("forward", fake_forward, forward_flops),
+        ("grad_input", fake_grad_input, grad_input_flops),
+        ("grad_weight", fake_grad_weight, grad_weight_flops),
+    )
+    for _name, _fake, _flops in _directions:
+        for _op in (_name, f"{_name}_candidate"):
+            torch.library.register_fake(f"convt_ext::{_op}", _fake)
+            register_flop_formula(getattr(torch.ops.convt_ext, _op))(_flops)
+    torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)

@@ -29,11 +29,10 @@ CODES = {word: code for code, word in enumerate(WORDS)}
 # classes here.
 CLASSES_WITH_KERNEL = frozenset({"ieee", "aten"})
 
-_cudnn_conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-_cublas = torch.backends.cuda.matmul
-
-# What `torch.backends.cudnn.enabled` calls. The property itself costs six times as much, and every call asks.
+# What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
+# cost six times as much, and every call asks.
 cudnn_enabled = torch._C._get_cudnn_enabled
+_fp32_precision = torch._C._get_fp32_precision_getter
 
 
 class _Active(threading.local):
@@ -117,17 +116,18 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool) -> str | N
     )
 
 
-def class_by_switches(dtype: torch.dtype, capability: tuple[int, int]) -> str:
+def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting: bool = False) -> str:
     """The class in which PyTorch's own operator would compute on a GPU of this capability, read from its switches now.
 
     float32 is TF32 when `torch.backends.cudnn.conv.fp32_precision` says so (that getter resolves both the older
     `allow_tf32` and inheritance from the wider switches). With cuDNN disabled PyTorch multiplies matrices with
-    cuBLAS, so the switch of matmul counts. TF32 exists from compute capability 8.0 on.
+    cuBLAS, so the switch of matmul counts; torch.export disables it for itself while it traces, which says nothing
+    about the program. TF32 exists from compute capability 8.0 on.
     """
     if dtype is torch.float32:
-        cudnn = cudnn_enabled()
-        switch = _cudnn_conv if cudnn else _cublas
-        if switch.fp32_precision == "tf32" and capability >= (8, 0):
+        cudnn = exporting or cudnn_enabled()
+        switch = _fp32_precision("cuda", "conv") if cudnn else _fp32_precision("cuda", "matmul")
+        if switch == "tf32" and capability >= (8, 0):
             return "tf32"
         return "ieee" if cudnn else "aten"
     if dtype is torch.float64:

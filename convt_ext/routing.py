@@ -1,14 +1,14 @@
 """Who serves a call: our kernel or PyTorch's operator, and why.
 
-Called by functional.py, which obeys, and by explain.py, which tells. One decision in one place, made
-on every call, so it costs a few microseconds: reasons are constants, nothing is formatted or
-allocated on the way to a kernel, and what takes an estimate is looked up. Must not launch anything.
+Called by functional.py and compiled.py, which obey, and by explain.py, which tells. One decision in
+one place, made on every call, so it costs a few microseconds: what depends on sizes, strides and
+arguments alone is decided once and looked up afterwards. Launches nothing but the casts of autocast.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +17,10 @@ from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 from torch.utils._device import DeviceContext
 
-from . import _extension, planner
+from . import _extension, autocast, planner
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
+from .directions import FORWARD, Chosen, Directions, Problem
 from .geometry import result_is_channels_last
 
 
@@ -51,42 +52,46 @@ TENSOR_CORES = Reason(
     'precision="ieee" asks for our exact kernel'
 )
 TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
-COMPILING = Reason("torch.compile or torch.export is tracing", "call it outside of the compiled function")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
+ONNX = Reason("torch.onnx is exporting, which knows PyTorch's operator")
 TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
 FORWARD_AD = Reason("forward-mode automatic differentiation is active", "call it outside of the dual level")
-AUTOCAST = Reason("autocast is active for CUDA", 'wrap the call in torch.autocast("cuda", enabled=False)')
-GRAD = Reason("a gradient is asked for", "wrap the call in torch.no_grad()")
 
 # Exact types: a subclass may carry a meaning that a kernel would lose.
-_PLAIN = frozenset({Tensor, Parameter})
-_DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+_transforms_active = torch._C._are_functorch_transforms_active
+_tracing_state = torch._C._get_tracing_state
+PLAIN = frozenset({Tensor, Parameter})
+DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
-# Problems whose comparison with PyTorch is remembered, per process.
-_NUM_COMPARISONS = 4096
+# The kind of device whose tensors our kernels take.
+DEVICE_TYPE = "cuda"
+
+# Problems whose decision is remembered, per process.
+_NUM_DECISIONS = 4096
 
 
 def route(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision
-) -> Reason | tuple[Any, ...]:
-    """The arguments of the op `convt_ext::forward`, or the reason why PyTorch's operator serves the call.
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers=None
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, Directions]:
+    """Operands and directions of the call that our kernels serve, or the reason why PyTorch's operator serves it.
 
-    Not for traced code (see `refuse_when_explicit`). The input among the op's arguments is 4-D.
+    Not for traced code (see compiled.py). The input among the operands is 4-D. Where autocast is on they are cast;
+    `lowers` overrules whether it is.
 
     Raises:
         ValueError: a word that is no precision, or a word that the dtype cannot have.
     """
     if precision is not None:
         precisions.checked_word(precision)
-    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context(input, weight, bias)
+    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
         return reason
     device_index = input.get_device()
     decision = op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
-        planner.device_numbers(device_index),
+        planner.device_numbers(device_index), torch.is_autocast_enabled(DEVICE_TYPE) if lowers is None else lowers,
     )  # fmt: skip
-    if not isinstance(decision, Reason):
+    if type(decision) is tuple:
         unsupported = _extension.unsupported_reason(device_index)
         if unsupported is not None:
             return Unavailable("our kernels cannot run", unsupported)
@@ -94,17 +99,15 @@ def route(
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device
-) -> Reason | tuple[Any, ...]:
-    """As `route`, for plain strided tensors of one of our dtypes, as if on the GPU with these numbers (a tuple)."""
-    word = precisions.requested(precision)
-    dtype = input.dtype
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
-    by_switches = served is None
-    if served is None:
-        served = precisions.class_by_switches(dtype, planner.capability(device))
-        if served not in precisions.CLASSES_WITH_KERNEL:
-            return TENSOR_CORES
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device, lowers
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, Directions]:
+    """As `route`, for plain tensors, as if on the GPU with these numbers (a tuple)."""
+    dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
+    if dtype not in DTYPES:
+        return NO_DTYPE
+    served, by_switches = served_class(dtype, precision, planner.capability(device))
+    if by_switches and served not in precisions.CLASSES_WITH_KERNEL:
+        return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
     if type(groups) is not int:
@@ -116,79 +119,83 @@ def op_call(
         input = input.unsqueeze(0)
     elif dims != 4:
         return ARGUMENTS
-    input_size, weight_size = input.shape, weight.shape
-    bias_size = None if bias is None else bias.shape
-    problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
-    if legal_output_size(*problem) is None:
-        return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
-    input_stride, weight_stride = input.stride(), weight.stride()
-    channels_last = result_is_channels_last(
-        input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding,
-        precisions.cudnn_enabled(),
+    if lowers:
+        input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
+    reason = reason_by_layout(input, weight, bias)
+    if reason is not None:
+        return reason
+    decision = decide(
+        input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
+        padding, output_padding, groups, dilation, dtype, served, by_switches, precisions.cudnn_enabled(), device,
     )  # fmt: skip
-    if by_switches:
-        slower = slower_than_torch(
-            input_size, input_stride, weight_size, weight_stride, bias is not None, stride, padding, output_padding,
-            groups, dilation, dtype, served, channels_last, device,
-        )  # fmt: skip
-        if slower is not None:
-            return slower
-    code = precisions.CODES[served]
-    return (input, weight, bias, stride, padding, output_padding, groups, dilation, code, channels_last)
+    return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
 
-@functools.lru_cache(maxsize=_NUM_COMPARISONS)
-def slower_than_torch(
+def served_class(dtype: torch.dtype, precision: str | None, capability: tuple[int, int]) -> tuple[str, bool]:
+    """The precision class of a call, and whether PyTorch's switches chose it (nobody asked for one by name)."""
+    word = precisions.requested(precision)
+    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    if served is None:
+        return precisions.class_by_switches(dtype, capability), True
+    return served, False
+
+
+@functools.lru_cache(maxsize=_NUM_DECISIONS)
+def decide(
     input_size,
     input_stride,
     weight_size,
     weight_stride,
-    has_bias,
+    bias_size,
     stride,
     padding,
     output_padding,
     groups,
     dilation,
     dtype,
-    word,
-    channels_last,
+    served,
+    by_switches,
+    cudnn_enabled,
     device,
-) -> Reason | None:
-    """The reason to leave a problem of class `word` to PyTorch: our exact kernel would take longer.
-
-    Estimates against estimates, so an unchanged user is never made slower as far as the planner knows. None
-    where ours is not slower and where nothing is known of PyTorch's time. Everything is hashable, and equal
-    arguments give an equal answer.
-    """
-    answer = planner.plan(
-        input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
-        dilation, dtype, precisions.CODES[word], channels_last, device,
-    )  # fmt: skip
-    if answer is None:
-        return None
-    ours_us, torch_us = answer["plan"]["estimate_us"], answer["torch_us"]
-    if not 0 < torch_us < ours_us:
-        return None
+) -> Reason | Directions:
+    """What serves a 4-D problem of class `served`: a pure function of its arguments, which are all hashable."""
+    problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
+    if legal_output_size(*problem) is None:
+        return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
+    channels_last = result_is_channels_last(
+        input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding, cudnn_enabled
+    )
+    code = precisions.CODES[served]
+    arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
+    if not by_switches:
+        return Directions(arguments)
+    asked = Problem(input_size, input_stride, weight_size, weight_stride, bias_size is not None, dtype, device)
+    chosen = Chosen(arguments, asked)
+    times = chosen.slower(FORWARD)
+    if times is None:
+        return chosen
+    # Estimates against estimates, so an unchanged user is never made slower as far as the planner knows.
+    ours_us, torch_us = times
     return Reason(
-        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='{word}' runs the exact kernels"
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='{served}' runs the exact kernels"
     )
 
 
 def _reason_by_tensors(input, weight, bias) -> Reason | None:
     """The reason that lies in what the arguments are and where they live."""
-    if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
+    if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
         return NOT_PLAIN
     if has_torch_function_unary(input) and not _only_default_device_modes():
         return MODE
-    if not (input.is_cuda and weight.is_cuda):
+    if input.device.type != DEVICE_TYPE or weight.device.type != DEVICE_TYPE:
         return NOT_CUDA
-    return reason_by_layout(input, weight, bias)
+    return None
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:
     """The reason that lies in dtypes, devices and layouts that our kernels do not have or that do not agree."""
     dtype = input.dtype
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         return NO_DTYPE
     if input.layout is not torch.strided or weight.layout is not torch.strided:
         return NOT_STRIDED
@@ -203,21 +210,15 @@ def reason_by_layout(input, weight, bias) -> Reason | None:
     return None
 
 
-def _reason_by_context(input, weight, bias) -> Reason | None:
-    """The reason that lies in what surrounds the call: what only PyTorch's operator takes part in so far."""
+def _reason_by_context() -> Reason | None:
+    """The reason that lies in what surrounds the call: what only PyTorch's operator takes part in."""
     if _extension.DISABLED:
         return DISABLED
-    if torch.is_grad_enabled() and (
-        input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    ):
-        return GRAD
-    if torch.is_autocast_enabled("cuda"):
-        return AUTOCAST
-    if torch._C._are_functorch_transforms_active():
+    if _transforms_active():
         return TRANSFORM
     if forward_ad._current_level >= 0:
         return FORWARD_AD
-    if torch._C._get_tracing_state() is not None:
+    if _tracing_state() is not None:
         return TRACING
     return None
 

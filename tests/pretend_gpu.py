@@ -18,10 +18,12 @@ from convt_ext import _extension, planner, routing
 @pytest.fixture
 def pretend_gpu(monkeypatch):
     """Inside, `device="cuda"` makes a tensor that routing takes for one on an H200 with a fitting binary."""
-    monkeypatch.setattr(routing, "_PLAIN", routing._PLAIN | {FakeTensor})
+    monkeypatch.setattr(routing, "PLAIN", routing.PLAIN | {FakeTensor})
     monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H200")
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
+    routing.decide.cache_clear()
     with FakeTensorMode() as mode:
         yield mode
+    routing.decide.cache_clear()

@@ -10,7 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class _Ops(TorchDispatchMode):
+class SeenOps(TorchDispatchMode):
+    """Inside, the ops that run are collected in `names`; those of a backward pass too (its threads inherit it)."""
+
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
@@ -22,7 +24,7 @@ class _Ops(TorchDispatchMode):
 
 def served_by(call: Callable[..., Any], *args: Any, **named: Any) -> str:
     """ "convt_ext" when the call runs our op, else "torch"."""
-    with _Ops() as seen:
+    with SeenOps() as seen:
         call(*args, **named)
     ours = [name for name in seen.names if name.startswith("convt_ext.")]
     assert ours in ([], ["convt_ext.forward.default"]), seen.names
@@ -43,6 +45,11 @@ def switch(owner: Any, name: str, value: Any) -> Iterator[None]:
 def tf32(on: bool) -> contextlib.AbstractContextManager[None]:
     """PyTorch's TF32 switch for convolutions."""
     return switch(torch.backends.cudnn.conv, "fp32_precision", "tf32" if on else "ieee")
+
+
+def allow_tf32(on: bool) -> contextlib.AbstractContextManager[None]:
+    """The older switch: torch.export reads it, which is an error once the newer one has been set to "ieee"."""
+    return switch(torch.backends.cudnn, "allow_tf32", on)
 
 
 def cudnn(enabled: bool) -> contextlib.AbstractContextManager[None]:

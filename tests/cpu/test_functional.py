@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from cases import each_case, named
 from pretend_gpu import pretend_gpu  # noqa: F401
 from served import served_by
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
@@ -144,11 +145,12 @@ def test_exports():
 
 
 def test_explicit_precision_where_our_kernels_cannot_serve(pretend_gpu):  # noqa: F811
-    x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda", requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"a gradient is asked for.*torch\.no_grad.*precision=None"):
-        ours(x, weight, precision="ieee")
-    with pytest.raises(RuntimeError, match="a gradient is asked for"), convt_ext.use_precision("aten"):
-        ours(x, weight)
+    x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
+    with forward_ad.dual_level():
+        with pytest.raises(RuntimeError, match=r"forward-mode.*dual level.*precision=None"):
+            ours(x, weight, precision="ieee")
+        with pytest.raises(RuntimeError, match="forward-mode"), convt_ext.use_precision("aten"):
+            ours(x, weight)
 
 
 def test_missing_binary(pretend_gpu, monkeypatch):  # noqa: F811

@@ -37,6 +37,16 @@ def decide(x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1
     return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, precision)
 
 
+def arguments_of(*operands, **named):
+    """The ops' arguments in the decision that our kernels serve."""
+    decision = decide(*operands, **named)
+    assert not isinstance(decision, routing.Reason), decision
+    return decision[3].arguments
+
+
+CODE, CHANNELS_LAST = 5, 6
+
+
 def refuses(reason: routing.Reason, match: str, precision: str = "ieee", dtype=torch.float32):
     with pytest.raises(RuntimeError, match=match):
         routing.refuse_when_explicit(reason, dtype, precision)
@@ -50,36 +60,36 @@ def test_every_case_reaches_the_op(case):
     bias = torch.empty(case.c_out, device="cuda") if case.bias else None
     decision = routing.route(x, weight, bias, case.s, case.p, case.op, case.g, case.d, "ieee")
     assert not isinstance(decision, routing.Reason), decision
-    assert decision[3:9] == (case.s, case.p, case.op, case.g, case.d, 0)
+    assert decision[3].arguments[:6] == (case.s, case.p, case.op, case.g, case.d, 0)
 
 
 def test_ints_become_pairs_and_an_unbatched_input_gets_a_batch():
     x, weight, _ = operands()
     decision = decide(x.select(0, 0), weight, precision="tf32")
     assert decision[0].shape == (1, 4, 5, 6)
-    assert decision[3:] == ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
+    assert decision[3].arguments == ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
 
 
 @pytest.mark.parametrize(("word", "code"), [("ieee", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
 def test_words_have_codes(word, code):
-    assert decide(*operands(), precision=word)[8] == code
+    assert arguments_of(*operands(), precision=word)[CODE] == code
     with use_precision(word):
-        assert decide(*operands())[8] == code
+        assert arguments_of(*operands())[CODE] == code
 
 
 def test_keyword_beats_context():
     with use_precision("aten"):
-        assert decide(*operands(), precision="ieee")[8] == 0
+        assert arguments_of(*operands(), precision="ieee")[CODE] == 0
 
 
 def test_switches_decide_without_a_word(no_tf32):
-    assert decide(*operands())[8] == 0
+    assert arguments_of(*operands())[CODE] == 0
 
 
 def test_tensor_cores_are_left_to_pytorch():
     for dtype in (torch.float16, torch.bfloat16):
         assert decide(*operands(dtype)) is routing.TENSOR_CORES
-    assert decide(*operands(torch.float64))[8] == 0
+    assert arguments_of(*operands(torch.float64))[CODE] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -89,14 +99,14 @@ def test_words_for_float32_alone(dtype, word):
         decide(*operands(dtype), precision=word)
     with use_precision(word):  # a context speaks of float32 alone
         decision = decide(*operands(dtype))
-    assert decision is routing.TENSOR_CORES or (dtype is torch.float64 and decision[8] == 0)
+    assert decision is routing.TENSOR_CORES or (dtype is torch.float64 and decision[3].arguments[CODE] == 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_ieee_serves_every_dtype(dtype):
-    assert decide(*operands(dtype), precision="ieee")[8] == 0
+    assert arguments_of(*operands(dtype), precision="ieee")[CODE] == 0
     with use_precision("ieee"):
-        assert decide(*operands(dtype))[8] == 0
+        assert arguments_of(*operands(dtype))[CODE] == 0
 
 
 def test_unknown_word_is_an_error_everywhere():
@@ -108,10 +118,10 @@ def test_unknown_word_is_an_error_everywhere():
 def test_memory_format_follows_the_strides():
     x, weight, _ = operands()
     last = x.to(memory_format=torch.channels_last)
-    assert decide(last, weight, precision="ieee")[9] is True
-    assert decide(x, weight.to(memory_format=torch.channels_last), precision="ieee")[9] is True
-    assert decide(last.double(), weight.double(), precision="ieee")[9] is False
-    assert decide(last, weight, stride=1, output_padding=1, dilation=2, precision="ieee")[9] is False
+    assert arguments_of(last, weight, precision="ieee")[CHANNELS_LAST] is True
+    assert arguments_of(x, weight.to(memory_format=torch.channels_last), precision="ieee")[CHANNELS_LAST] is True
+    assert arguments_of(last.double(), weight.double(), precision="ieee")[CHANNELS_LAST] is False
+    assert arguments_of(last, weight, stride=1, output_padding=1, dilation=2, precision="ieee")[CHANNELS_LAST] is False
 
 
 @needs_binary
@@ -127,7 +137,7 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
         assert decision.remedy is None
         assert "PyTorch about" in decision.text
     else:
-        assert decision[8] == 0
+        assert decision[3].arguments[CODE] == 0
     for word in WORDS:
         assert not isinstance(decide(x, weight, **layer.arguments, precision=word), routing.Reason)
         with use_precision(word):
@@ -138,16 +148,15 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
 def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
     assert "precision='ieee'" in decide(x.double(), weight.double()).text
-    assert decide(x.double(), weight.double(), precision="ieee")[8] == 0
+    assert arguments_of(x.double(), weight.double(), precision="ieee")[CODE] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
-    assert decide(x, weight)[8] == 1  # PyTorch's columns take far longer here
+    assert arguments_of(x, weight)[CODE] == 1  # PyTorch's columns take far longer here
     x, weight = torch.empty(1, 256, 37, 37, device="cuda"), torch.empty(256, 256, 4, 4, device="cuda")
     assert "precision='aten'" in decide(x, weight, stride=4).text
 
 
 @needs_binary
 def test_a_comparison_is_made_once(no_tf32, monkeypatch):
-    routing.slower_than_torch.cache_clear()
     questions = []
 
     def plan(*arguments):
@@ -155,27 +164,20 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
         return {"plan": {"estimate_us": 30.0}, "torch_us": 20.0}
 
     monkeypatch.setattr(planner, "plan", plan)
-    try:
-        x, weight, bias = operands()
-        for _ in range(3):
-            assert decide(x, weight, bias).text.startswith("estimated 30 us here, PyTorch about 20 us")
-            decide(x, weight, bias, stride=(2, 2), padding=[1])
-        assert len(questions) == 1
-        decide(x, weight)  # without a bias, and so on: other problems
-        decide(x, weight, bias, padding=0)
-        decide(x.to(memory_format=torch.channels_last), weight, bias)
-        assert len(questions) == 4
-    finally:
-        routing.slower_than_torch.cache_clear()
+    x, weight, bias = operands()
+    for _ in range(3):
+        assert decide(x, weight, bias).text.startswith("estimated 30 us here, PyTorch about 20 us")
+        decide(x, weight, bias, stride=(2, 2), padding=[1])
+    assert len(questions) == 1
+    decide(x, weight)  # without a bias, and so on: other problems
+    decide(x, weight, bias, padding=0)
+    decide(x.to(memory_format=torch.channels_last), weight, bias)
+    assert len(questions) == 4
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
-    routing.slower_than_torch.cache_clear()
     monkeypatch.setattr(planner, "plan", lambda *_: {"plan": {"estimate_us": 1e6}, "torch_us": 0})
-    try:
-        assert decide(*operands())[8] == 0
-    finally:
-        routing.slower_than_torch.cache_clear()
+    assert arguments_of(*operands())[CODE] == 0
 
 
 def test_other_tensors_are_pytorchs():
@@ -192,8 +194,8 @@ def test_other_tensors_are_pytorchs():
 
 
 def test_parameters_are_plain():
-    assert nn.Parameter in routing._PLAIN
-    assert nn.UninitializedParameter not in routing._PLAIN
+    assert nn.Parameter in routing.PLAIN
+    assert nn.UninitializedParameter not in routing.PLAIN
 
 
 class Mode(TorchFunctionMode):
@@ -219,34 +221,38 @@ def test_disabled_by_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_gradients_are_pytorchs_for_now(which):
+def test_gradients_are_no_reason(which):
     arguments = operands()
     arguments[which].requires_grad_()
-    assert decide(*arguments, precision="ieee") is routing.GRAD
-    with torch.no_grad():
-        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
-    with torch.inference_mode():
-        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
-    refuses(routing.GRAD, "torch.no_grad")
+    assert arguments_of(*arguments, precision="ieee")[CODE] == 0
 
 
-def test_autocast_is_pytorchs_for_now():
-    enabled = torch.is_autocast_enabled("cuda")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_autocast_casts(dtype):
+    x, weight, bias = operands(dtype)
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
     try:
-        assert decide(*operands(), precision="ieee") is routing.AUTOCAST
+        decision = decide(x, weight, bias, precision="ieee")
+        default = decide(x, weight, bias)
+        with pytest.raises(ValueError, match=r"the input is (bfloat16|float64)"):
+            decide(x, weight, bias, precision="aten")
     finally:
-        torch.set_autocast_enabled("cuda", enabled)
-    refuses(routing.AUTOCAST, "enabled=False")
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+    expected = torch.float64 if dtype is torch.float64 else torch.bfloat16
+    assert all(tensor.dtype is expected for tensor in decision[:3])
+    assert (default is routing.TENSOR_CORES) == (dtype is not torch.float64)
 
 
-def test_forward_mode_is_pytorchs_for_now():
+def test_forward_mode_is_pytorchs():
     with forward_ad.dual_level():
         assert decide(*operands(), precision="ieee") is routing.FORWARD_AD
     refuses(routing.FORWARD_AD, "dual level")
 
 
-def test_transforms_are_pytorchs_for_now():
+def test_transforms_are_pytorchs():
     found = []
     x, weight, bias = operands()
 
@@ -294,10 +300,10 @@ def test_a_gpu_without_code(monkeypatch):
 
 def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
     with use_precision("tf32"):
-        routing.refuse_when_explicit(routing.GRAD, torch.float16, None)
+        routing.refuse_when_explicit(routing.TRANSFORM, torch.float16, None)
         with pytest.raises(RuntimeError):
-            routing.refuse_when_explicit(routing.GRAD, torch.float32, None)
-    routing.refuse_when_explicit(routing.GRAD, torch.float32, None)
+            routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
+    routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
 
 
 def test_a_decision_costs_microseconds():

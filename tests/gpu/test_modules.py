@@ -95,7 +95,7 @@ def test_other_dtypes(dtype):
     assert torch.isfinite(model(z)).all()
 
 
-def test_training_is_pytorchs_for_now():
+def test_a_converted_model_has_the_originals_gradients():
     model = generator()
     plain = copy.deepcopy(model)
     convert(model)
@@ -103,15 +103,17 @@ def test_training_is_pytorchs_for_now():
     with torch.enable_grad():
         for one in (model, plain):
             one(z).square().sum().backward()
-        assert served_by(model[6], torch.randn(4, 16, 8, 8, device="cuda")) == "torch"
+        assert served_by(model[6], torch.randn(4, 16, 8, 8, device="cuda")) == "convt_ext"
     for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         assert (mine.grad - theirs.grad).norm() <= 1e-4 * theirs.grad.norm()
 
 
-def test_autocast_is_pytorchs_for_now():
-    layer = convert(nn.ConvTranspose2d(8, 6, 3, stride=2).cuda())
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_autocast(precision):
+    layer = convert(nn.ConvTranspose2d(8, 6, 3, stride=2).cuda(), precision=precision)
     x = torch.randn(2, 8, 5, 6, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert served_by(layer, x) == ("torch" if precision is None else "convt_ext")
         assert layer(x).dtype is torch.bfloat16
 
 

@@ -1,0 +1,197 @@
+"""Gradients of the operator, of every order.
+
+Each direction is linear in each of its two operands, so the derivatives of any one are the other two:
+
+    of y = forward(x, w):          g -> grad_input(g, w) of x,    grad_weight(g, x) of w,    grad_bias(g) of the bias
+    of gx = grad_input(g, w):      v -> forward(v, w) of g,       grad_weight(g, v) of w
+    of gw = grad_weight(g, x):     v -> forward(x, v) of g,       grad_input(g, v) of x
+    of gb = grad_bias(g):          v -> v, repeated
+
+Called by functional.py with routing.py's `Directions`, and by the dispatcher for the raw ops. The functions here have
+`forward(ctx, ...)`: `setup_context` costs 40 us more a call. torch.func's transforms, which demand it, get
+PyTorch's operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function, forward_ad
+
+from . import ops
+from .directions import Directions, torch_forward, torch_grad_input, torch_grad_weight
+
+_any_requires_grad = torch._C._any_requires_grad
+_transforms_active = torch._C._are_functorch_transforms_active
+
+
+def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
+    """The result, recorded where a gradient is asked for."""
+    if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
+        return _Forward.apply(input, weight, bias, directions)
+    return directions.forward(input, weight, bias)
+
+
+def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, directions: Directions) -> Tensor:
+    """The gradient of `input`, of which the size alone counts; recorded where a gradient of it is asked for."""
+    if input is not None and _transforms_active():  # autograd.grad(..., is_grads_batched=True) is a vmap
+        return torch_grad_input(grad_output, input, weight, directions.arguments)
+    if torch.is_grad_enabled() and _any_requires_grad(grad_output, weight):
+        return _GradInput.apply(grad_output, input, weight, directions)
+    return directions.grad_input(grad_output, input, weight)
+
+
+def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, directions: Directions) -> Tensor:
+    """The gradient of `weight`, of which the size alone counts; recorded where a gradient of it is asked for."""
+    if weight is not None and _transforms_active():
+        return torch_grad_weight(grad_output, input, weight, directions.arguments)
+    if torch.is_grad_enabled() and _any_requires_grad(grad_output, input):
+        return _GradWeight.apply(grad_output, input, weight, directions)
+    return directions.grad_weight(grad_output, input, weight)
+
+
+def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
+    """The gradient of the bias, recorded where a gradient of it is asked for."""
+    if _transforms_active():
+        return grad_output.sum((0, 2, 3))
+    if torch.is_grad_enabled() and _any_requires_grad(grad_output):
+        return _GradBias.apply(grad_output, directions)
+    return directions.grad_bias(grad_output)
+
+
+def _forward_again(input: Tensor, weight: Tensor, directions: Directions) -> Tensor:
+    """`forward` inside of a backward, which a vmap may surround."""
+    if _transforms_active():
+        return torch_forward(input, weight, None, directions.arguments)
+    return forward(input, weight, None, directions)
+
+
+class _Forward(Function):
+    @staticmethod
+    def forward(ctx, input, weight, bias, directions):
+        ctx.save_for_backward(input, weight)
+        ctx.directions = directions
+        return directions.forward(input, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, weight = ctx.saved_tensors
+        directions = ctx.directions
+        needs_input, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        return (
+            grad_input(grad_output, input, weight, directions) if needs_input else None,
+            grad_weight(grad_output, input, weight, directions) if needs_weight else None,
+            grad_bias(grad_output, directions) if needs_bias else None,
+            None,
+        )
+
+
+class _GradInput(Function):
+    @staticmethod
+    def forward(ctx, grad_output, input, weight, directions):
+        ctx.save_for_backward(grad_output, weight)
+        ctx.directions = directions
+        return directions.grad_input(grad_output, input, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad_output, weight = ctx.saved_tensors
+        needs_grad_output, _, needs_weight, _ = ctx.needs_input_grad
+        return (
+            _forward_again(grad, weight, ctx.directions) if needs_grad_output else None,
+            None,
+            grad_weight(grad_output, grad, weight, ctx.directions) if needs_weight else None,
+            None,
+        )
+
+
+class _GradWeight(Function):
+    @staticmethod
+    def forward(ctx, grad_output, input, weight, directions):
+        ctx.save_for_backward(grad_output, input)
+        ctx.directions = directions
+        return directions.grad_weight(grad_output, input, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad_output, input = ctx.saved_tensors
+        needs_grad_output, needs_input, _, _ = ctx.needs_input_grad
+        return (
+            _forward_again(input, grad, ctx.directions) if needs_grad_output else None,
+            grad_input(grad_output, input, grad, ctx.directions) if needs_input else None,
+            None,
+            None,
+        )
+
+
+class _GradBias(Function):
+    @staticmethod
+    def forward(ctx, grad_output, directions):
+        ctx.size = grad_output.shape
+        return directions.grad_bias(grad_output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.view(1, -1, 1, 1).expand(ctx.size), None
+
+
+def refuse_tangents(name: str, *tensors: Tensor | None) -> None:
+    """Forward-mode differentiation would silently get zeros from an op without a formula for it.
+
+    Raises:
+        NotImplementedError: a tensor is dual.
+    """
+    if forward_ad._current_level < 0:
+        return
+    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            f"convt_ext::{name} has no forward-mode derivative: call convt_ext.conv_transpose2d, which has one"
+        )
+
+
+def _raw_forward(input, weight, bias, *arguments: Any) -> Tensor:
+    refuse_tangents("forward", input, weight, bias)
+    return forward(input, weight, bias, Directions(arguments))
+
+
+def _raw_grad_input(grad_output, weight, *arguments: Any) -> Tensor:
+    refuse_tangents("grad_input", grad_output, weight)
+    return grad_input(grad_output, None, weight, Directions(arguments))
+
+
+def _raw_grad_weight(grad_output, input, *arguments: Any) -> Tensor:
+    refuse_tangents("grad_weight", grad_output, input)
+    return grad_weight(grad_output, input, None, Directions(arguments))
+
+
+def _raw_grad_bias(grad_output) -> Tensor:
+    refuse_tangents("grad_bias", grad_output)
+    return grad_bias(grad_output, Directions(()))
+
+
+def _raw_candidate(name: str) -> Callable[..., Tensor]:
+    """The `_candidate` form of an op, for tests and tuning."""
+    op = getattr(torch.ops.convt_ext, f"{name}_candidate").default
+
+    def run(*arguments: Any) -> Tensor:
+        refuse_tangents(f"{name}_candidate", *arguments[:2])
+        if torch.is_grad_enabled() and _any_requires_grad(*arguments):
+            raise NotImplementedError(f"convt_ext::{name}_candidate has no gradient: use convt_ext::{name}")
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*arguments)
+
+    return run
+
+
+_library: Any = None
+if ops.forward is not None:
+    _library = torch.library.Library("convt_ext", "IMPL")
+    _library.impl("forward", _raw_forward, "Autograd")
+    _library.impl("grad_input", _raw_grad_input, "Autograd")
+    _library.impl("grad_weight", _raw_grad_weight, "Autograd")
+    _library.impl("grad_bias", _raw_grad_bias, "Autograd")
+    for _name in ("forward", "grad_input", "grad_weight"):
+        _library.impl(f"{_name}_candidate", _raw_candidate(_name), "Autograd")

@@ -1,0 +1,126 @@
+"""The operator under torch.compile and torch.export: what Dynamo follows instead of routing.py.
+
+Called by functional.py while tracing. An explicit precision, and whatever is exported, becomes our compiled op: the
+class is part of the program. In a compiled function without one it becomes `convt_ext::conv_transpose2d`
+(traced_ops.py), which decides each time it runs. Where PyTorch's operator serves for certain, and where PyTorch uses
+tensor cores while tracing, that operator is traced: Inductor knows it better than ours.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd import forward_ad
+from torch.compiler import assume_constant_result, is_exporting
+
+from . import _extension, autocast, ops, planner, routing, traced_ops
+from . import precision as precisions
+from .arguments import legal_output_size, pair
+from .geometry import result_is_channels_last
+
+# Tensors as tracers hold them.
+_PLAIN = routing.PLAIN | {FakeTensor, FunctionalTensor}
+
+
+def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision) -> Tensor:
+    """`convt_ext.conv_transpose2d`, traced."""
+    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    if isinstance(decision, routing.Reason):
+        if decision.remedy is not None:
+            routing.refuse_when_explicit(decision, input.dtype, precision)
+        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    op, arguments = decision
+    result = op(*arguments)
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision):
+    """As `routing.route`, for sizes that may be symbolic: an op and its arguments, or why PyTorch's operator serves."""
+    precisions.checked_word(precision)
+    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
+    if reason is not None:
+        return reason
+    if torch.is_autocast_enabled(routing.DEVICE_TYPE):
+        input, weight, bias = autocast.cast(input, weight, bias, routing.DEVICE_TYPE)
+    dtype = input.dtype
+    reason = routing.reason_by_layout(input, weight, bias)
+    if reason is not None:
+        return reason
+    index = input.get_device()
+    word = precisions.requested(precision)
+    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    by_switches = served is None
+    exporting = is_exporting()
+    if served is None:
+        served = _class_by_switches(dtype, index, exporting)
+        if served not in precisions.CLASSES_WITH_KERNEL:
+            return routing.TENSOR_CORES
+
+    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
+        return routing.ARGUMENTS
+    if input.dim() == 3:
+        input = input.unsqueeze(0)
+    elif input.dim() != 4:
+        return routing.ARGUMENTS
+    bias_size = None if bias is None else bias.shape
+    problem = (input.shape, weight.shape, bias_size, stride, padding, output_padding, groups, dilation)
+    if legal_output_size(*problem) is None:
+        return routing.ARGUMENTS
+    unsupported = _unsupported_reason(index)
+    if unsupported is not None:
+        return routing.Unavailable("our kernels cannot run", unsupported)
+    channels_last = result_is_channels_last(
+        input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
+        exporting or _cudnn_enabled(),
+    )  # fmt: skip
+    arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if by_switches and not exporting:
+        return traced_ops.forward, (*arguments, channels_last)
+    return ops.forward, (*arguments, precisions.CODES[served], channels_last)
+
+
+def _reason_by_tensors(input, weight, bias):
+    if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
+        return routing.NOT_PLAIN
+    if input.device.type != routing.DEVICE_TYPE or weight.device.type != routing.DEVICE_TYPE:
+        return routing.NOT_CUDA
+    return None
+
+
+def _reason_by_context():
+    if _extension.DISABLED:
+        return routing.DISABLED
+    if torch._C._are_functorch_transforms_active():
+        return routing.TRANSFORM
+    if forward_ad._current_level >= 0:
+        return routing.FORWARD_AD
+    if _exports_to_onnx():
+        return routing.ONNX
+    return None
+
+
+# What a tracer cannot follow, or must not ask twice: asked while tracing, and part of the program then.
+
+
+@assume_constant_result
+def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
+    return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
+
+
+@assume_constant_result
+def _cudnn_enabled() -> bool:
+    return precisions.cudnn_enabled()
+
+
+@assume_constant_result
+def _unsupported_reason(index: int) -> str | None:
+    return _extension.unsupported_reason(index)
+
+
+@assume_constant_result
+def _exports_to_onnx() -> bool:
+    return torch.onnx.is_in_onnx_export()

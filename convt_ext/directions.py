@@ -1,0 +1,159 @@
+"""The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias's gradient.
+
+`Directions` runs the compiled ops with fixed arguments; `Chosen` leaves to PyTorch's operator what that one is
+estimated to do faster. routing.py makes them, autograd.py differentiates what they compute. Everything
+here lies below autograd: nothing is recorded. Must not read PyTorch's switches: the class was resolved before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import ops, planner
+
+FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
+
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+_AUTOCAST = _AUTOCAST | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+_convolution = torch.ops.aten.convolution.default
+_convolution_backward = torch.ops.aten.convolution_backward.default
+
+
+class Directions:
+    """What our ops compute of one problem.
+
+    Args:
+        arguments: (stride, padding, output_padding, groups, dilation, precision code, channels_last) of the ops.
+    """
+
+    __slots__ = ("arguments",)
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.arguments = arguments
+
+    def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        with _below_autograd():
+            return ops.forward(input, weight, bias, *self.arguments)
+
+    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
+        """The gradient of an input of the size of `input`, which our op derives from the other sizes."""
+        with _below_autograd():
+            return ops.grad_input(grad_output, weight, *self.arguments)
+
+    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
+        """The gradient of a weight of the size of `weight`, which our op derives from the other sizes."""
+        with _below_autograd():
+            return ops.grad_weight(grad_output, input, *self.arguments)
+
+    def grad_bias(self, grad_output: Tensor) -> Tensor:
+        with _below_autograd():
+            return ops.grad_bias(grad_output)
+
+
+class Problem(NamedTuple):
+    """What the planner must know beside the ops' arguments."""
+
+    input_size: Any
+    input_stride: Any
+    weight_size: Any
+    weight_stride: Any
+    has_bias: bool
+    dtype: torch.dtype
+    device: tuple[int, ...]
+
+
+class Chosen(Directions):
+    """As `Directions`, where nobody asked for a precision: PyTorch computes the gradients that it is faster at.
+
+    Each gradient is judged by itself, by the planner's estimates, once, when it is first asked for.
+    """
+
+    __slots__ = ("_slower", "problem")
+
+    def __init__(self, arguments: tuple[Any, ...], problem: Problem) -> None:
+        super().__init__(arguments)
+        self.problem = problem
+        self._slower: dict[int, bool] = {}
+
+    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
+        if input is not None and self._is_slower(GRAD_INPUT):
+            return torch_grad_input(grad_output, input, weight, self.arguments)
+        return super().grad_input(grad_output, input, weight)
+
+    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is not None and self._is_slower(GRAD_WEIGHT):
+            return torch_grad_weight(grad_output, input, weight, self.arguments)
+        return super().grad_weight(grad_output, input, weight)
+
+    def slower(self, direction: int) -> tuple[float, float] | None:
+        """(our time, PyTorch's time) in us where ours is estimated to be longer; otherwise None."""
+        size = self.problem
+        stride, padding, output_padding, groups, dilation, code, channels_last = self.arguments
+        answer = planner.plan(
+            size.input_size, size.input_stride, size.weight_size, size.weight_stride, size.has_bias, stride, padding,
+            output_padding, groups, dilation, size.dtype, code, channels_last, size.device, direction,
+        )  # fmt: skip
+        if answer is None:
+            return None
+        ours_us, torch_us = answer["plan"]["estimate_us"], answer["torch_us"]
+        return (ours_us, torch_us) if 0 < torch_us < ours_us else None
+
+    def _is_slower(self, direction: int) -> bool:
+        found = self._slower.get(direction)
+        if found is None:
+            found = self._slower[direction] = self.slower(direction) is not None
+        return found
+
+
+class ByTorch(Directions):
+    """The same by PyTorch's operator; of `arguments` it takes those before the precision."""
+
+    __slots__ = ()
+
+    def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        with _below_autograd():
+            return torch_forward(input, weight, bias, self.arguments)
+
+    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
+        assert input is not None
+        with _below_autograd():
+            return torch_grad_input(grad_output, input, weight, self.arguments)
+
+    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
+        assert weight is not None
+        with _below_autograd():
+            return torch_grad_weight(grad_output, input, weight, self.arguments)
+
+    def grad_bias(self, grad_output: Tensor) -> Tensor:
+        with _below_autograd():
+            return grad_output.sum((0, 2, 3))
+
+
+def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    """PyTorch's transposed convolution in the operands' own dtype; of `arguments` the first five count."""
+    stride, padding, output_padding, groups, dilation = arguments[:5]
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+        return _convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+def torch_grad_input(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
+    """PyTorch's gradient of the input."""
+    return _torch_gradients(grad_output, input, weight, arguments, [True, False, False])[0]
+
+
+def torch_grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
+    """PyTorch's gradient of the weight."""
+    return _torch_gradients(grad_output, input, weight, arguments, [False, True, False])[1]
+
+
+def _torch_gradients(grad_output, input, weight, arguments, output_mask) -> tuple[Any, ...]:
+    stride, padding, output_padding, groups, dilation = arguments[:5]
+    return _convolution_backward(
+        grad_output, input, weight, None, stride, padding, dilation, True, output_padding, groups, output_mask
+    )

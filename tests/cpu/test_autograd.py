@@ -1,0 +1,233 @@
+"""Gradients of every order, on the CPU: the whole way from the functional through autograd to the ops and back."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import each_case, named
+from cpu_kernels import RAN, cpu_is_gpu
+from gradients import assert_within_budget, gradients, leaves
+from torch.autograd import gradcheck, gradgradcheck
+
+from convt_ext import conv_transpose2d as ours
+from convt_ext import ops, planner, use_precision
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+
+@each_case()
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_gradients(case, precision):
+    operands = leaves(case)
+    mine = gradients(ours, case, operands, precision=precision)
+    expected_ops = ["forward", "grad_input", "grad_weight"] + ["grad_bias"] * case.bias
+    assert expected_ops == RAN
+    assert_within_budget(mine, case, operands)
+
+
+@pytest.mark.parametrize("requires", list(itertools.product([False, True], repeat=3)), ids=str)
+@pytest.mark.parametrize("unbatched", [False, True])
+def test_only_the_requested_gradients(requires, unbatched):
+    case = named("k4s2p1")
+    x, weight, bias = leaves(case, requires=requires)
+    result = ours(x[0] if unbatched else x, weight, bias, 2, 1, precision="ieee")
+    assert result.requires_grad == any(requires)
+    if any(requires):
+        result.sum().backward()
+    assert [tensor.grad is not None for tensor in (x, weight, bias)] == list(requires)
+    names = ["grad_input", "grad_weight", "grad_bias"]
+    assert ["forward"] + [name for name, needed in zip(names, requires, strict=True) if needed] == RAN
+
+
+def test_no_grad_and_detached_operands_record_nothing():
+    x, weight, bias = leaves(named("k4s2p1"))
+    with torch.no_grad():
+        assert not ours(x, weight, bias, 2, 1, precision="ieee").requires_grad
+    with torch.inference_mode():
+        assert ours(x, weight, bias, 2, 1, precision="ieee").is_inference()
+    assert ours(x, weight, bias, 2, 1, precision="ieee").grad_fn is not None
+
+
+@each_case("k4s2p1", "kb75", "k3s2p1op1", "gcd_2", "depthwise", "channels_last", "output_padding_over_stride",
+           "no_bias")  # fmt: skip
+def test_gradcheck_twice(case):
+    operands = [tensor for tensor in leaves(case) if tensor is not None]
+    call = lambda *tensors: ours(*tensors, **case.arguments)  # noqa: E731
+    assert gradcheck(call, operands, fast_mode=True, check_batched_grad=True, check_forward_ad=True)
+    assert gradgradcheck(call, operands, fast_mode=True, check_batched_grad=True)
+    assert {"grad_input", "grad_weight"} <= set(RAN)
+
+
+def test_third_order():
+    """Without output_padding, with which PyTorch's own third derivative is an error."""
+    operands = leaves(named("k4s2p1"))
+
+    def third(call):
+        result = call(*operands, 2, 1)
+        first = torch.autograd.grad(result.square().sum(), operands[:2], create_graph=True)
+        second = torch.autograd.grad(sum(grad.square().sum() for grad in first), operands[:2], create_graph=True)
+        return torch.autograd.grad(sum(grad.square().sum() for grad in second), operands)
+
+    for mine, theirs in zip(third(lambda *a: ours(*a, precision="ieee")), third(F.conv_transpose2d), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_double_backward_runs_our_ops():
+    x, weight, bias = leaves(named("k4s2p1"))
+    grads = torch.autograd.grad(ours(x, weight, bias, 2, 1).sum(), (x, weight, bias), create_graph=True)
+    RAN.clear()
+    sum(grad.square().sum() for grad in grads).backward()
+    assert sorted(set(RAN)) == ["grad_input", "grad_weight"]  # the gradient of the sum is constant
+
+
+def test_saves_the_operands_and_nothing_else():
+    x, weight, bias = leaves(named("k4s2p1"))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        ours(x, weight, bias, 2, 1, precision="ieee")
+    assert [tensor.data_ptr() for tensor in saved] == [x.data_ptr(), weight.data_ptr()]
+
+
+def test_operands_changed_in_place_are_noticed():
+    x, weight, bias = leaves(named("k4s2p1"))
+    result = ours(x, weight, bias, 2, 1, precision="ieee")
+    with torch.no_grad():
+        weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@each_case("channels_last", "channels_last_input", "channels_last_weight", "k4s2p1", "channels_last_op",
+           "channel_slice")  # fmt: skip
+@pytest.mark.parametrize("grad_format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_memory_formats_follow_input_and_weight(case, grad_format):
+    x, weight, bias = leaves(case, torch.float32)
+    result = ours(x, weight, bias, **case.arguments, precision="ieee")
+    grad_output = torch.ones_like(result, memory_format=grad_format)
+    grad_x, grad_weight, _ = torch.autograd.grad(result, (x, weight, bias), grad_output)
+    last = case.layout != "contiguous" and case.name != "channels_last_op"
+    for tensor in (result, grad_x, grad_weight):
+        expected = torch.channels_last if last else torch.contiguous_format
+        assert tensor.is_contiguous(memory_format=expected)
+
+
+def test_the_class_is_resolved_in_forward(monkeypatch):
+    codes = []
+    real = ops.grad_input
+    monkeypatch.setattr(ops, "grad_input", lambda *arguments: codes.append(arguments[7]) or real(*arguments))
+    x, weight, _ = leaves(named("k4s2p1"), torch.float32)
+    with use_precision("aten"):
+        result = ours(x, weight, None, 2, 1)
+    with use_precision("tf32"):
+        result.sum().backward()
+    assert codes == [1]
+
+
+def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
+    def plan(*arguments):
+        return {"plan": {"estimate_us": 30.0}, "torch_us": 20.0 if arguments[-1] == 2 else 40.0}
+
+    monkeypatch.setattr(planner, "plan", plan)
+    case = named("k4s2p1")
+    operands = leaves(case, torch.float32)
+    mine = gradients(ours, case, operands)
+    assert RAN == ["forward", "grad_input", "grad_bias"]
+    for one, theirs in zip(mine, gradients(F.conv_transpose2d, case, operands), strict=True):
+        torch.testing.assert_close(one, theirs)
+    RAN.clear()
+    gradients(ours, case, operands, precision="ieee")
+    assert RAN == ["forward", "grad_input", "grad_weight", "grad_bias"]
+
+
+def test_transforms_get_pytorchs_operator():
+    case = named("k4s2p1")
+    x, weight, bias = case.tensors(torch.float64)
+    for transform in (
+        lambda call: torch.func.grad(lambda w: call(x, w, bias, 2, 1).square().sum())(weight),
+        lambda call: torch.func.vmap(lambda one: call(one, weight, bias, 2, 1))(x),
+        lambda call: torch.func.jvp(lambda w: call(x, w, bias, 2, 1), (weight,), (weight,))[1],
+        lambda call: torch.func.vjp(lambda w: call(x, w, bias, 2, 1), weight)[1](torch.ones(2, 6, 10, 12).double())[0],
+        lambda call: torch.func.hessian(lambda b: call(x, weight, b, 2, 1).square().sum())(bias),
+    ):
+        torch.testing.assert_close(transform(ours), transform(F.conv_transpose2d))
+    assert RAN == []
+
+
+def test_forward_mode():
+    x, weight, bias = named("k4s2p1").tensors(torch.float64)
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        dual = ours(forward_ad.make_dual(x, x), weight, bias, 2, 1)
+        tangent = forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(tangent, F.conv_transpose2d(x, weight, None, 2, 1))
+
+
+def test_checkpoint_and_hooks():
+    from torch.utils.checkpoint import checkpoint
+
+    case = named("k4s2p1")
+    operands = leaves(case)
+    call = lambda *tensors: ours(*tensors, 2, 1, precision="ieee").square().sum()  # noqa: E731
+    plain = torch.autograd.grad(call(*operands), operands)
+    again = torch.autograd.grad(checkpoint(call, *operands, use_reentrant=False), operands)
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+
+
+RAW = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 0, False)
+
+
+def raw_operands():
+    x, weight, bias = leaves(named("k4s2p1"))
+    return x, weight, bias, torch.randn(2, 6, 10, 12, dtype=torch.float64, requires_grad=True)
+
+
+def test_raw_ops_have_gradients():
+    x, weight, bias, grad_output = raw_operands()
+    for op, operands in (
+        (ops.forward, (x, weight, bias)),
+        (ops.grad_input, (grad_output, weight)),
+        (ops.grad_weight, (grad_output, x)),
+    ):
+        assert gradcheck(lambda *tensors, op=op: op(*tensors, *RAW), operands, fast_mode=True)
+        assert gradgradcheck(lambda *tensors, op=op: op(*tensors, *RAW), operands, fast_mode=True)
+    assert gradcheck(ops.grad_bias, grad_output, fast_mode=True)
+    assert gradgradcheck(ops.grad_bias, grad_output, fast_mode=True)
+
+
+def test_raw_ops_refuse_what_they_would_do_wrong():
+    from torch.autograd import forward_ad
+
+    x, weight, bias, grad_output = raw_operands()
+    with torch.no_grad(), forward_ad.dual_level(), pytest.raises(NotImplementedError, match="conv_transpose2d"):
+        ops.forward(forward_ad.make_dual(x, x), weight, bias, *RAW)
+    with torch.no_grad(), forward_ad.dual_level(), pytest.raises(NotImplementedError, match="conv_transpose2d"):
+        ops.grad_weight(grad_output, forward_ad.make_dual(x, x), *RAW)
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda w: ops.forward(x.detach(), w, None, *RAW).sum())(weight.detach())
+    with pytest.raises(NotImplementedError, match="conv_transpose2d"):
+        torch.func.jvp(lambda w: ops.forward(x.detach(), w, None, *RAW), (weight.detach(),), (weight.detach(),))
+
+
+@pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
+def test_candidates_compute_and_refuse_gradients(name):
+    x, weight, bias, grad_output = raw_operands()
+    operands = {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[
+        name
+    ]
+    op = getattr(torch.ops.convt_ext, f"{name}_candidate").default
+    with pytest.raises(NotImplementedError, match=f"use convt_ext::{name}"):
+        op(*operands, *RAW, 0)
+    with torch.no_grad():
+        assert torch.equal(op(*operands, *RAW, 0), getattr(ops, name)(*operands, *RAW))
+
+
+def test_raw_ops_under_vmap():
+    x, weight, bias = named("k4s2p1").tensors(torch.float64)
+    images = x.unsqueeze(1)
+    batched = torch.func.vmap(lambda one: ops.forward(one, weight, bias, *RAW))(images)
+    torch.testing.assert_close(batched, F.conv_transpose2d(x, weight, bias, 2, 1).unsqueeze(1))

@@ -1,0 +1,39 @@
+"""The examples run, as a reader would run them, and say what they promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cpu_kernels import RAN, cpu_is_gpu
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_dcgan.py"
+SMALL = ["--steps", "4", "--batch", "2", "--width", "2"]
+
+__all__ = ["cpu_is_gpu"]
+pytestmark = pytest.mark.skipif(not EXAMPLE.exists(), reason="no checkout around the tests")
+
+
+def largest_difference(text: str) -> float:
+    match = re.search(r"largest relative difference of a loss: (\S+)", text)
+    assert match, text
+    return float(match[1])
+
+
+def test_training_example():
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.run([sys.executable, str(EXAMPLE), *SMALL], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "ms a step" in run.stdout
+    assert largest_difference(run.stdout) == 0  # PyTorch served both
+
+
+def test_training_example_by_our_ops(cpu_is_gpu, capsys):
+    runpy.run_path(str(EXAMPLE))["main"]([*SMALL, "--precision", "ieee"])
+    assert "grad_weight" in RAN
+    assert largest_difference(capsys.readouterr().out) < 1e-4

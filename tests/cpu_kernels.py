@@ -1,0 +1,90 @@
+"""The compiled ops on the CPU, computed by PyTorch: all of the Python around them runs with real numbers and no GPU.
+
+Importing this registers them, for float tensors of any dtype, with results in the memory format asked for. The
+fixture `cpu_is_gpu` makes routing take CPU tensors for tensors on an H200 with a fitting binary, where PyTorch is
+never known to be faster. A test takes it with `from cpu_kernels import cpu_is_gpu`.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from served import allow_tf32
+
+from convt_ext import _extension, geometry, ops, planner, routing
+
+needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
+
+# Ops that ran, by name, in order; a test clears it.
+RAN: list[str] = []
+
+
+def _formatted(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    return tensor.contiguous(memory_format=geometry.memory_format(channels_last))
+
+
+def _forward(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
+):
+    RAN.append("forward")
+    result = F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _formatted(result, channels_last)
+
+
+def _gradients(grad_output, input, weight, arguments, output_mask):
+    stride, padding, output_padding, groups, dilation = arguments[:5]
+    return torch.ops.aten.convolution_backward(
+        grad_output, input, weight, None, stride, padding, dilation, True, output_padding, groups, output_mask
+    )
+
+
+def _grad_input(grad_output, weight, *arguments):
+    RAN.append("grad_input")
+    size = ops.fake_grad_input(grad_output.to("meta"), weight.to("meta"), *arguments).shape
+    result = _gradients(grad_output, grad_output.new_zeros(size), weight, arguments, [True, False, False])[0]
+    return _formatted(result, arguments[6])
+
+
+def _grad_weight(grad_output, input, *arguments):
+    RAN.append("grad_weight")
+    size = ops.fake_grad_weight(grad_output.to("meta"), input.to("meta"), *arguments).shape
+    result = _gradients(grad_output, input, input.new_zeros(size), arguments, [False, True, False])[1]
+    return _formatted(result, arguments[6])
+
+
+def _grad_bias(grad_output):
+    RAN.append("grad_bias")
+    return grad_output.sum((0, 2, 3))
+
+
+_library = torch.library.Library("convt_ext", "IMPL")
+if ops.forward is not None:
+    for _name, _function in (
+        ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),
+    ):  # fmt: skip
+        _library.impl(_name, _function, "CPU")
+        if _name != "grad_bias":
+            _library.impl(f"{_name}_candidate", _function, "CPU")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let routing take CPU tensors for tensors on an H200."""
+    monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
+    monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
+    monkeypatch.setattr(planner, "plan", lambda *arguments: None)
+    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
+    routing.decide.cache_clear()
+
+
+@pytest.fixture
+def cpu_is_gpu(monkeypatch):
+    """Inside, CPU tensors are served as tensors on an H200 are, with TF32 off; `RAN` lists the ops that ran."""
+    if ops.forward is None:
+        pytest.skip("the binary is not installed")
+    pretend(monkeypatch)
+    RAN.clear()
+    with allow_tf32(False):
+        yield RAN
+    routing.decide.cache_clear()
+    torch._dynamo.reset()

@@ -1,0 +1,170 @@
+"""torch.compile, torch.export and AOTInductor on the GPU: one graph, right gradients, real strides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import each_case, named
+from gradients import leaves
+from served import SeenOps, allow_tf32, tf32
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from convt_ext import ConvTranspose2d, ops, traced_ops
+from convt_ext import conv_transpose2d as ours
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    with allow_tf32(False):
+        yield
+    torch._dynamo.reset()
+
+
+def step(operands, case, precision):
+    x, weight, bias = operands
+    return ours(x * 2, weight, bias, **case.arguments, precision=precision).relu() + 1
+
+
+def with_gradients(function, case, dtype=torch.float32):
+    operands = leaves(case, dtype, "cuda")
+    result = function(operands)
+    wanted = [tensor for tensor in operands if tensor is not None]
+    return [result, *torch.autograd.grad(result.square().sum(), wanted)]
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert one.stride() == other.stride()
+        assert (one - other).norm() <= 1e-5 * other.norm() + 1e-6
+
+
+@each_case("k4s2p1", "kb75", "k3s2p1op1", "channels_last", "channels_last_weight", "channel_slice", "no_bias", "gcd_2")
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_forward_and_backward_in_one_graph(case, precision, dynamic):
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(
+        lambda operands: step(operands, case, precision), backend=counter, fullgraph=True, dynamic=dynamic
+    )
+    with SeenOps() as seen:
+        found = with_gradients(compiled, case)
+    assert counter.frame_count == 1
+    assert any("convt_ext" in name for name in seen.names)
+    assert not any("convolution" in name for name in seen.names)
+    assert_same(found, with_gradients(lambda operands: step(operands, case, "ieee"), case))
+
+
+@each_case("k4s2p1", "channels_last", "kb75", "input_1x1")
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_inductor(case, precision):
+    compiled = torch.compile(lambda operands: step(operands, case, precision), fullgraph=True)
+    assert_same(with_gradients(compiled, case), with_gradients(lambda operands: step(operands, case, "ieee"), case))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_inductor_dynamic_batch(layout):
+    counter = CompileCounterWithBackend("inductor")
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda")
+    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    for size in (2, 3, 7):
+        x = torch.randn(size, 8, 5, 6, device="cuda").to(memory_format=layout)
+        result = compiled(x)
+        assert result.is_contiguous(memory_format=layout)
+        torch.testing.assert_close(result, model(x))
+        result.sum().backward()
+    assert counter.frame_count == 1
+
+
+def test_switches_are_read_at_run_time():
+    x, weight, bias = named("many_channels_in").tensors(device="cuda")
+    call = torch.compile(lambda *operands: ours(*operands, 2), fullgraph=True)
+    with tf32(False):
+        first = call(x, weight, bias)
+        assert torch.equal(first, ours(x, weight, bias, 2, precision="ieee"))
+    with tf32(True):
+        torch.testing.assert_close(call(x, weight, bias), first, rtol=1e-2, atol=1e-2)
+    with tf32(False):
+        assert torch.equal(call(x, weight, bias), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast(dtype):
+    def call(operands):
+        with torch.autocast("cuda", dtype=dtype):
+            return ours(*operands, 2, 1, precision="ieee")
+
+    operands = leaves(named("k4s2p1"), torch.float32, "cuda")
+    result = torch.compile(call, fullgraph=True)(operands)
+    assert result.dtype is dtype
+    assert torch.equal(result, call(operands))
+    result.sum().backward()
+    assert all(tensor.grad.dtype is torch.float32 for tensor in operands)
+
+
+def test_reduce_overhead():
+    """CUDA graphs around our ops."""
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision="ieee")
+    compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    for _ in range(4):
+        x = torch.randn(2, 8, 5, 6, device="cuda")
+        torch.compiler.cudagraph_mark_step_begin()
+        result = compiled(x)
+        torch.testing.assert_close(result, model(x))
+        result.sum().backward()
+        mine = model.weight.grad.clone()
+        model.weight.grad = None
+        model(x).sum().backward()
+        torch.testing.assert_close(mine, model.weight.grad)
+        model.weight.grad = None
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_export(precision):
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
+    x = torch.randn(2, 8, 5, 6, device="cuda")
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    assert "convt_ext.forward.default" in str(program.graph)
+    for size in (2, 5):
+        x = torch.randn(size, 8, 5, 6, device="cuda")
+        assert torch.equal(program.module()(x), model(x))
+
+
+def test_aot_inductor(tmp_path):
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision="ieee").eval()
+    x = torch.randn(2, 8, 5, 6, device="cuda")
+    with torch.no_grad():
+        program = torch.export.export(model, (x,))
+        path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+        loaded = torch._inductor.aoti_load_package(path)
+        assert torch.equal(loaded(x), model(x))
+
+
+OPERANDS = {
+    "forward": lambda x, weight, bias, g: (x, weight, bias),
+    "grad_input": lambda x, weight, bias, g: (g, weight),
+    "grad_weight": lambda x, weight, bias, g: (g, x),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("grads", [False, True])
+@each_case("k4s2p1", "kb75", "gcd_2", "channels_last", "no_bias")
+def test_opcheck(name, case, channels_last, grads):
+    x, weight, bias = case.tensors(device="cuda")
+    operands = OPERANDS[name](x, weight, bias, torch.randn(case.output_size, device="cuda"))
+    operands = [tensor if tensor is None else tensor.requires_grad_(grads) for tensor in operands]
+    lists = (case.s, case.p, case.op, case.g, case.d)
+    torch.library.opcheck(getattr(ops, name), (*operands, *lists, 0, channels_last))
+    third = {"forward": operands, "grad_input": (operands[0], x, weight), "grad_weight": (*operands, weight)}[name]
+    torch.library.opcheck(getattr(traced_ops, name), (*third, *lists, channels_last))
+    if not grads:
+        candidate = getattr(torch.ops.convt_ext, f"{name}_candidate").default
+        torch.library.opcheck(candidate, (*operands, *lists, 0, channels_last, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
+def test_opcheck_of_the_bias(dtype):
+    torch.library.opcheck(ops.grad_bias, (torch.randn(2, 3, 4, 5, device="cuda", dtype=dtype, requires_grad=True),))

@@ -1,0 +1,57 @@
+"""PyTorch's own test data on the GPU, in every dtype of ours, with nobody asking for a precision and with "ieee"."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import pytorch_samples
+import torch
+from served import SeenOps, switch, tf32
+
+from convt_ext import use_precision
+
+DTYPES = {torch.float64: (1e-9, 1e-9), torch.float32: (1e-5, 1e-5), torch.float16: (5e-3, 5e-3),
+          torch.bfloat16: (4e-2, 4e-2)}  # fmt: skip
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+@pytest.fixture(params=[None, "ieee"], autouse=True)
+def precision(request):
+    """float64 and float32 are ours under both, float16 and bfloat16 under "ieee"."""
+    context = contextlib.nullcontext() if request.param is None else use_precision(request.param)
+    with tf32(False), switch(torch.backends.cudnn, "deterministic", True), context:
+        yield request.param
+
+
+def test_there_are_samples():
+    with SeenOps() as seen:
+        for arguments, named in pytorch_samples.samples("cuda", torch.float32):
+            pytorch_samples.ours(*arguments, **named)
+    assert seen.names.count("convt_ext.forward.default") >= pytorch_samples.NUM_SAMPLES
+
+
+@each_dtype
+def test_forward(dtype):
+    pytorch_samples.check_forward("cuda", dtype, *DTYPES[dtype])
+
+
+@each_dtype
+def test_gradients(dtype):
+    pytorch_samples.check_gradients("cuda", dtype, *DTYPES[dtype])
+
+
+def test_gradcheck_and_gradgradcheck(precision):
+    if precision is not None:
+        pytest.skip("forward-mode is PyTorch's operator, which an explicit precision refuses")
+    pytorch_samples.check_gradcheck("cuda")
+
+
+@each_dtype
+def test_memory_formats(dtype):
+    pytorch_samples.check_memory_formats("cuda", dtype)
+
+
+@each_dtype
+def test_modules(dtype):
+    assert pytorch_samples.check_modules("cuda", dtype, *DTYPES[dtype]) >= 2
