@@ -100,10 +100,9 @@ def check_code(binary: Path, architectures: list[str]) -> None:
 def build_info(site: Path) -> dict:
     """What the unpacked wheel says of itself when it is imported."""
     program = "import convt_ext, json; print(json.dumps(convt_ext.build_info()))"
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, cwd=site, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=site, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"convt_ext: the wheel cannot be imported: {done.stderr.strip().splitlines()[-1]}")
     info = json.loads(done.stdout)
