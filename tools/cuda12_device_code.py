@@ -103,9 +103,8 @@ def main() -> None:
             if fault:
                 failed += 1
                 print(f"{source.name} for {architecture}: {fault[:4000]}", flush=True)
-    print(
-        f"CUDA 12.9 device code: {len(jobs) - failed} of {len(jobs)} compiled ({'quick' if arguments.quick else arguments.architectures})"
-    )
+    which = "quick" if arguments.quick else arguments.architectures
+    print(f"CUDA 12.9 device code: {len(jobs) - failed} of {len(jobs)} compiled ({which})")
     sys.exit(failed != 0)
 
 
