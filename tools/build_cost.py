@@ -56,6 +56,8 @@ def read_times(path: Path) -> list[list[str]]:
 def measure() -> dict:
     home = cuda_toolkit.find_or_fetch(targets.CHECKOUT)
     architectures = cuda_toolkit.release_architectures(home)
+    digest = wheels.tree_digest()
+    kernel_files = sum(1 for _ in (targets.CHECKOUT / "kernels").rglob("*.cu"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["CONVT_EXT_NVCC_EXTRA"] = f"--time={folder}/times.csv"
@@ -66,10 +68,10 @@ def measure() -> dict:
         seconds = add_up(read_times(folder / "times.csv"))
         size = wheel.stat().st_size
     return {
-        "sources": wheels.tree_digest(),
+        "sources": digest,
         "cuda": ".".join(map(str, cuda_toolkit.release(home))),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared with other work",
-        "kernel_files": sum(1 for _ in (targets.CHECKOUT / "kernels").rglob("*.cu")),
+        "kernel_files": kernel_files,
         "wall_minutes": round(wall / 60, 1),
         "core_minutes_of_nvcc": round(sum(seconds.values()) / 60, 1),
         "seconds_by_architecture": {key: round(value) for key, value in seconds.items()},
