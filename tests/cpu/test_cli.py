@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +73,22 @@ def test_driver_version(monkeypatch):
     monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
     monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
     assert info.driver_version() == "580.95.05, serves CUDA 13.0"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [(None, "the binary fits"), ("no code for 7.0", "the binary does not fit")],
+    ids=["fits", "not"],
+)
+def test_info_says_whether_each_gpu_fits(monkeypatch, reason, words):
+    gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    monkeypatch.setattr(info._extension, "unsupported_reason", lambda index: reason if index else None)
+    gpus = info._gpus()
+    assert gpus["GPU 0"] == "NVIDIA H200, compute capability 9.0, 132 SMs, 141 GiB, the binary fits"
+    assert gpus["GPU 1"].endswith(words)
 
 
 def test_check_on_cpu_says_what_it_could_not_check(no_gpu, capsys):
