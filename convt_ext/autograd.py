@@ -28,6 +28,13 @@ _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
 
 
+def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
+    """As `forward`, where no transform of torch.func is active, which the caller knows."""
+    if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
+        return _apply_forward(input, weight, bias, directions)
+    return directions.forward(input, weight, bias)
+
+
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
     """The result, recorded where a gradient is asked for."""
     if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
@@ -87,6 +94,10 @@ class _Forward(Function):
             grad_bias(grad_output, directions) if needs_bias else None,
             None,
         )
+
+
+# What `Function.apply` ends in; before that it takes 2 us to ask for transforms.
+_apply_forward = super(Function, _Forward).apply  # type: ignore[misc]
 
 
 class _GradInput(Function):

@@ -53,7 +53,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     word = precisions.requested(precision)
     served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
     by_switches = served is None
-    exporting = is_exporting()
+    exporting = _is_exporting()
     if served is None:
         served = _class_by_switches(dtype, index, exporting)
         if served not in precisions.CLASSES_WITH_KERNEL:
@@ -119,6 +119,11 @@ def _cudnn_enabled() -> bool:
 @assume_constant_result
 def _unsupported_reason(index: int) -> str | None:
     return _extension.unsupported_reason(index)
+
+
+@assume_constant_result
+def _is_exporting() -> bool:
+    return is_exporting()  # asked for by traced code, it is True in torch 2.10 whatever happens
 
 
 @assume_constant_result

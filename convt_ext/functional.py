@@ -1,7 +1,7 @@
 """The operator as users call it.
 
-Three steps: ask routing.py who serves, call the op or PyTorch's operator, undo the unsqueeze of an
-unbatched input. Must not know kernels, plans or memory formats.
+Three steps: ask routing.py who serves (compiled.py while tracing), call the op or PyTorch's operator, undo
+the unsqueeze of an unbatched input. Must not know kernels, plans or memory formats.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def conv_transpose2d(
             CUDA tensors: "ieee", one chain of fused multiply-adds per output, c_in ascending, then kh,
             then kw, bias last; "aten", the order of PyTorch's own CUDA algorithm; "tf32x3" and "tf32",
             at least that accurate. All but "ieee" are for float32. CPU tensors, other dtypes, tensor
-            subclasses and ``__torch_function__`` modes get PyTorch's operator whatever the word.
+            subclasses and ``__torch_function__`` modes get PyTorch's operator whatever the word. Gradients
+            are computed in the class of their forward pass.
 
     Returns:
         (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
@@ -83,7 +84,7 @@ def conv_transpose2d(
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision)
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    result = autograd.forward(*decision)
+    result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
 
 

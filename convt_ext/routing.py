@@ -8,6 +8,7 @@ arguments alone is decided once and looked up afterwards. Launches nothing but t
 from __future__ import annotations
 
 import functools
+import operator
 from typing import NamedTuple
 
 import torch
@@ -57,14 +58,16 @@ ONNX = Reason("torch.onnx is exporting, which knows PyTorch's operator")
 TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
 FORWARD_AD = Reason("forward-mode automatic differentiation is active", "call it outside of the dual level")
 
-# Exact types: a subclass may carry a meaning that a kernel would lose.
 _transforms_active = torch._C._are_functorch_transforms_active
 _tracing_state = torch._C._get_tracing_state
+
+# Exact types: a subclass may carry a meaning that a kernel would lose.
 PLAIN = frozenset({Tensor, Parameter})
 DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
-# The kind of device whose tensors our kernels take.
+# The kind of device whose tensors our kernels take, and whether a tensor is on one.
 DEVICE_TYPE = "cuda"
+on_gpu = operator.attrgetter("is_cuda")
 
 # Problems whose decision is remembered, per process.
 _NUM_DECISIONS = 4096
@@ -83,16 +86,22 @@ def route(
     """
     if precision is not None:
         precisions.checked_word(precision)
-    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
+    if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
+        return NOT_PLAIN
+    if has_torch_function_unary(input) and not _only_default_device_modes():
+        return MODE
+    if not (on_gpu(input) and on_gpu(weight)):
+        return NOT_CUDA
+    reason = _reason_by_context()
     if reason is not None:
         return reason
-    device_index = input.get_device()
+    index = input.get_device()
     decision = op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
-        planner.device_numbers(device_index), torch.is_autocast_enabled(DEVICE_TYPE) if lowers is None else lowers,
+        planner.device_numbers(index), torch.is_autocast_enabled(DEVICE_TYPE) if lowers is None else lowers,
     )  # fmt: skip
     if type(decision) is tuple:
-        unsupported = _extension.unsupported_reason(device_index)
+        unsupported = _extension.unsupported_reason(index)
         if unsupported is not None:
             return Unavailable("our kernels cannot run", unsupported)
     return decision
@@ -181,17 +190,6 @@ def decide(
     )
 
 
-def _reason_by_tensors(input, weight, bias) -> Reason | None:
-    """The reason that lies in what the arguments are and where they live."""
-    if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
-        return NOT_PLAIN
-    if has_torch_function_unary(input) and not _only_default_device_modes():
-        return MODE
-    if input.device.type != DEVICE_TYPE or weight.device.type != DEVICE_TYPE:
-        return NOT_CUDA
-    return None
-
-
 def reason_by_layout(input, weight, bias) -> Reason | None:
     """The reason that lies in dtypes, devices and layouts that our kernels do not have or that do not agree."""
     dtype = input.dtype
@@ -199,11 +197,11 @@ def reason_by_layout(input, weight, bias) -> Reason | None:
         return NO_DTYPE
     if input.layout is not torch.strided or weight.layout is not torch.strided:
         return NOT_STRIDED
-    device = input.device
-    if weight.dtype is not dtype or weight.device != device:
+    index = input.get_device()
+    if weight.dtype is not dtype or weight.get_device() != index:
         return MIXED
     if bias is not None:
-        if bias.dtype is not dtype or bias.device != device:
+        if bias.dtype is not dtype or bias.get_device() != index:
             return MIXED
         if bias.layout is not torch.strided:
             return NOT_STRIDED

@@ -71,6 +71,7 @@ if ops.forward is not None:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let routing take CPU tensors for tensors on an H200."""
     monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
+    monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
     monkeypatch.setattr(planner, "plan", lambda *arguments: None)
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
