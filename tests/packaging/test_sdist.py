@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,16 @@ def test_it_has_what_a_person_and_a_build_need(unpacked, name):
 def test_it_has_nothing_generated(unpacked):
     generated = (".so", ".o", ".pyc", ".whl")
     assert not [path for path in unpacked.rglob("*") if path.name.endswith(generated)]
+
+
+def test_the_package_builds_from_it(unpacked, tmp_path):
+    """Without its binary, which `.ci/run` builds from the source distribution."""
+    command = [sys.executable, "-W", "ignore", "setup.py", "-q", "bdist_wheel", "-d", str(tmp_path)]
+    environment = {**os.environ, "CONVT_EXT_CPU_ONLY": "1"}
+    done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        built = {name for name in archive.namelist() if name.startswith("convt_ext/")}
+    files = [path for path in (CHECKOUT / "convt_ext").rglob("*") if path.suffix in (".py", ".csv", ".typed")]
+    assert built == {path.relative_to(CHECKOUT).as_posix() for path in files}
