@@ -217,7 +217,7 @@ def _reason_by_context() -> Reason | None:
     if forward_ad._current_level >= 0:
         return FORWARD_AD
     if _tracing_state() is not None:
-        return TRACING
+        return ONNX if torch.onnx.is_in_onnx_export() else TRACING
     return None
 
 
