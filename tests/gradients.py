@@ -14,6 +14,8 @@ import torch.nn.functional as F
 
 Tensors = Sequence["torch.Tensor | None"]
 
+# Half of the smallest number: results below the normal range are rounded to multiples of it.
+_SUBNORMAL = {torch.float16: 2.0**-25, torch.bfloat16: 2.0**-134, torch.float32: 2.0**-150, torch.float64: 0.0}
 _UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 
 
@@ -58,7 +60,8 @@ def assert_within_budget(found: Sequence[torch.Tensor], case, operands: Tensors)
     ):
         rounding = _UNIT[torch.float64 if mine.dtype is torch.float64 else torch.float32]
         # float64 is compared with float64, which has the same error in its own order
-        budget = 2 * (terms + 2) * rounding * size + 2 * _UNIT[mine.dtype] * right.abs() + 1e-30
+        budget = 2 * (terms + 2) * rounding * size + 2 * _UNIT[mine.dtype] * right.abs()
+        budget += _SUBNORMAL[mine.dtype] + 1e-30
         excess = (mine.detach().cpu().double() - right).abs() / budget
         worst = excess.argmax().item()
         assert excess.max() <= 1, (
