@@ -55,6 +55,10 @@ class Directions:
         with _below_autograd():
             return ops.grad_bias(grad_output)
 
+    def left_to_torch(self, direction: int) -> bool:
+        """Whether PyTorch's operator computes that gradient."""
+        return False
+
 
 class Problem(NamedTuple):
     """What the planner must know beside the ops' arguments."""
@@ -82,12 +86,12 @@ class Chosen(Directions):
         self._slower: dict[int, bool] = {}
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        if input is not None and self._is_slower(GRAD_INPUT):
+        if input is not None and self.left_to_torch(GRAD_INPUT):
             return torch_grad_input(grad_output, input, weight, self.arguments)
         return super().grad_input(grad_output, input, weight)
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is not None and self._is_slower(GRAD_WEIGHT):
+        if weight is not None and self.left_to_torch(GRAD_WEIGHT):
             return torch_grad_weight(grad_output, input, weight, self.arguments)
         return super().grad_weight(grad_output, input, weight)
 
@@ -104,7 +108,7 @@ class Chosen(Directions):
         ours_us, torch_us = answer["plan"]["estimate_us"], answer["torch_us"]
         return (ours_us, torch_us) if 0 < torch_us < ours_us else None
 
-    def _is_slower(self, direction: int) -> bool:
+    def left_to_torch(self, direction: int) -> bool:
         found = self._slower.get(direction)
         if found is None:
             found = self._slower[direction] = self.slower(direction) is not None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import autocast, planner, routing
 from . import precision as precisions
+from .directions import GRAD_INPUT, GRAD_WEIGHT
 
 # Where a precision class would mean nothing.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -32,6 +33,7 @@ class Explanation:
             "phases_w", "floor_us", "torch_us"), or None where there is no binary or nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
+        gradients: who computes the gradient of "input" and of "weight", where convt_ext serves the call.
     """
 
     served_by: str
@@ -40,11 +42,14 @@ class Explanation:
     plan: dict[str, Any] | None = field(default=None, repr=False)
     problem: str = ""
     device: str = ""
+    gradients: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"conv_transpose2d  {self.problem}", f"served by         {self.served_by}: {self.reason}"]
         if self.precision is not None:
             lines.append(f"precision         {self.precision}")
+        if self.gradients:
+            lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
         if self.plan is not None:
             lines += _plan_lines(self.plan, self.device, chosen=self.served_by == "convt_ext")
         return "\n".join(lines)
@@ -100,11 +105,16 @@ def explain(
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
+        gradients = {}
     else:
         served_by, reason = "convt_ext", _why_ours(precision)
+        gradients = {
+            "input": "torch" if decision[3].left_to_torch(GRAD_INPUT) else "convt_ext",
+            "weight": "torch" if decision[3].left_to_torch(GRAD_WEIGHT) else "convt_ext",
+        }
     wanted, plan = _plan(call, precision, numbers, lowers)
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
-    return Explanation(served_by, reason, wanted, plan, problem, device_name)
+    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
 
 
 def _why_ours(precision: str | None) -> str:

@@ -8,7 +8,8 @@ from cases import each_case, named
 from pretend_gpu import pretend_gpu  # noqa: F401
 from torch.autograd import forward_ad
 
-from convt_ext import Explanation, explain, ops, routing, use_precision
+from convt_ext import Explanation, explain, ops, planner, routing, use_precision
+from convt_ext.directions import GRAD_WEIGHT
 from convt_ext.planner import H200
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
@@ -68,6 +69,27 @@ def test_a_slower_kernel_is_the_reason(monkeypatch):
     assert explain(*kb69, precision="ieee").served_by == "convt_ext"
     with use_precision("ieee"):
         assert explain(*kb69).served_by == "convt_ext"
+
+
+@needs_binary
+def test_gradients_are_judged_one_by_one(monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    real = planner.plan
+
+    def plan(*arguments):
+        answer = real(*arguments)
+        answer["torch_us"] = answer["plan"]["estimate_us"] * (0.5 if arguments[-1] == GRAD_WEIGHT else 2)
+        return answer
+
+    monkeypatch.setattr(planner, "plan", plan)
+    routing.decide.cache_clear()
+    try:
+        found = explain(*meta())
+        assert found.gradients == {"input": "convt_ext", "weight": "torch"}
+        assert "gradients         input: convt_ext, weight: torch" in str(found)
+        assert explain(*meta(), precision="ieee").gradients == {"input": "convt_ext", "weight": "convt_ext"}
+    finally:
+        routing.decide.cache_clear()
 
 
 def test_without_a_binary_nothing_is_compared(monkeypatch):
