@@ -2,7 +2,7 @@
 
 `Directions` runs the compiled ops with fixed arguments; `Chosen` leaves to PyTorch's operator what that one is
 estimated to do faster. routing.py makes them, autograd.py differentiates what they compute. Everything
-here lies below autograd: nothing is recorded. Must not read PyTorch's switches: the class was resolved before.
+here lies below autograd: nothing is recorded. The precision class was resolved before and stays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import ops, planner
+from . import precision as precisions
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
 
@@ -86,12 +87,12 @@ class Chosen(Directions):
         self._slower: dict[int, bool] = {}
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        if input is not None and self.left_to_torch(GRAD_INPUT):
+        if input is not None and self.left_to_torch(GRAD_INPUT) and self._torch_keeps_the_class():
             return torch_grad_input(grad_output, input, weight, self.arguments)
         return super().grad_input(grad_output, input, weight)
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is not None and self.left_to_torch(GRAD_WEIGHT):
+        if weight is not None and self.left_to_torch(GRAD_WEIGHT) and self._torch_keeps_the_class():
             return torch_grad_weight(grad_output, input, weight, self.arguments)
         return super().grad_weight(grad_output, input, weight)
 
@@ -113,6 +114,11 @@ class Chosen(Directions):
         if found is None:
             found = self._slower[direction] = self.slower(direction) is not None
         return found
+
+    def _torch_keeps_the_class(self) -> bool:
+        """Whether PyTorch would compute in the class of the forward pass: it reads its switches when it runs."""
+        now = precisions.class_by_switches(self.problem.dtype, planner.capability(self.problem.device))
+        return precisions.CODES.get(now) == self.arguments[5]
 
 
 class ByTorch(Directions):

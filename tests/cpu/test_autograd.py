@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from cases import each_case, named
 from cpu_kernels import RAN, cpu_is_gpu
 from gradients import assert_within_budget, gradients, leaves
+from served import tf32
 from torch.autograd import gradcheck, gradgradcheck
 
 from convt_ext import conv_transpose2d as ours
@@ -140,6 +141,11 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
         torch.testing.assert_close(one, theirs)
     RAN.clear()
     gradients(ours, case, operands, precision="ieee")
+    assert RAN == ["forward", "grad_input", "grad_weight", "grad_bias"]
+    RAN.clear()
+    result = ours(*operands, **case.arguments)
+    with tf32(True):  # PyTorch would now compute in another class than the forward pass
+        result.sum().backward()
     assert RAN == ["forward", "grad_input", "grad_weight", "grad_bias"]
 
 
