@@ -40,7 +40,7 @@ class Directions:
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with _below_autograd():
-            return ops.forward(input, weight, bias, *self.arguments)
+            return ops.run_forward(input, weight, bias, *self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
         """The gradient of an input of the size of `input`, which our op derives from the other sizes."""

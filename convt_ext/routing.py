@@ -42,7 +42,7 @@ class Unavailable(Reason):
 
 NOT_PLAIN = Reason("an argument is a tensor subclass or no tensor at all")
 MODE = Reason("a __torch_function__ mode is active")
-NOT_CUDA = Reason("the tensors are not on one CUDA GPU")
+NOT_CUDA = Reason("the input is not on a CUDA GPU")
 NOT_STRIDED = Reason("a tensor is not strided")
 NO_DTYPE = Reason("our kernels take float16, bfloat16, float32 and float64")
 MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator judges")
@@ -90,7 +90,7 @@ def route(
         return NOT_PLAIN
     if has_torch_function_unary(input) and not _only_default_device_modes():
         return MODE
-    if not (on_gpu(input) and on_gpu(weight)):
+    if not on_gpu(input):
         return NOT_CUDA
     reason = _reason_by_context()
     if reason is not None:

@@ -183,7 +183,7 @@ def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
 def test_other_tensors_are_pytorchs():
     x, weight, bias = operands()
     assert decide(*operands(device="cpu"), precision="ieee") is routing.NOT_CUDA
-    assert decide(x, weight.cpu(), precision="ieee") is routing.NOT_CUDA
+    assert decide(x, weight.cpu(), precision="ieee") is routing.MIXED
     assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
     assert decide(x, weight.double(), precision="ieee") is routing.MIXED
     assert decide(x, weight, bias.double(), precision="ieee") is routing.MIXED
