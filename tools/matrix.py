@@ -7,6 +7,7 @@
     python tools/matrix.py --github               all of what is promised, for every wheel, as a GitHub Actions matrix
     … --wheel FILE                                this wheel instead of the one in dist/ that is of this tree
     … --discard                                   remove each environment after its tests
+    … --skip 3.11                                 of the four, not the one with this Python
 
 Into environments that are made the wheel is installed as users do it, with its extras. Beside given interpreters
 it is unpacked, so that they stay as they are. The tests run from a copy, with no sources beside them.
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,8 +94,8 @@ def copy_tests(folder: Path) -> Path:
     return folder / "tests"
 
 
-def run_tests(python: str, unpack: Path | None) -> Result:
-    """The CPU tests under one interpreter; `unpack` is a wheel that is not installed there."""
+def run_tests(python: str, unpack: Path | None, chosen: Sequence[str] = ("cpu",)) -> Result:
+    """The CPU tests, or some files of them, under one interpreter; `unpack` is a wheel that is not installed there."""
     query = "import platform, torch; print(platform.python_version(), torch.__version__)"
     asked = subprocess.run([python, "-c", query], capture_output=True, text=True)
     if asked.returncode != 0:
@@ -109,7 +111,7 @@ def run_tests(python: str, unpack: Path | None) -> Result:
             environment["PYTHONPATH"] = site
         tests = copy_tests(Path(name))
         subprocess.run([python, "-m", "convt_ext", "info"], cwd=tests, env=environment)
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "cpu"]
+        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
         done = subprocess.run(command, cwd=tests, env=environment, stdout=subprocess.PIPE, text=True)
     print(done.stdout if done.returncode else done.stdout[-400:], flush=True)
     return Result(version, torch, done.returncode == 0, (done.stdout.splitlines() or ["no output"])[-1])
@@ -145,18 +147,20 @@ def main() -> None:
     parser.add_argument("--github", action="store_true")
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("--discard", action="store_true")
+    parser.add_argument("--skip", metavar="PYTHON")
     arguments = parser.parse_args()
     if arguments.github:
         print(json.dumps(github_matrix()))
         return
     wheel = find_wheel(arguments.wheel)
+    environments = [(version, torch) for version, torch in ENVIRONMENTS if version != arguments.skip]
     if arguments.make:
         version, age, build = arguments.make.split(",")
         results = [made(version, TORCHES[age], build, wheel, arguments.discard)]
     elif arguments.pythons:
         results = [run_tests(python, wheel) for python in arguments.pythons]
     else:
-        results = [made(version, torch, "any", wheel, arguments.discard) for version, torch in ENVIRONMENTS]
+        results = [made(version, torch, "any", wheel, arguments.discard) for version, torch in environments]
     print(f"\n{wheel.name}")
     for result in results:
         verdict = "ok    " if result.passed else "FAILED"
