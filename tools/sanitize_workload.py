@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from cases import CASES, STAGED_CASES
-from raw_ops import CLASSES, Call, kernel_names, same_bits
+from raw_ops import CLASSES, DIRECTIONS, DTYPES, Call, GradientCall, gradient_kernels, kernel_names, same_bits
 
 # Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; strange and misaligned
 # strides and whole vectors; tiles of several images; taps in chunks, many chunks of channels, some of the W phases.
@@ -81,6 +81,47 @@ def launch_all(short: bool) -> tuple[Counter[str], list[str]]:
     return launches, wrong
 
 
+def gradient_way(gradient: GradientCall, plan: dict) -> tuple:
+    """The same for a gradient's kernel."""
+    names = ("stages", "threads", "block_kh", "block_runs", "splits")
+    return (plan["kernel"], gradient.channels_last, *(plan.get(name) for name in names), plan["tile_h"] > 1)
+
+
+def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
+    """launch_all() for the kernels of the gradients."""
+    launches: Counter[str] = Counter()
+    wrong: list[str] = []
+    seen: set[tuple] = set()
+    by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
+    for name in SHORT if short else PROBLEMS:
+        case = by_name[name]
+        for dtype in DTYPES:
+            call = Call(*case.tensors(dtype, integers=True), **case.arguments)
+            for direction in DIRECTIONS[1:]:
+                on_cpu = GradientCall.of(direction, call, integers=True)
+                exact = on_cpu.map(torch.Tensor.double).torch().to(dtype)
+                for channels_last in (False, True):
+                    gradient = on_cpu.map(to_gpu).replace(channels_last=channels_last)
+                    kernels = set()
+                    for index, plan in enumerate(gradient.candidates()):
+                        way = (plan["kernel"], channels_last) if short else gradient_way(gradient, plan)
+                        if way in seen and (short or plan["kernel"] in kernels):
+                            continue
+                        seen.add(way)
+                        kernels.add(plan["kernel"])
+                        launches[plan["kernel"]] += 1
+                        if not same_bits(gradient.run(index).cpu() + 0.0, exact + 0.0):
+                            wrong.append(f"{direction} of {name}, channels_last {channels_last}: {plan}")
+            grad_output = to_gpu(on_cpu.grad_output)
+            if not same_bits(torch.ops.convt_ext.grad_bias(grad_output).cpu() + 0.0, bias_of(on_cpu.grad_output) + 0.0):
+                wrong.append(f"grad_bias of {name} in {dtype}")
+    return launches, wrong
+
+
+def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
+    return grad_output.double().sum((0, 2, 3)).to(grad_output.dtype)
+
+
 def planted() -> None:
     """A read of memory that nobody wrote."""
     x = torch.empty(1, 4, 8, 8, dtype=torch.float16, device="cuda")
@@ -97,9 +138,13 @@ def main() -> None:
         planted()
         return
     launches, wrong = launch_all(options.short)
-    for kernel in kernel_names():
+    of_gradients, wrong_gradients = launch_gradients(options.short)
+    launches += of_gradients
+    wrong += wrong_gradients
+    kernels = kernel_names() + [kernel for direction in DIRECTIONS[1:] for kernel in gradient_kernels(direction)]
+    for kernel in kernels:
         print(f"launched {kernel} {launches[kernel]} times")
-    missing = [kernel for kernel in kernel_names() if not launches[kernel]]
+    missing = [kernel for kernel in kernels if not launches[kernel]]
     if missing:
         wrong.append(f"never launched: {', '.join(missing)}")
     if wrong:

@@ -40,9 +40,11 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
   void* arguments[] = {&params};
   launch_kernel(kKernels[index](), plan, arguments, stream);
 
-  const int64_t size[4] = {problem.c_in, params.group_c_out, problem.h.kernel, problem.w.kernel};
+  const int64_t* w_stride = problem.w_stride;
+  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};
+  const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};
   launch_add_slabs(problem.dtype, pointers.workspace, int64_t{params.grid.chunks} * plan.grad_weight.splits, size,
-                   problem.w_stride, pointers.w, stream);
+                   stride, pointers.w, stream);
 }
 
 }  // namespace convt

@@ -124,6 +124,13 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   plan->compute_us = blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
 
+  if (!forward) {
+    // Copies of grad_output arrive one stage later at the soonest: kLatencyUs that short stages do not hide.
+    constexpr double kLatencyUs = 1.1;
+    plan->compute_us = std::max(plan->compute_us, std::ceil(blocks_per_sm / static_cast<double>(resident)) * stages *
+                                                      (lists > 1 ? 4 : 1) * kLatencyUs);
+  }
+
   // Stores: a run that does not begin and end on 32-byte sectors pays for two partial ones, which cost
   // about four whole ones each. W phases written apart pay for every sector.
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
@@ -149,6 +156,18 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   plan->estimate_us = larger + smaller / (1 + resident) + 3;
 }
 
+namespace {
+
+// torch_us() of a gradient in float32: from the multiply-adds at full rate, and both tensors read or written once.
+double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double bytes_us) {
+  const bool input = problem.direction == Direction::kGradInput;
+  constexpr double kCallUs = 10;
+  if (problem.groups > 1) return (input ? 3.2 : 7.0) * bytes_us + kCallUs;
+  return std::max((input ? 1.45 : 1.95) * multiply_us, (input ? 0.85 : 1.35) * bytes_us) + kCallUs;
+}
+
+}  // namespace
+
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool float64 = problem.dtype == DataType::kFloat64;
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
@@ -168,6 +187,8 @@ double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const double copies_us =
       2 * bytes * gb_to_us *
       (batch * problem.c_in * problem.h.in * problem.w.in + batch * problem.c_out * problem.h.out * problem.w.out);
+  if (problem.direction != Direction::kForward && !float64)
+    return torch_gradient_us(problem, multiply_us, copies_us / 2);
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
   const bool untuned = problem.groups > 1 || (strided && (problem.h.dilation > 1 || problem.w.dilation > 1));

@@ -13,7 +13,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
-constexpr int64_t kBlocks = 2112;  // CTAs aimed at: 16 for each SM of the reference
+constexpr int64_t kBlocks = 1056;  // CTAs aimed at: 8 for each SM of the reference; more leave more slabs
 constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
 
 int32_t power_of_two_above(int64_t value) {
@@ -53,25 +53,33 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const double reads =
       std::ceil(instance.thread_ci / vector) + instance.thread_kw * std::ceil(instance.thread_co / vector);
   // The widest reads take four cycles of shared memory for a warp when every lane has its own address.
-  const double read_slots = reads * (plan.splits > 1 ? 8 : 2.5);
+  const double read_slots = reads * std::clamp(2.0 * plan.splits, 2.5, 16.0);
   const double pixel_slots = 1.15 * sums * (float64 ? 2 : 1) + read_slots + 14;
   const double group_ci = static_cast<double>(problem.c_in / problem.groups);
   const double group_co = static_cast<double>(problem.c_out / problem.groups);
   const double window = static_cast<double>(layout.rows.extent) * layout.columns.extent;
+  // A warp copies 4 channels of 8 positions at once. How long rows are in memory decides how many sectors that takes.
+  const double channels_ci = std::min<double>(plan.block_ci, group_ci);
+  const double channels_co = std::min<double>(plan.block_co, group_co);
+  const double tile_w = 1 << plan.tile_w_log2, columns = layout.columns.extent;
+  const double span = layout.columns.copies ? (tile_w - 1) * problem.w.stride + columns / tile_w * problem.w.dilation
+                                            : columns * layout.columns.unit;
+  const double y_sectors = channels_co * layout.rows.extent * std::min(columns, span * bytes / 32 + 1);
+  const double x_sectors = channels_ci * plan.tile_h * (tile_w * bytes / 32 + 1);
+  // An elementwise copy costs an SM about 13 cycles, and products hardly hide it.
   const double copies =
-      pixels * std::min<double>(plan.block_ci, group_ci) + window * std::min<double>(plan.block_co, group_co);
-  const double lanes =
-      std::min(1.0, std::min<double>(plan.block_co, group_co) / 4);  // of a copying warp that have a channel
-  const double copy_slots = copies / lanes / result->threads * 9 + 40 * window / 8 / warps;
-  const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 250;
+      std::ceil(pixels / 8) * std::ceil(channels_ci / 4) + std::ceil(window / 8) * std::ceil(channels_co / 4);
+  const double copy_slots = (45 * copies + 2 * (x_sectors + y_sectors) + 30 * (window + pixels) / 8) / warps;
+  const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 350;
   const double tiles = static_cast<double>(std::min(plan.tiles_per_chunk, grid.pixel_tiles));
   const double cta_slots = (1500 + tiles * tile_slots) * warps;
 
-  const int64_t registers = int64_t{instance.thread_ci * instance.thread_co >= 8 ? 168 : 96} * result->threads;
+  const int64_t registers =
+      std::min<int64_t>(168, static_cast<int64_t>(sums) * (float64 ? 2 : 1) + 60) * result->threads;
   const int64_t resident =
       std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
                                               ceil_div(result->num_blocks, int64_t{device.num_sms})}));
-  const double efficiency = std::min(0.8, 0.3 + 0.04 * static_cast<double>(resident) * warps);
+  const double efficiency = std::min(0.95, 0.36 + 0.05 * static_cast<double>(resident) * warps);
   const double waves =
       std::ceil(static_cast<double>(result->num_blocks) / (device.num_sms * static_cast<double>(resident)));
   result->compute_us = waves * static_cast<double>(resident) * cta_slots / 4 / efficiency / (device.clock_ghz * 1e3);
@@ -79,7 +87,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const double input = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * bytes;
   const double output = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;
   const double slabs = 2.0 * static_cast<double>(result->workspace_bytes);
-  const double l2 = static_cast<double>(result->num_blocks) * tiles * copies * bytes;
+  const double l2 = static_cast<double>(result->num_blocks) * tiles * 32 * (x_sectors + y_sectors);
   result->memory_us =
       std::max((input + output + slabs) / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
   result->estimate_us = std::max(result->compute_us, result->memory_us) +

@@ -53,6 +53,7 @@ struct GradWeightLayout {
   int32_t co_pitch;
   int32_t output_elems;  // where grad_output begins in a stage
   int32_t stage_elems;
+  int32_t places_bytes_begin;  // behind the stages: a Place for each position of grad_output's window
 };
 
 // Neighbouring pixels lie 4 (mod 8) elements apart: the 8 columns x 4 channels that a warp writes at once, and the
@@ -98,20 +99,31 @@ CONVT_HOST_DEVICE inline GradWeightTile grad_weight_tile(const GradWeightGrid& g
   return tile;
 }
 
+// Neighbouring columns come in one sector, so columns that no tap reads cost less than copies of those that several do.
+inline Window output_columns(int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_w) {
+  const Window overlapping = overlapping_window(num_taps, shift_step, position_step, tile_w);
+  return 4 * int64_t{overlapping.extent} <= 7 * int64_t{num_taps} * tile_w ? overlapping
+                                                                           : copied_window(num_taps, tile_w);
+}
+
 // Bytes of shared memory as int64: planning probes tiles that are far too large.
 inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const GradWeightPlan& plan,
                                        GradWeightLayout* layout) {
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
   const int32_t tile_w = 1 << plan.tile_w_log2, taps_w = plan.block_runs * instance.thread_kw;
-  layout->rows = row_window(plan.block_kh, problem.h.dilation, problem.h.stride, plan.tile_h);
-  layout->columns = row_window(taps_w, problem.w.dilation, problem.w.stride, tile_w);
+  const Axis &h = problem.h, &w = problem.w;
+  layout->rows = row_window(plan.block_kh, h.dilation, h.stride, plan.tile_h);
+  layout->columns = output_columns(taps_w, w.dilation, w.stride, tile_w);
   layout->ci_pitch = channel_pitch(plan.block_ci);
   layout->co_pitch = channel_pitch(plan.block_co);
   const int64_t input = int64_t{plan.tile_h} * tile_w * layout->ci_pitch;
   const int64_t output = int64_t{layout->rows.extent} * layout->columns.extent * layout->co_pitch;
   layout->output_elems = static_cast<int32_t>(input);
   layout->stage_elems = static_cast<int32_t>(input + output);
-  return kGradWeightStages * (input + output) * (instance.dtype == DataType::kFloat64 ? 8 : 4);
+  const int64_t stages = kGradWeightStages * (input + output) * (instance.dtype == DataType::kFloat64 ? 8 : 4);
+  layout->places_bytes_begin = static_cast<int32_t>(stages);
+  constexpr int64_t kPlaceBytes = 8;
+  return stages + int64_t{layout->rows.extent} * layout->columns.extent * kPlaceBytes;
 }
 
 inline int64_t weight_elements(const ConvTProblem& problem) {

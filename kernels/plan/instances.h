@@ -72,6 +72,8 @@ struct GradWeightInstance {
   X(grad_weight_f32_8x4x3, kFloat32, 8, 4, 3)   \
   X(grad_weight_f32_8x4x4, kFloat32, 8, 4, 4)   \
   X(grad_weight_f32_8x4x2, kFloat32, 8, 4, 2)   \
+  X(grad_weight_f32_8x2x5, kFloat32, 8, 2, 5)   \
+  X(grad_weight_f32_8x2x7, kFloat32, 8, 2, 7)   \
   X(grad_weight_f32_2x2x4, kFloat32, 2, 2, 4)   \
   X(grad_weight_f64_4x2x3, kFloat64, 4, 2, 3)   \
   X(grad_weight_f64_2x2x4, kFloat64, 2, 2, 4)   \

@@ -80,8 +80,9 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
 // About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem without tensor cores
-// on an H200 (docs/performance.md), in microseconds: float32 as ieee or aten, and float64. 0 elsewhere, where
-// nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// on an H200 (docs/performance.md), in microseconds: float32 as ieee or aten, and float64, in the problem's direction
+// (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere, where nothing is known.
+// Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.

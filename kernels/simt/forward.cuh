@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
         list_weight<Traits>(params, this_tile, stage, h, w, list);
         __syncthreads();  // the list is complete
       }
-      const bool quads =
-          params.input_vectors && !input.columns.copies && first_input_column(params, this_tile, stage, w) % 4 == 0;
+      const bool quads = params.input_vectors && !input.columns.copies && input.columns.unit == 1 &&
+                         first_input_column(params, this_tile, stage, w) % 4 == 0;
       load_input<Traits>(params, this_tile, stage, input.num_positions, quads, list, s_stage);
       load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
     }

@@ -54,21 +54,29 @@ __device__ __forceinline__ GradWeightWork grad_weight_work(const GradWeightParam
   return work;
 }
 
-// A tile of pixels and what of it exists.
+// A tile of pixels. Tiles follow each other along W, then H, then the images.
 struct PixelTile {
   int64_t image;
   int32_t h_begin;
   int32_t w_begin;
-};
 
-__device__ __forceinline__ PixelTile pixel_tile(const GradWeightParams& params, int64_t index) {
-  const int64_t row = index / params.grid.w_tiles;
-  PixelTile pixels;
-  pixels.w_begin = static_cast<int32_t>(index - row * params.grid.w_tiles) << params.plan.tile_w_log2;
-  pixels.image = row / params.grid.h_tiles;
-  pixels.h_begin = static_cast<int32_t>(row - pixels.image * params.grid.h_tiles) * params.plan.tile_h;
-  return pixels;
-}
+  __device__ __forceinline__ PixelTile(const GradWeightParams& params, int64_t index) {
+    const int64_t row = index / params.grid.w_tiles;
+    w_begin = static_cast<int32_t>(index - row * params.grid.w_tiles) << params.plan.tile_w_log2;
+    image = row / params.grid.h_tiles;
+    h_begin = static_cast<int32_t>(row - image * params.grid.h_tiles) * params.plan.tile_h;
+  }
+
+  __device__ __forceinline__ void advance(const GradWeightParams& params) {
+    w_begin += 1 << params.plan.tile_w_log2;
+    if (w_begin < params.problem.w.in) return;
+    w_begin = 0;
+    h_begin += params.plan.tile_h;
+    if (h_begin < params.problem.h.in) return;
+    h_begin = 0;
+    ++image;
+  }
+};
 
 // Coordinate in grad_output of a pixel's tap.
 __device__ __forceinline__ int32_t output_coordinate(const Axis& axis, int32_t pixel, int32_t tap) {
@@ -82,36 +90,44 @@ __device__ __forceinline__ bool lies_inside(const Axis& axis, int32_t pixel, int
          output_coordinate(axis, pixel + tile - 1, tap_end - 1) < axis.out;
 }
 
+// Where the positions of grad_output's window lie, from its element 0: the same for every tile of pixels, and to work
+// it out costs far more than to look it up.
+__device__ __forceinline__ void list_places(const GradWeightParams& params, Place* s_places) {
+  const GradWeightLayout& layout = params.layout;
+  for (int32_t position = threadIdx.x; position < layout.rows.extent * layout.columns.extent; position += blockDim.x) {
+    const int32_t row = position / layout.columns.extent, column = position - row * layout.columns.extent;
+    s_places[position] =
+        Place{window_coordinate(layout.rows, params.problem.h, params.plan.tile_h, row),
+              window_coordinate(layout.columns, params.problem.w, 1 << params.plan.tile_w_log2, column)};
+  }
+}
+
 template <typename Traits>
 __device__ __forceinline__ void load_pixels(const GradWeightParams& params, const GradWeightTile& tile,
-                                            const PixelTile& pixels, uint32_t s_stage) {
+                                            const PixelTile& pixels, const Place* s_places, uint32_t s_stage) {
   using Element = typename Traits::Element;
   const ConvTProblem& problem = params.problem;
   const GradWeightLayout& layout = params.layout;
-  const int32_t tile_h = params.plan.tile_h, tile_w = 1 << params.plan.tile_w_log2;
+  const int32_t w_log2 = params.plan.tile_w_log2;
   const int64_t first_ci = int64_t{tile.group} * params.group_c_in + tile.ci_begin;
   const int64_t first_co = int64_t{tile.group} * params.group_c_out + tile.co_begin;
-
-  const WindowAxis x_rows{Window{1, 1, tile_h, false}, pixels.h_begin, tile_h, 1, 1, problem.h.in};
-  const WindowAxis x_columns{Window{1, 1, tile_w, false}, pixels.w_begin, tile_w, 1, 1, problem.w.in};
-  const int64_t x_stride[3] = {problem.x_stride[1], problem.x_stride[2], problem.x_stride[3]};
   load_window<Traits>(
       static_cast<const Element*>(params.x) + pixels.image * problem.x_stride[0] + first_ci * problem.x_stride[1],
-      x_stride, x_rows, x_columns, min(params.plan.block_ci, params.group_c_in - tile.ci_begin), layout.ci_pitch,
-      s_stage);
-
-  const WindowAxis y_rows{layout.rows,      output_coordinate(problem.h, pixels.h_begin, tile.kh_begin),
-                          tile_h,           problem.h.dilation,
-                          problem.h.stride, problem.h.out};
-  const WindowAxis y_columns{
-      layout.columns,   output_coordinate(problem.w, pixels.w_begin, tile.run_begin * Traits::kKw),
-      tile_w,           problem.w.dilation,
-      problem.w.stride, problem.w.out};
-  const int64_t y_stride[3] = {problem.y_stride[1], problem.y_stride[2], problem.y_stride[3]};
+      problem.x_stride + 1, problem.h.in, problem.w.in, params.plan.tile_h << w_log2,
+      min(params.plan.block_ci, params.group_c_in - tile.ci_begin), layout.ci_pitch, s_stage, [&](int32_t position) {
+        const int32_t row = position >> w_log2;
+        return Place{pixels.h_begin + row, pixels.w_begin + position - (row << w_log2)};
+      });
+  const int32_t oh = output_coordinate(problem.h, pixels.h_begin, tile.kh_begin);
+  const int32_t ow = output_coordinate(problem.w, pixels.w_begin, tile.run_begin * Traits::kKw);
   load_window<Traits>(
       static_cast<const Element*>(params.gy) + pixels.image * problem.y_stride[0] + first_co * problem.y_stride[1],
-      y_stride, y_rows, y_columns, min(params.plan.block_co, params.group_c_out - tile.co_begin), layout.co_pitch,
-      s_stage + layout.output_elems * sizeof(typename Traits::Accumulator));
+      problem.y_stride + 1, problem.h.out, problem.w.out, layout.rows.extent * layout.columns.extent,
+      min(params.plan.block_co, params.group_c_out - tile.co_begin), layout.co_pitch,
+      s_stage + layout.output_elems * sizeof(typename Traits::Accumulator), [&](int32_t position) {
+        const Place place = s_places[position];
+        return Place{oh + place.h, ow + place.w};
+      });
 }
 
 template <typename Traits>
@@ -221,25 +237,39 @@ __device__ __forceinline__ void multiply_border(WeightSums<Traits>& r_sums, cons
   }
 }
 
+// Output channels are innermost in a slab: a thread's lie side by side, and those of neighbouring lanes next to them.
 template <typename Traits>
 __device__ __forceinline__ void store_slab(const WeightSums<Traits>& r_sums, const GradWeightParams& params,
                                            const GradWeightTile& tile, const GradWeightWork& work) {
   using Accumulator = typename Traits::Accumulator;
+  struct alignas(sizeof(Accumulator) * Traits::kCo) Vector {
+    Accumulator values[Traits::kCo];
+  };
   const int32_t k_h = params.problem.h.kernel, k_w = params.problem.w.kernel;
   const int64_t slab = int64_t{tile.chunk} * params.plan.splits + work.split;
   const int32_t kh = tile.kh_begin + work.kh, kw = tile.run_begin * Traits::kKw + work.kw;
+  const int32_t group_co = tile.co_begin + work.co;
+  const bool whole = params.group_c_out % Traits::kCo == 0;
   auto* g_slab = static_cast<Accumulator*>(params.slabs) + slab * params.problem.c_in * params.group_c_out * k_h * k_w;
 #pragma unroll
   for (int ci = 0; ci < Traits::kCi; ++ci) {
+    const int32_t group_ci = tile.ci_begin + work.ci + ci;
+    if (group_ci >= params.group_c_in) continue;
+    const int64_t channel = int64_t{tile.group} * params.group_c_in + group_ci;
 #pragma unroll
-    for (int co = 0; co < Traits::kCo; ++co) {
-      const int32_t group_ci = tile.ci_begin + work.ci + ci, group_co = tile.co_begin + work.co + co;
-      if (group_ci >= params.group_c_in || group_co >= params.group_c_out) continue;
-      const int64_t channel = int64_t{tile.group} * params.group_c_in + group_ci;
-      Accumulator* g_taps = g_slab + ((channel * params.group_c_out + group_co) * k_h + kh) * k_w + kw;
+    for (int t = 0; t < Traits::kKw; ++t) {
+      if (kw + t >= k_w) continue;
+      Accumulator* g_sums = g_slab + ((channel * k_h + kh) * k_w + kw + t) * params.group_c_out + group_co;
+      if (whole) {
+        Vector vector;
 #pragma unroll
-      for (int t = 0; t < Traits::kKw; ++t) {
-        if (kw + t < k_w) g_taps[t] = r_sums[t][ci][co];
+        for (int co = 0; co < Traits::kCo; ++co) vector.values[co] = r_sums[t][ci][co];
+        *reinterpret_cast<Vector*>(g_sums) = vector;
+      } else {
+#pragma unroll
+        for (int co = 0; co < Traits::kCo; ++co) {
+          if (group_co + co < params.group_c_out) g_sums[co] = r_sums[t][ci][co];
+        }
       }
     }
   }
@@ -272,20 +302,24 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
     }
   }
 
+  auto* s_places = reinterpret_cast<Place*>(s_bytes + params.layout.places_bytes_begin);
+  list_places(params, s_places);
+  __syncthreads();  // the list is complete
   const int64_t begin = tile.chunk * plan.tiles_per_chunk;
   const int64_t end = min(begin + plan.tiles_per_chunk, params.grid.pixel_tiles);
-  load_pixels<Traits>(params, tile, pixel_tile(params, begin), s_stages);
+  PixelTile pixels(params, begin), next = pixels;
+  load_pixels<Traits>(params, tile, next, s_places, s_stages);
   ptx::cp_async_commit();
   uint32_t slot = 0;
   for (int64_t index = begin; index < end; ++index) {
     ptx::cp_async_wait<0>();
     __syncthreads();  // this stage is complete for everybody, and everybody has left the other one
+    next.advance(params);
     if (index + 1 < end) {
-      load_pixels<Traits>(params, tile, pixel_tile(params, index + 1), s_stages + (slot ^ 1) * stage_bytes);
+      load_pixels<Traits>(params, tile, next, s_places, s_stages + (slot ^ 1) * stage_bytes);
       ptx::cp_async_commit();
     }
     if (!work.idle) {
-      const PixelTile pixels = pixel_tile(params, index);
       const uint32_t s_stage = s_stages + slot * stage_bytes;
       const bool inside = lies_inside(h, pixels.h_begin, plan.tile_h, tile.kh_begin, kh_end) &&
                           lies_inside(w, pixels.w_begin, tile_w, kw_begin, kw_end);
@@ -295,6 +329,7 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
         multiply_border<Traits>(r_sums, params, tile, pixels, work, places, s_stage);
       }
     }
+    pixels = next;
     slot ^= 1;
   }
   if (!work.idle) store_slab<Traits>(r_sums, params, tile, work);

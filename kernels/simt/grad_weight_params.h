@@ -9,7 +9,7 @@ namespace convt::simt {
 struct GradWeightParams {
   const void* x;   // [batch, c_in, h_in, w_in], any strides
   const void* gy;  // [batch, c_out, h_out, w_out], any strides
-  void* slabs;     // [chunks * splits][c_in, c_out / groups, k_h, k_w], contiguous, of the accumulator's type
+  void* slabs;     // [chunks * splits][c_in, k_h, k_w, c_out / groups], contiguous, of the accumulator's type
   ConvTProblem problem;
   GradWeightPlan plan;
   GradWeightGrid grid;

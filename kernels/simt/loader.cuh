@@ -60,9 +60,9 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
       by_tile_w(params.shape.tile_w);
   // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
   // copy of the tile (shared_layout.h).
-  auto coordinate = [](int32_t index, int32_t begin, bool copies, const FastDivide& by_tile, int32_t shift_step,
-                       int32_t position_step) {
-    if (!copies) return begin + index;
+  auto coordinate = [](int32_t index, int32_t begin, const Window& window, const FastDivide& by_tile,
+                       int32_t shift_step, int32_t position_step) {
+    if (!window.copies) return begin + index * window.unit;
     int32_t within;
     const int32_t copy = by_tile(index, &within);
     return begin + copy * abs(shift_step) + within * position_step;
@@ -71,9 +71,8 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
     int32_t index, row;
     const int32_t image_row = by_pitch(position, &index);
     const int32_t image = by_rows(image_row, &row);
-    const int32_t ih = coordinate(row, row_begin, rows.copies, by_tile_h, phase_h.shift_step, problem.h.position_step);
-    const int32_t iw =
-        coordinate(index, column_begin, columns.copies, by_tile_w, phase_w.shift_step, problem.w.position_step);
+    const int32_t ih = coordinate(row, row_begin, rows, by_tile_h, phase_h.shift_step, problem.h.position_step);
+    const int32_t iw = coordinate(index, column_begin, columns, by_tile_w, phase_w.shift_step, problem.w.position_step);
     // Elements outside the image are not loaded: the mainloop never multiplies them.
     const bool inside = index < columns.extent && static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
                         static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&

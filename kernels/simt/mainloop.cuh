@@ -184,7 +184,7 @@ __device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t step, 
 // Input columns, as the checks at the border need them.
 struct ColumnChecks {
   int32_t shift_step;
-  int32_t position_step;
+  int32_t element_step;  // columns from an element of a quad's window to the next
   int32_t w_in;
 };
 
@@ -202,7 +202,7 @@ __device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapB
     if constexpr (kBorder) {
       const int32_t lowest = Traits::kAscending ? kw : kw + kTaps - 1;
       const bool row_inside = kh >= bounds.row_begin[q] && kh < bounds.row_end[q];
-      valid[q] = row_inside ? valid_columns<kTaps>(bounds.column[q] - lowest * checks.shift_step, checks.position_step,
+      valid[q] = row_inside ? valid_columns<kTaps>(bounds.column[q] - lowest * checks.shift_step, checks.element_step,
                                                    checks.w_in)
                             : 0;
     }
@@ -290,7 +290,8 @@ __device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBound
   strides.tap_column = columns.step * kBytes;
   const uint32_t s_weight =
       s_stage + params.shared.weight_elems * kBytes + channel_group_of_thread(params) * group_bytes;
-  const ColumnChecks checks{phase_w.shift_step, params.problem.w.position_step, params.problem.w.in};
+  const ColumnChecks checks{phase_w.shift_step, columns.copies ? params.problem.w.position_step : columns.unit,
+                            params.problem.w.in};
   if (bounds.any_begin >= bounds.any_end) return;
   // A warp that never leaves the input takes the loop without checks.
   const bool inside = bounds.fast_begin <= bounds.any_begin && bounds.fast_end >= bounds.any_end;

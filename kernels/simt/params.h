@@ -30,7 +30,7 @@ struct Params {
   int32_t channel_groups_log2;  // block_co / thread_co
   bool channels_last_input;     // the input's channels are neighbours in memory, its columns are not
   bool channels_last_output;
-  bool input_vectors;   // whole quads of columns lie on 16-byte boundaries of the input
+  bool input_vectors;  // whole quads of columns lie on 16-byte boundaries of the input
   bool weight_vectors;  // the taps of neighbouring output channels are contiguous, 16-byte aligned
 };
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from plan.problems import ATEN, Problem, sizes_of
+from plan.problems import ATEN, FORWARD, GRAD_INPUT, Problem, sizes_of
 
 
 class Stage(NamedTuple):
@@ -52,15 +52,17 @@ def stages(plan: dict[str, Any], aten: bool, c_in: int, num_taps_h: int, num_tap
         yield Stage(ci, th, tw)
 
 
-def _inside(begin: int, count: int, size: int) -> tuple[slice, slice]:
-    """Of the coordinates begin .. begin + count those within 0 .. size: their places in the tile, and themselves."""
-    low = min(max(0, -begin), count)
-    high = max(low, min(count, size - begin))
-    return slice(low, high), slice(begin + low, begin + high)
+def _inside(begin: int, count: int, size: int, step: int) -> tuple[slice, slice]:
+    """Of the `count` coordinates begin, begin + step, ... those within 0 .. size: their places, and themselves."""
+    low = min(max(0, -(begin // step)), count)
+    high = max(low, min(count, -(-(size - begin) // step)))
+    return slice(low, high), slice(begin + low * step, max(begin + (high - 1) * step + 1, 0), step)
 
 
 def computed_problem(module: ModuleType, problem: Problem, plan: dict[str, Any]) -> Problem:
     """The problem whose tiles, taps and channels a plan's fields count."""
+    if problem["direction"] == GRAD_INPUT and "position_step" not in problem["h"]:
+        return module.adjoint_problem(problem)
     return module.fuse_phases(problem) if plan["fused_w"] > 1 else problem
 
 
@@ -95,13 +97,22 @@ def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, b
     return y, writes
 
 
+def run_grad_input(module: ModuleType, problem: Problem, plan: dict[str, Any], grad_output, weight):
+    """run() of a plan for the gradient of the input: the adjoint problem, with the weight's channels exchanged."""
+    groups = problem["groups"]
+    by_group = weight.reshape(groups, problem["c_in"] // groups, *weight.shape[1:])
+    exchanged = by_group.swapaxes(1, 2).reshape(problem["c_out"], problem["c_in"] // groups, *weight.shape[2:])
+    return _run_tiles(module, module.adjoint_problem(problem), plan, grad_output, exchanged, None)
+
+
 def _run_tiles(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, bias):
     """run() for the problem that the plan's fields count."""
     y = np.full(sizes_of(problem)[2], np.nan)
     writes = np.zeros(y.shape, dtype=np.int32)
     h, w, groups = problem["h"], problem["w"], problem["groups"]
     c_in, c_out = problem["c_in"] // groups, problem["c_out"] // groups
-    aten = problem["precision"] == ATEN
+    step_h, step_w = h.get("position_step", 1), w.get("position_step", 1)
+    aten = problem["precision"] == ATEN and problem["direction"] == FORWARD
     phases = {
         axis: [
             (module.num_positions(problem[axis], phase), taps_of(module.make_phase(problem[axis], phase)))
@@ -130,11 +141,11 @@ def _run_tiles(module: ModuleType, problem: Problem, plan: dict[str, Any], x, we
             for stage in stages(plan, aten, c_in, len(taps_h), len(taps_w)):
                 ci = slice(group * c_in + stage.channels.start, group * c_in + stage.channels.stop)
                 for kh, shift_h in taps_h[stage.taps_h.start : stage.taps_h.stop]:
-                    tile_rows, rows = _inside(p_h_begin + shift_h, num_h, h["in"])
+                    tile_rows, rows = _inside(p_h_begin * step_h + shift_h, num_h, h["in"], step_h)
                     if tile_rows.start == tile_rows.stop:
                         continue
                     for kw, shift_w in taps_w[stage.taps_w.start : stage.taps_w.stop]:
-                        tile_columns, columns = _inside(p_w_first + shift_w, num_w, w["in"])
+                        tile_columns, columns = _inside(p_w_first * step_w + shift_w, num_w, w["in"], step_w)
                         if tile_columns.start == tile_columns.stop:
                             continue
                         operand = x[images, ci, rows, columns]  # [image, c_in, row, column]

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from plan.interpreter import computed_problem
-from plan.problems import ATEN, FLOAT32, FLOAT64, IEEE, Problem
+from plan.problems import ATEN, FLOAT32, FLOAT64, FORWARD, IEEE, Problem
 
 GRID_LIMIT = 2**31 - 1  # blocks of a one-dimensional grid
 
@@ -18,7 +18,8 @@ def is_power_of_two(value: int) -> bool:
 
 def served_precision(problem: Problem) -> int:
     """There is no tensor-core kernel yet: tf32x3 and tf32 are served by `ieee`, and only float32 has `aten`."""
-    return ATEN if problem["precision"] == ATEN and problem["dtype"] == FLOAT32 else IEEE
+    forward = problem["direction"] == FORWARD
+    return ATEN if forward and problem["precision"] == ATEN and problem["dtype"] == FLOAT32 else IEEE
 
 
 def assert_fusing_is_legal(module: ModuleType, problem: Problem, plan: dict[str, Any]) -> None:
@@ -37,6 +38,7 @@ def assert_legal(module: ModuleType, problem: Problem, device: list[int], plan: 
     problem = computed_problem(module, problem, plan)
     instance = module.instances()[plan["instance"]]
     assert instance["dtype"] == problem["dtype"]
+    assert instance["direction"] == problem["direction"]
     assert instance["precision"] == served_precision(problem)
 
     threads, thread_co, quads = plan["threads"], instance["thread_co"], instance["quads"]

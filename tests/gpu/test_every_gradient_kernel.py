@@ -1,0 +1,306 @@
+"""The gradients' kernels: every candidate plan of every case and direction, in every dtype and format.
+
+The gradient of the input is compared bit for bit with the scalar oracle; the gradients of weight and bias with exact
+integer sums, and by their errors against float64. NaN lies in the result's memory, and in shared memory, before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import random
+
+import oracle.plugin
+import pytest
+import torch
+from cases import CASES, LAYOUTS, STAGED_CASES, Case, each_case
+from gpu.test_every_kernel import element
+from gpu.test_exact_order import random_case
+from raw_ops import (
+    DTYPES,
+    Call,
+    GradientCall,
+    assert_same_bits,
+    bits,
+    gradient_kernels,
+    nan_like,
+    run_poisoned,
+    same_bits,
+)
+
+DIRECTIONS = ("grad_input", "grad_weight")
+SUFFIXES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: SUFFIXES[dtype])
+each_direction = pytest.mark.parametrize("direction", DIRECTIONS)
+every_case = pytest.mark.parametrize("case", [*CASES, *STAGED_CASES], ids=lambda case: case.name)
+
+
+def on_gpu(call: Call) -> Call:
+    """The call's tensors on the GPU with their very strides."""
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+        storage = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,)).cuda()
+        return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    return call.map(move)
+
+
+def in_format(gradient: GradientCall, channels_last: bool) -> GradientCall:
+    """grad_output and result in that format."""
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    grad_output = gradient.grad_output.contiguous(memory_format=memory_format)
+    return gradient.replace(grad_output=grad_output, channels_last=channels_last)
+
+
+@functools.lru_cache(maxsize=8)
+def integers(case: Case, dtype: torch.dtype, direction: str) -> tuple[GradientCall, torch.Tensor]:
+    """A gradient of small integers on the GPU, and the exact result, which every order of the sums gives."""
+    call = Call(*case.tensors(dtype, integers=True), **case.arguments)
+    exact = GradientCall.of(direction, call, integers=True).map(torch.Tensor.double).torch()
+    return GradientCall.of(direction, on_gpu(call), integers=True), exact.to(dtype).cuda()
+
+
+def input_by_oracle(module, call: Call, gradient: GradientCall) -> torch.Tensor:
+    """The documented order of the gradient of the input."""
+    tensors = (gradient.grad_output.cpu(), gradient.other.cpu())
+    size = (call.x.shape[2], call.x.shape[3])
+    return oracle.plugin.grad_input(module, *tensors, size, call.stride, call.padding, call.groups, call.dilation)
+
+
+@each_dtype
+@each_direction
+@every_case
+def test_every_candidate_is_right(case, direction, dtype):
+    gradient, exact = integers(case, dtype, direction)
+    for channels_last in (False, True):
+        call = in_format(gradient, channels_last)
+        full_of_nan = call.map(nan_like)
+        for index, plan in enumerate(call.candidates()):
+            full_of_nan.run(index)  # leaves NaN in shared memory, where what does not exist is not loaded
+            result, _ = run_poisoned(call, exact.numel(), index)
+            # +0: a sum of integers may be -0 in one order and +0 in another.
+            assert_same_bits(result + 0.0, exact + 0.0, f"channels_last {channels_last}, candidate {index}: {plan}")
+            expected_format = torch.channels_last if channels_last else torch.contiguous_format
+            assert result.is_contiguous(memory_format=expected_format)
+
+
+def test_every_kernel_is_a_candidate():
+    """Every gradient kernel of kernels/plan/instances.h runs in the test above, and no candidate is none of them."""
+    for direction in DIRECTIONS:
+        offered = set()
+        for case in (*CASES, *STAGED_CASES):
+            for dtype in DTYPES:
+                offered |= {plan["kernel"] for plan in integers(case, dtype, direction)[0].candidates()}
+        simt = {kernel for kernel in offered if kernel.startswith("simt_")}
+        assert simt == set(gradient_kernels(direction))
+
+
+@each_dtype
+@every_case
+def test_grad_input_has_the_documented_bits(oracle, case, dtype):
+    call = Call.of(case, dtype, device="cpu")
+    gradient = GradientCall.of("grad_input", on_gpu(call))
+    expected = input_by_oracle(oracle, call, gradient)
+    for channels_last in (False, True):
+        formatted = in_format(gradient, channels_last)
+        for index, plan in enumerate(formatted.candidates()):
+            assert_same_bits(formatted.run(index), expected, f"channels_last {channels_last}: {plan}")
+
+
+@each_dtype
+@pytest.mark.parametrize("block", range(6))
+def test_grad_input_of_random_problems(oracle, block, dtype):
+    """Any arguments, sizes and strides."""
+    rng = random.Random(f"{block} {dtype}")
+    for _ in range(15):
+        case, seed = random_case(rng), rng.randrange(2**31)
+        call = Call.of(dataclasses.replace(case, layout=rng.choice(LAYOUTS)), dtype, device="cpu", seed=seed)
+        gradient = GradientCall.of("grad_input", on_gpu(call), seed).replace(channels_last=rng.random() < 0.5)
+        gradient = strided(gradient, rng)
+        expected = input_by_oracle(oracle, call, gradient)
+        assert_same_bits(gradient.run(), expected, f"{case}, seed {seed}, strides {gradient.grad_output.stride()}")
+
+
+def strided(gradient: GradientCall, rng: random.Random) -> GradientCall:
+    """The same grad_output in other strides, or one value for each image and channel with strides of 0."""
+    grad_output = gradient.grad_output
+    kind = rng.choice(["dense", "channels_last", "transposed", "step", "expanded"])
+    if kind == "channels_last":
+        grad_output = grad_output.contiguous(memory_format=torch.channels_last)
+    elif kind == "transposed":
+        grad_output = grad_output.transpose(2, 3).contiguous().transpose(2, 3)
+    elif kind == "step":
+        wide = grad_output.new_full((*grad_output.shape[:3], 2 * grad_output.shape[3]), math.nan)
+        wide[..., ::2] = grad_output
+        grad_output = wide[..., ::2]
+    elif kind == "expanded":
+        grad_output = grad_output[:, :, :1, :1].expand_as(grad_output)
+    return gradient.replace(grad_output=grad_output)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_grad_weight_of_random_problems(block):
+    """Exact sums of integers for any arguments, sizes and strides."""
+    rng = random.Random(block)
+    for _ in range(15):
+        case, seed = random_case(rng), rng.randrange(2**31)
+        layout = rng.choice(LAYOUTS)
+        call = Call(*dataclasses.replace(case, layout=layout).tensors(integers=True, seed=seed), **case.arguments)
+        gradient = strided(GradientCall.of("grad_weight", on_gpu(call), seed, integers=True), rng)
+        gradient = gradient.replace(channels_last=rng.random() < 0.5)
+        on_cpu = gradient.map(torch.Tensor.cpu)
+        exact = on_cpu.map(torch.Tensor.double).torch().float()
+        what = f"{case}, input {layout}, seed {seed}, strides {gradient.grad_output.stride()}"
+        assert_same_bits(gradient.run().cpu() + 0.0, exact + 0.0, what)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=lambda dtype: SUFFIXES[dtype])
+@each_case("k4s2p1", "odd_sizes", "kb75", "batch_17", "channels_last", "depthwise", "fsrcnn")
+def test_error_of_grad_weight(case, dtype):
+    """At most twice PyTorch's own, against float64 (where the reference would be PyTorch itself)."""
+    call = Call.of(dataclasses.replace(case, n=8, h=40, w=44), dtype)
+    gradient = GradientCall.of("grad_weight", call)
+    exact = gradient.map(torch.Tensor.double).torch()
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        theirs = (gradient.torch().double() - exact).norm() / exact.norm()
+    for plan_number, plan in enumerate(gradient.candidates()):
+        ours = (gradient.run(plan_number).double() - exact).norm() / exact.norm()
+        assert ours <= 2 * theirs, (ours.item(), theirs.item(), plan)
+
+
+@each_dtype
+@pytest.mark.parametrize("kind", ["dense", "channels_last", "transposed", "step", "expanded"])
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 7, 9), (1, 64, 33, 1), (3, 1, 64, 64), (2, 300, 17, 5), (64, 3, 90, 91)], ids=str
+)
+def test_grad_bias(shape, kind, dtype):
+    generator = torch.Generator().manual_seed(0)
+    grad_output = torch.randint(-1, 2, shape, generator=generator).to("cuda", dtype)
+    if kind == "channels_last":
+        grad_output = grad_output.contiguous(memory_format=torch.channels_last)
+    elif kind == "transposed":
+        grad_output = grad_output.transpose(2, 3).contiguous().transpose(2, 3)
+    elif kind == "step":
+        grad_output = grad_output.repeat_interleave(2, 3)[..., ::2]
+    elif kind == "expanded":
+        grad_output = grad_output[:, :, :1, :1].expand(shape)
+    result = torch.ops.convt_ext.grad_bias(grad_output)
+    assert_same_bits(result, grad_output.double().sum((0, 2, 3)).to(dtype))
+    assert same_bits(result, torch.ops.convt_ext.grad_bias(grad_output))
+
+
+@each_dtype
+@each_direction
+@each_case("k4s2p1", "kb75", "many_channels_in", "depthwise", "batch_17")
+def test_second_run_has_the_same_bits(case, direction, dtype):
+    gradient = GradientCall.of(direction, Call.of(dataclasses.replace(case, h=30, w=31), dtype))
+    for index, plan in enumerate(gradient.candidates()):
+        first = gradient.run(index)
+        assert all(same_bits(gradient.run(index), first) for _ in range(3)), plan
+
+
+def sums_with(gradient: GradientCall, name: str, index: tuple[int, ...]) -> torch.Tensor:
+    """True where an element of the result has a term of that element of `grad_output` or `other`."""
+    ones = gradient.map(lambda tensor: torch.ones(tensor.shape, dtype=torch.float64))
+    marked = torch.zeros_like(getattr(ones, name))
+    marked[index] = 1
+    ones = ones.replace(**{name: marked})
+    call = ones.call
+    if name == "other":
+        call = call.replace(**{"weight" if gradient.direction == "grad_input" else "x": marked})
+    return (ones.replace(call=call).torch() > 0.5).cuda()
+
+
+@each_direction
+@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "channels_last", "wide_row")
+@pytest.mark.parametrize("name", ["grad_output", "other"])
+def test_nan_and_inf_reach_exactly_their_sums(case, name, direction):
+    """Nothing that lies outside a tensor is multiplied, not even by zero."""
+    clean = GradientCall.of(direction, Call.of(case))
+    for place in ("first", "middle", "last"):
+        index = element(getattr(clean, name), place)
+        reached = sums_with(clean, name, index)
+        for value in (math.nan, math.inf):
+            tensor = getattr(clean, name).clone()
+            tensor[index] = value
+            gradient = clean.replace(**{name: tensor})
+            for number, plan in enumerate(gradient.candidates()):
+                result = gradient.run(number)
+                what = f"{value} in {name}{list(index)}: {plan}"
+                assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
+                expected = clean.run(number)
+                assert same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0)), what
+
+
+def test_more_than_2_to_the_31_elements(oracle):
+    """float16, 3 images of 3 x 15778 x 15802: of the input's gradient both ends, of the others integer sums."""
+    n, c_in, c_out, h, w = 3, 2, 3, 7889, 7901
+    numel = n * c_out * 2 * h * 2 * w
+    wanted = 2 * (2 * numel + 2 * n * c_in * h * w) + 2**31
+    torch.cuda.empty_cache()
+    if torch.cuda.mem_get_info()[0] < wanted:
+        pytest.skip(f"needs {wanted / 2**30:.0f} GiB of free GPU memory")
+    assert numel > 2**31
+    grad_output = torch.zeros(n, c_out, 2 * h, 2 * w, device="cuda", dtype=torch.float16)
+    x = torch.zeros(n, c_in, h, w, device="cuda", dtype=torch.float16)
+    weight = torch.randn(c_in, c_out, 4, 4, generator=torch.Generator().manual_seed(0)).to("cuda", torch.float16)
+    # Data in the last rows and columns of the last image alone, beyond element 2^31.
+    corner = torch.randint(-2, 3, (c_out, 40, 50), generator=torch.Generator().manual_seed(1)).to("cuda", torch.float16)
+    grad_output[-1, :, -40:, -50:] = corner
+    x_corner = torch.randint(-2, 3, (c_in, 20, 25), generator=torch.Generator().manual_seed(2)).to(
+        "cuda", torch.float16
+    )
+    x[-1, :, -20:, -25:] = x_corner
+    lists = ([2, 2], [1, 1], [0, 0], 1, [1, 1], 0, False)
+    grad_input = torch.ops.convt_ext.grad_input(grad_output, weight, *lists)
+    small = torch.zeros(1, c_out, 60, 70, device="cuda", dtype=torch.float16)
+    small[0, :, -40:, -50:] = corner
+    expected = torch.ops.convt_ext.grad_input(small, weight, *lists)
+    assert_same_bits(grad_input[-1:, :, -30:, -35:].contiguous(), expected)
+    assert not bits(grad_input[0]).any()
+    small_x = torch.zeros(1, c_in, 30, 35, device="cuda", dtype=torch.float16)
+    small_x[0, :, -20:, -25:] = x_corner
+    assert_same_bits(
+        torch.ops.convt_ext.grad_weight(grad_output, x, *lists) + 0.0,
+        torch.ops.convt_ext.grad_weight(small, small_x, *lists) + 0.0,
+    )
+    assert_same_bits(torch.ops.convt_ext.grad_bias(grad_output), corner.double().sum((1, 2)).half())
+    torch.cuda.empty_cache()
+
+
+@each_direction
+def test_workspace_is_bounded(direction):
+    """256 MiB, whatever the problem; kernels for the gradient of the input need none."""
+    layers = [
+        Call(torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda"), None),
+        Call(torch.empty(2, 1024, 8, 8, device="cuda"), torch.empty(1024, 512, 4, 4, device="cuda"), None, (2, 2)),
+    ]
+    for call in layers:
+        for plan in GradientCall(direction, torch.empty(1, device="cuda"), call.weight, call).candidates():
+            assert plan["workspace_bytes"] <= 2**28 if direction == "grad_weight" else plan["workspace_bytes"] == 0
+
+
+def test_empty_batch():
+    x, weight = torch.empty(0, 2, 3, 3, device="cuda"), torch.ones(2, 3, 2, 2, device="cuda")
+    grad_output = torch.empty(0, 3, 4, 4, device="cuda")
+    lists = ([1, 1], [0, 0], [0, 0], 1, [1, 1], 0, False)
+    assert torch.ops.convt_ext.grad_input(grad_output, weight, *lists).shape == x.shape
+    assert not torch.ops.convt_ext.grad_weight(grad_output, x, *lists).any()
+    assert not torch.ops.convt_ext.grad_bias(grad_output).any()
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "other_size", "words"),
+    [
+        ("grad_input", (1, 3, 5, 5), (2, 3, 3, 3), "no input gives grad_output's size 5 along H"),
+        ("grad_weight", (1, 3, 2, 2), (1, 2, 3, 3), "no weight gives grad_output's size 2 along H"),
+        ("grad_input", (1, 4, 6, 6), (2, 3, 3, 3), r"grad_output.size\(1\) must be 3"),
+    ],
+)
+def test_sizes_that_do_not_fit(op, size, other_size, words):
+    tensors = [torch.ones(one, device="cuda") for one in (size, other_size)]
+    stride = [3, 3]
+    with pytest.raises(RuntimeError, match=words):
+        getattr(torch.ops.convt_ext, op)(*tensors, stride, [0, 0], [0, 0], 1, [1, 1], 0, False)
