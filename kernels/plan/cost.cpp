@@ -163,7 +163,10 @@ double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double
   const bool input = problem.direction == Direction::kGradInput;
   constexpr double kCallUs = 10;
   if (problem.groups > 1) return (input ? 3.2 : 7.0) * bytes_us + kCallUs;
-  return std::max((input ? 1.45 : 1.95) * multiply_us, (input ? 0.85 : 1.35) * bytes_us) + kCallUs;
+  const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
+  const bool few_channels = std::min(problem.c_in, problem.c_out) < 64;
+  const double products = input ? (!strided && few_channels ? 2.05 : 1.45) : (strided ? 1.95 : 2.35);
+  return std::max(products * multiply_us, (input ? 0.85 : 1.35) * bytes_us) + kCallUs;
 }
 
 }  // namespace
