@@ -89,7 +89,8 @@ def make_environment(version: str, torch: str, build: str, wheel: Path) -> str:
 
 def copy_tests(folder: Path) -> Path:
     """The tests, and what they read, without the package and the kernels: nothing but the wheel can be imported."""
-    shutil.copytree(CHECKOUT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__", "build"))
+    for name in ("tests", "examples"):
+        shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
     shutil.copy(CHECKOUT / "pyproject.toml", folder)
     return folder / "tests"
 
