@@ -30,7 +30,7 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
     decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None:
-            routing.refuse_when_explicit(decision, input.dtype, precision)
+            routing.refuse_when_explicit(decision, input.dtype, precision, _requested(precision))
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     op, arguments = decision
     result = op(*arguments)
@@ -50,7 +50,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     if reason is not None:
         return reason
     index = input.get_device()
-    word = precisions.requested(precision)
+    word = _requested(precision)
     served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
     by_switches = served is None
     exporting = _is_exporting()
@@ -83,6 +83,12 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     return ops.forward, (*arguments, precisions.CODES[served], channels_last)
 
 
+def _requested(precision):
+    """The word in force. torch 2.10 traces a thread's context as if none were open: so look a second time."""
+    word = precisions.requested(precision)
+    return word if word is not None or precisions.in_context() else _requested_while_tracing()
+
+
 def _reason_by_tensors(input, weight, bias):
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
         return routing.NOT_PLAIN
@@ -109,6 +115,11 @@ def _reason_by_context():
 @assume_constant_result
 def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
     return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
+
+
+@assume_constant_result
+def _requested_while_tracing() -> str | None:
+    return precisions.requested(None)
 
 
 @assume_constant_result

@@ -99,6 +99,11 @@ def requested(keyword: str | None) -> str | None:
     return None if top is None else top[0]
 
 
+def in_context() -> bool:
+    """Whether a `use_precision` of this thread is open."""
+    return _active.top is not None
+
+
 def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool) -> str | None:
     """The class that an explicit word asks for with `dtype`; None where a context does not speak of it.
 

@@ -226,14 +226,16 @@ def _only_default_device_modes() -> bool:
     return all(type(mode) is DeviceContext for mode in torch.overrides._get_current_function_mode_stack())
 
 
-def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None) -> None:
+def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None, word: str | None = None) -> None:
     """Raise when an explicit precision is asked for, because `reason` (which has a remedy) stands in its way.
+
+    `word` is the word in force where the caller knows it.
 
     Raises:
         RuntimeError: names the precision, the reason and the remedy.
         ValueError: a word that is no precision, or a word that the dtype cannot have.
     """
-    word = precisions.requested(precision)
+    word = precisions.requested(precision) if word is None else word
     if word is None or precisions.explicit_class(dtype, word, precision is not None) is None:
         return
     raise RuntimeError(

@@ -129,7 +129,7 @@ def test_a_context_is_taken_while_tracing():
         torch._dynamo.reset()
         with tf32(True), context:
             torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
-        assert RAN == ran
+        assert ran == RAN
 
 
 def test_a_compiled_program_keeps_its_precision_under_another_context():
