@@ -1,0 +1,157 @@
+// Global memory -> shared memory: the source tile as it is in memory, the weights converted to float32.
+// Source elements outside the image are not loaded: the mainloop never multiplies them.
+#pragma once
+
+#include "ptx/cp_async.cuh"
+#include "thin/tile.cuh"
+#include "thin/traits.cuh"
+
+namespace convt::thin {
+
+template <typename Element>
+__device__ __forceinline__ void copy_element(Element* s_destination, const Element* g_source) {
+  if constexpr (sizeof(Element) == 4) {
+    ptx::cp_async<4>(ptx::shared_address(s_destination), g_source);
+  } else {
+    *s_destination = *g_source;
+  }
+}
+
+// Where a source row or column lies: the number of the plane with its residue, or -1 if no tap reads it, and its index
+// there.
+__device__ __forceinline__ int32_t plane_of(int32_t coordinate, const Divisor& by_in_stride, uint32_t needed,
+                                            int32_t* index) {
+  int32_t residue;
+  *index = divide(coordinate, by_in_stride, &residue);
+  return (needed >> residue & 1) != 0 ? __popc(needed & ((1u << residue) - 1)) : -1;
+}
+
+// Channels ci .. + num_ci of every group of the pass, at the tile's rows and columns.
+template <typename Element>
+__device__ __forceinline__ void load_source(const Params& params, const Pass& pass, const Tile& tile, int32_t ci,
+                                            Element* s_source) {
+  const int32_t num_ci = min(params.chunk_ci, params.group_ci - ci);
+  const int32_t channels = pass.num_groups * num_ci;  // more than one group: all channels of each
+  const int32_t first_row = tile.q_h * params.h.in_stride + params.row_offset;
+  const int32_t first_column = tile.q_w * params.w.in_stride + params.column_offset;
+  const auto* g_source = static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
+                         (int64_t{pass.group} * params.group_ci + ci) * params.source_stride[1];
+  const int32_t lanes = 1 << params.load_lanes_log2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) & (lanes - 1);
+  const int32_t unit_begin = static_cast<int32_t>(threadIdx.x) >> params.load_lanes_log2;
+  const int32_t unit_step = static_cast<int32_t>(blockDim.x) >> params.load_lanes_log2;
+
+  if (params.load_mode == ThinLoad::kChannels) {
+#pragma unroll 1
+    for (int32_t unit = unit_begin; unit < params.rows * params.columns; unit += unit_step) {
+      int32_t column, index_h, index_w;
+      const int32_t row = divide(unit, params.by_columns, &column);
+      const int32_t plane_h = plane_of(row, params.by_in_stride_h, params.needed_rows, &index_h);
+      const int32_t plane_w = plane_of(column, params.by_in_stride_w, params.needed_columns, &index_w);
+      const int32_t h = first_row + row, w = first_column + column;
+      if (plane_h < 0 || plane_w < 0 || h < 0 || h >= params.h.in || w < 0 || w >= params.w.in) continue;
+      const Element* g_pixel = g_source + h * params.source_stride[2] + w * params.source_stride[3];
+      Element* s_pixel = s_source + plane_h * params.plane_row + plane_w * params.plane + index_h * params.pitch + index_w;
+#pragma unroll 2
+      for (int32_t c = lane; c < channels; c += lanes) {
+        copy_element(s_pixel + c * params.channel_pitch, g_pixel + c * params.source_stride[1]);
+      }
+    }
+    return;
+  }
+  // Columns outside, then rows, channels inside: a channel costs little more than its copies.
+  const int32_t channel_begin = unit_begin & ((1 << params.load_channels_log2) - 1);
+  const int32_t channel_step = 1 << params.load_channels_log2;
+  const int32_t row_begin = unit_begin >> params.load_channels_log2, row_step = unit_step >> params.load_channels_log2;
+  if (row_begin >= row_step) return;  // of a block whose threads are no power of two
+  const int64_t g_step = channel_step * params.source_stride[1];
+  const int32_t s_step = channel_step * params.channel_pitch;
+  const int32_t elems = params.vector_bytes / static_cast<int32_t>(sizeof(Element));
+  const Element* g_first = g_source + channel_begin * params.source_stride[1];
+#pragma unroll 1
+  for (int32_t column = lane * elems; column < params.columns; column += lanes * elems) {
+    int32_t index_w;
+    const int32_t plane_w = plane_of(column, params.by_in_stride_w, params.needed_columns, &index_w);
+    const int32_t w = first_column + column;
+    if (plane_w < 0 || w < 0 || w >= params.w.in) continue;
+    const Element* g_column = g_first + w * params.source_stride[3];
+    Element* s_column = s_source + channel_begin * params.channel_pitch + plane_w * params.plane + index_w;
+#pragma unroll 1
+    for (int32_t row = row_begin; row < params.rows; row += row_step) {
+      int32_t index_h;
+      const int32_t plane_h = plane_of(row, params.by_in_stride_h, params.needed_rows, &index_h);
+      const int32_t h = first_row + row;
+      if (plane_h < 0 || h < 0 || h >= params.h.in) continue;
+      const Element* g_from = g_column + h * params.source_stride[2];
+      Element* s_to = s_column + plane_h * params.plane_row + index_h * params.pitch;
+      if (params.load_mode == ThinLoad::kElements) {
+#pragma unroll 4
+        for (int32_t channel = channel_begin; channel < channels; channel += channel_step) {
+          copy_element(s_to, g_from);
+          g_from += g_step, s_to += s_step;
+        }
+        continue;
+      }
+      uint32_t s_address = ptx::shared_address(s_to);
+      const uint32_t address_step = s_step * static_cast<uint32_t>(sizeof(Element));
+      if (params.vector_bytes == 16) {
+#pragma unroll 4
+        for (int32_t channel = channel_begin; channel < channels; channel += channel_step) {
+          ptx::cp_async<16>(s_address, g_from);
+          g_from += g_step, s_address += address_step;
+        }
+      } else if (params.vector_bytes == 8) {
+#pragma unroll 1
+        for (int32_t channel = channel_begin; channel < channels; channel += channel_step) {
+          ptx::cp_async<8>(s_address, g_from);
+          g_from += g_step, s_address += address_step;
+        }
+      } else {
+#pragma unroll 1
+        for (int32_t channel = channel_begin; channel < channels; channel += channel_step) {
+          ptx::cp_async<4>(s_address, g_from);
+          g_from += g_step, s_address += address_step;
+        }
+      }
+    }
+  }
+}
+
+// All weights of the pass: [group][ci][tap][virtual outputs], 0 where a virtual output lacks the tap. s_place, of
+// [tap][virtual outputs] elements, is scratch. Two barriers.
+template <typename Traits>
+__device__ __forceinline__ void load_weight(const Params& params, const Pass& pass, float* s_weight, int32_t* s_place) {
+  using Element = typename Traits::Element;
+#pragma unroll 1
+  for (int32_t index = threadIdx.x; index < params.taps * params.outputs; index += blockDim.x) {
+    const int32_t tap = index / params.outputs;
+    const VirtualOutput output = virtual_output(params, pass, index - tap * params.outputs);
+    const int32_t k_h = thin_tap(params.h, tap / params.w.num_taps, output.phase_h);
+    const int32_t k_w = thin_tap(params.w, tap % params.w.num_taps, output.phase_w);
+    const bool exists = output.exists && k_h >= 0 && k_w >= 0;
+    s_place[index] = exists ? static_cast<int32_t>((pass.co + output.co) * params.weight_stride[1] +
+                                                   k_h * params.weight_stride[2] + k_w * params.weight_stride[3])
+                            : -1;
+  }
+  __syncthreads();  // the table is complete
+  const auto* g_weight = static_cast<const Element*>(params.weight) + pass.group * params.weight_group_stride;
+  const int32_t channel_weights = params.taps * params.outputs;
+  const int32_t channels = pass.num_groups * params.group_ci;
+  // Threads take neighbouring places of a channel, warps different channels.
+  const int32_t warps = blockDim.x / 32;
+#pragma unroll 1
+  for (int32_t channel = threadIdx.x / 32; channel < channels; channel += warps) {
+    const int32_t group = channel / params.group_ci;
+    const Element* g_channel = g_weight + group * params.weight_group_stride +
+                               (channel - group * params.group_ci) * params.weight_stride[0];
+    float* s_channel = s_weight + channel * channel_weights;
+#pragma unroll 4
+    for (int32_t i = threadIdx.x % 32; i < channel_weights; i += 32) {
+      const int32_t place = s_place[i];
+      s_channel[i] = place >= 0 ? simt::to_accumulator(g_channel[place]) : 0.0f;
+    }
+  }
+  __syncthreads();  // the table has been used
+}
+
+}  // namespace convt::thin

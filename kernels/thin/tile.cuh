@@ -1,0 +1,96 @@
+// Which results a CTA owns, and which of them are a thread's.
+#pragma once
+
+#include "thin/params.h"
+
+namespace convt::thin {
+
+// What all tiles of a CTA share.
+struct Pass {
+  int32_t group;        // first of block_groups
+  int32_t num_groups;
+  int32_t co;           // first result channel within the group
+  int32_t num_co;
+  int32_t phase_h;      // the H phase of a pass that owns one, or 0
+  int32_t num_phases_h;
+  int32_t num_filled_h;  // of its H phases
+  int32_t first_tile;
+  int32_t end_tile;
+};
+
+__device__ __forceinline__ Pass pass_of_block(const Params& params) {
+  Pass pass;
+  int32_t index = static_cast<int32_t>(blockIdx.x) / params.passes;
+  pass.first_tile = index * params.tiles_per_block;
+  pass.end_tile = min(pass.first_tile + params.tiles_per_block, params.num_tiles);
+  index = static_cast<int32_t>(blockIdx.x) % params.passes;
+  const bool split = params.phase_splits > 1;
+  pass.phase_h = index % params.phase_splits;
+  index /= params.phase_splits;
+  pass.num_phases_h = split ? 1 : params.h.out_stride;
+  pass.num_filled_h = split ? (params.h.filled >> pass.phase_h) & 1 : params.h.num_filled;
+  pass.co = index % params.co_tiles * params.block_co;
+  pass.num_co = min(params.block_co, params.group_co - pass.co);
+  pass.group = index / params.co_tiles * params.block_groups;
+  pass.num_groups = min(params.block_groups, params.groups - pass.group);
+  return pass;
+}
+
+// Tile of a pass: an image and its first positions.
+struct Tile {
+  int64_t image;
+  int32_t q_h;
+  int32_t q_w;
+};
+
+__device__ __forceinline__ int32_t divide(int32_t number, const Divisor& by, int32_t* remainder) {
+  const int32_t quotient =
+      by.divisor == 1 ? number : static_cast<int32_t>(__umulhi(static_cast<uint32_t>(number), by.reciprocal));
+  *remainder = number - quotient * by.divisor;
+  return quotient;
+}
+
+__device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
+  Tile tile;
+  int32_t tile_w, tile_h;
+  const int32_t row = divide(index, params.by_tiles_w, &tile_w);
+  tile.image = divide(row, params.by_tiles_h, &tile_h);
+  tile.q_w = params.w.first + tile_w * params.tile_w;
+  tile.q_h = params.h.first + tile_h * params.tile_h;
+  return tile;
+}
+
+// Virtual output number `index` of a pass: a result channel in one phase. Quads of four are of one phase, so that
+// they lack the same taps; where every phase has every tap they are packed instead.
+struct VirtualOutput {
+  int32_t co;  // within the pass
+  int32_t phase_h;
+  int32_t phase_w;
+  bool exists;
+};
+
+// Number n of the bits that are set.
+__device__ __forceinline__ int32_t nth_set(uint32_t bits, int32_t n) {
+  for (; n > 0; --n) bits &= bits - 1;
+  return __ffs(static_cast<int32_t>(bits)) - 1;
+}
+
+__device__ __forceinline__ VirtualOutput virtual_output(const Params& params, const Pass& pass, int32_t index) {
+  VirtualOutput output;
+  const int32_t filled = pass.num_filled_h * params.w.num_filled;
+  int32_t phase;
+  if (params.mixed_quads) {
+    phase = index / params.block_co;
+    output.co = index - phase * params.block_co;
+  } else {
+    const int32_t quad = index / 4;
+    phase = quad % filled;
+    output.co = quad / filled * 4 + index % 4;
+  }
+  output.exists = phase < filled && output.co < pass.num_co;
+  output.phase_w = nth_set(params.w.filled, phase % params.w.num_filled);
+  output.phase_h = params.phase_splits > 1 ? pass.phase_h : nth_set(params.h.filled, phase / params.w.num_filled);
+  return output;
+}
+
+}  // namespace convt::thin
