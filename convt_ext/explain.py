@@ -172,22 +172,34 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
     return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
+def _positions(plan: dict[str, Any]) -> str:
+    """A tile's images, rows and columns; the thin engine's tiles are of one image."""
+    return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan['tile_w']}"
+
+
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    tile = f"{plan['tile_n']}x{plan['tile_h']}x{plan['tile_w']} positions x {plan['block_co']} channels"
+    if plan["engine"] == "thin":
+        channels = f"{plan['block_co']} channels of {plan['block_groups']} groups"
+        phases = "one H phase" if plan["split_phases"] else "all H phases"
+        details = f"{plan['tiles_per_block']} tiles each"
+    else:
+        channels = f"{plan['block_co']} channels"
+        phases = f"{plan['phases_w']} phases along W"
+        details = f"{plan['stages']} stages"
     lines = [
         f"planned for       {device}",
         f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
         f"{plan['requested_precision']} served as {plan['served_precision']}",
-        f"tile              {tile}, {plan['phases_w']} phases along W, {plan['threads']} threads",
-        f"blocks            {plan['num_blocks']}, {plan['stages']} stages, {plan['shared_bytes']} bytes shared",
+        f"tile              {_positions(plan)} positions x {channels}, {phases}, {plan['threads']} threads",
+        f"blocks            {plan['num_blocks']}, {details}, {plan['shared_bytes']} bytes shared",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):
-        tile = f"{candidate['block_co']}x{candidate['tile_n']}x{candidate['tile_h']}x{candidate['tile_w']}"
+        tile = f"{candidate['block_co']}x{_positions(candidate)}"
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
             f"{candidate['num_blocks']:10d}  {candidate['kernel']} tile {tile}"

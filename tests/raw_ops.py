@@ -31,12 +31,13 @@ CLASSES = {
     "ieee_bf16": (torch.bfloat16, "ieee"),
 }
 
-_INSTANCES = Path(__file__).resolve().parents[1] / "kernels" / "plan" / "instances.h"
+_PLAN = Path(__file__).resolve().parents[1] / "kernels" / "plan"
+_INSTANCES = {"simt": _PLAN / "instances.h", "thin": _PLAN / "thin_instances.h"}
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def kernel_names() -> list[str]:
-    """The kernel instances of the forward pass, by the names that plans give them, from kernels/plan/instances.h.
+    """The kernel instances of the forward pass, by the names that plans give them, from kernels/plan/*instances.h.
 
     From its text and not from the binary: a list of tests must not depend on the machine.
     """
@@ -49,8 +50,11 @@ def gradient_kernels(direction: str) -> list[str]:
 
 
 def _all_kernels() -> list[str]:
-    rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", _INSTANCES.read_text(), re.MULTILINE)
-    return [f"simt_{symbol}" for symbol in rows]
+    kernels = []
+    for engine, path in _INSTANCES.items():
+        rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", path.read_text(), re.MULTILINE)
+        kernels += [f"{engine}_{symbol}" for symbol in rows]
+    return kernels
 
 
 def class_of(kernel: str) -> str:

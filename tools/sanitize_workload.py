@@ -45,6 +45,11 @@ def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
 def way_of(call: Call, plan: dict) -> tuple:
     """What makes a launch different from others of the same kernel."""
     names = ("stages", "threads")
+    if plan["engine"] == "thin":
+        return (
+            plan["kernel"], call.channels_last, plan["split_phases"], plan["block_groups"] > 1,
+            plan["tiles_per_block"] > 1, plan["chunk_ci"] < call.weight.shape[0] // call.groups,
+        )  # fmt: skip
     return (
         plan["kernel"], call.channels_last, *(plan.get(name) for name in names), plan["tile_n"] > 1,
         plan["phases_w"] < call.stride[1], plan["phases_w"] > 1, plan["chunk_ci"] > 1,

@@ -18,4 +18,6 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& 
 // The simt engine's gradient of the weight; called by launch_simt().
 void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 }  // namespace convt

@@ -53,6 +53,7 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   switch (plan.engine) {
     case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
+    case Engine::kThin: return launch_thin(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

@@ -61,6 +61,13 @@ void write_grad_weight_plan(JsonWriter& json, const GradWeightPlan& plan) {
   json.field("tiles_per_chunk", plan.tiles_per_chunk);
 }
 
+void write_thin_plan(JsonWriter& json, const ThinPlan& plan) {
+  json.field("block_co", int64_t{plan.block_co}), json.field("block_groups", int64_t{plan.block_groups});
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("tiles_per_block", int64_t{plan.tiles_per_block}), json.field("split_phases", plan.split_phases);
+  json.field("chunk_ci", int64_t{plan.chunk_ci});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -75,6 +82,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         write_simt_plan(json, plan.simt);
       }
       break;
+    case Engine::kThin: write_thin_plan(json, plan.thin); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes);

@@ -13,11 +13,12 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
     case Engine::kSimt: return "simt";
+    case Engine::kThin: return "thin";
   }
   return "unknown";
 }
@@ -50,6 +51,18 @@ struct GradWeightPlan {
   int64_t tiles_per_chunk;
 };
 
+// The thin engine's tile: plan/thin_layout.h.
+struct ThinPlan {
+  int32_t instance;  // index into kThinInstances
+  int32_t tile_h;  // positions
+  int32_t tile_w;
+  int32_t tiles_per_block;
+  int32_t block_co;      // result channels of a pass, per group
+  int32_t block_groups;  // groups of a pass; more than 1 only with all channels of each
+  bool split_phases;     // a pass owns one H phase instead of all
+  int32_t chunk_ci;      // channels of the source in shared memory at a time
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;          // the instance's name, a string constant
@@ -62,6 +75,7 @@ struct Plan {
   // The one that engine and direction name; the others are zero.
   SimtPlan simt;
   GradWeightPlan grad_weight;
+  ThinPlan thin;
 
   double compute_us;  // estimates
   double memory_us;

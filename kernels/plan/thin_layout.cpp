@@ -78,8 +78,10 @@ void lay_out_source(int32_t element, ThinLayout* layout) {
   layout->rows = (layout->tile_h - 1) * h.in_stride + h.greatest_offset - layout->row_offset + 1;
   layout->column_offset = w.in_stride == 1 ? w.least_offset - modulo(w.first + w.least_offset, vector)
                                            : floor_div(w.least_offset, w.in_stride) * w.in_stride;
-  layout->columns = round_up((layout->tile_w - 1) * w.in_stride + w.greatest_offset - layout->column_offset + 1, vector);
-  for (int32_t t = 0; t < h.num_taps; ++t) layout->needed_rows |= 1u << (h.offset[t] - layout->row_offset) % h.in_stride;
+  layout->columns =
+      round_up((layout->tile_w - 1) * w.in_stride + w.greatest_offset - layout->column_offset + 1, vector);
+  for (int32_t t = 0; t < h.num_taps; ++t)
+    layout->needed_rows |= 1u << (h.offset[t] - layout->row_offset) % h.in_stride;
   for (int32_t t = 0; t < w.num_taps; ++t) {
     layout->needed_columns |= 1u << (w.offset[t] - layout->column_offset) % w.in_stride;
   }
@@ -110,24 +112,28 @@ int32_t lay_out_results(int32_t element, ThinLayout* layout) {
   const int32_t width = layout->tile_w * layout->w.out_stride;
   layout->channels_last_result = stride[1] == 1 && stride[3] != 1;
   if (layout->channels_last_result) {
-    const bool vectors = stride[3] % vector == 0 && layout->block_co % vector == 0;
+    // Whole vectors of channels, from whatever channel a pass begins with.
+    const bool vectors = stride[3] % vector == 0 && layout->block_co % vector == 0 && layout->group_co % vector == 0;
     layout->store_vector = vectors ? vector : 1;
     layout->stage_channel = 1;
     layout->stage_column = channels + (vectors ? vector : 1 - channels % 2);
     layout->stage_phase = width * layout->stage_column;
     layout->stage_row = phases * layout->stage_phase;
-    layout->store_lanes_log2 = std::min(lanes_log2(channels / layout->store_vector, layout->threads), floor_log2(layout->threads));
+    layout->store_lanes_log2 =
+        std::min(lanes_log2(channels / layout->store_vector, layout->threads), floor_log2(layout->threads));
     layout->store_rows_log2 = std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(width));
     return layout->tile_h * layout->stage_row * element;
   }
   // Congruent to the result's strides, so that staged runs and the result's are aligned alike.
   layout->store_vector = vector;
-  layout->aligned_runs = stride[0] % vector == 0 && stride[1] % vector == 0 && stride[2] % vector == 0;
+  // The stride of a dimension of one element means nothing.
+  const int64_t channel_stride = layout->groups * layout->group_co > 1 ? stride[1] : 0;
+  layout->aligned_runs = stride[0] % vector == 0 && channel_stride % vector == 0 && stride[2] % vector == 0;
   layout->stage_column = 1;
   layout->stage_phase = round_up(width, vector) + modulo(stride[2], vector);
   layout->stage_row = phases > 1 ? phases * layout->stage_phase
                                  : round_up(width, vector) + modulo(stride[2] * layout->h.out_stride, vector);
-  layout->stage_channel = round_up(layout->tile_h * layout->stage_row, vector) + modulo(stride[1], vector);
+  layout->stage_channel = round_up(layout->tile_h * layout->stage_row, vector) + modulo(channel_stride, vector);
   // A run's first and last elements are written by as many lanes.
   layout->store_lanes_log2 = std::max(lanes_log2(ceil_div(width, vector), 32), vector == 4 ? 2 : 3);
   layout->store_rows_log2 =
@@ -137,10 +143,10 @@ int32_t lay_out_results(int32_t element, ThinLayout* layout) {
 
 }  // namespace
 
-bool make_thin_axis(const Axis& axis, bool grad_input, ThinAxis* thin) {
+bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin) {
   *thin = ThinAxis{};
   thin->kernel = axis.kernel;
-  if (grad_input) {
+  if (direction == Direction::kGradInput) {
     if (axis.kernel > kMaxThinTaps || axis.stride > kMaxThinPhases) return false;
     thin->in = axis.out;
     thin->out = axis.in;
@@ -183,10 +189,12 @@ bool make_thin_axis(const Axis& axis, bool grad_input, ThinAxis* thin) {
   return true;
 }
 
-bool make_thin_layout(const ConvTProblem& problem, bool grad_input, const ThinPlan& plan, int32_t outputs,
-                      int32_t positions, ThinLayout* layout) {
+bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t outputs, int32_t positions,
+                      ThinLayout* layout) {
   *layout = ThinLayout{};
-  if (!make_thin_axis(problem.h, grad_input, &layout->h) || !make_thin_axis(problem.w, grad_input, &layout->w)) {
+  const bool grad_input = problem.direction == Direction::kGradInput;
+  if (!make_thin_axis(problem.h, problem.direction, &layout->h) ||
+      !make_thin_axis(problem.w, problem.direction, &layout->w)) {
     return false;
   }
   const int64_t group_x = problem.c_in / problem.groups, group_y = problem.c_out / problem.groups;
@@ -264,12 +272,13 @@ bool make_thin_layout(const ConvTProblem& problem, bool grad_input, const ThinPl
   const int32_t phases = plan.split_phases ? 1 : layout->h.out_stride;
   layout->by_tiles_w = make_divisor(layout->tiles_w);
   layout->by_tiles_h = make_divisor(layout->tiles_h);
-  layout->by_rows = make_divisor(layout->rows);
   layout->by_columns = make_divisor(layout->columns);
   layout->by_in_stride_h = make_divisor(layout->h.in_stride);
   layout->by_in_stride_w = make_divisor(layout->w.in_stride);
   layout->by_phases_h = make_divisor(phases);
   layout->by_pitch = make_divisor(layout->pitch);
+  layout->by_weights = make_divisor(layout->taps * layout->outputs);
+  layout->by_group_ci = make_divisor(layout->group_ci);
   return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
 }
 

@@ -6,12 +6,14 @@
 //     tap t reads source coordinate    q * in_stride + offset[t]
 //     phase v writes result coordinate q * out_stride + v - out_origin
 // forward:             in_stride 1, out_stride = stride. Positions are counted from the padded output's edge, so that
-//                      all phases read a tap number at the same place: k * dilation = step * stride + v, offset = -step.
+//                      all phases read a tap number at the same place: k * dilation = step * stride + v, offset =
+//                      -step.
 // gradient of input:   in_stride = stride, out_stride 1, offset[k] = k * dilation - padding.
 #pragma once
 
 #include <cstdint>
 
+#include "plan/plan.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -50,24 +52,13 @@ CONVT_HOST_DEVICE inline int32_t thin_tap(const ThinAxis& axis, int32_t t, int32
 }
 
 // False where an axis has more taps or phases than the kernel's tables hold.
-bool make_thin_axis(const Axis& axis, bool grad_input, ThinAxis* thin);
+bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin);
 
 // How a channel's plane of the source comes into shared memory.
 enum class ThinLoad : int32_t {
   kVectors,   // columns are neighbours in memory and aligned: copies of vector_bytes
   kElements,  // element by element, lanes along columns
   kChannels,  // element by element, lanes along channels (channels_last)
-};
-
-// The choice that a plan makes.
-struct ThinPlan {
-  int32_t tile_h;  // positions
-  int32_t tile_w;
-  int32_t tiles_per_block;
-  int32_t block_co;      // result channels of a pass, per group
-  int32_t block_groups;  // groups of a pass; more than 1 only with all channels of each
-  bool split_phases;     // a pass owns one H phase instead of all
-  int32_t chunk_ci;      // channels of the source in shared memory at a time
 };
 
 // Division by a number known before the launch: multiply by the rounded-up reciprocal. Exact for 0 <= number and
@@ -153,8 +144,8 @@ struct ThinLayout {
   bool channels_last_result;
   bool aligned_runs;  // every row and channel of the result begins on a vector like the first
 
-  Divisor by_tiles_w, by_tiles_h, by_rows, by_columns, by_in_stride_h, by_in_stride_w, by_phases_h,
-      by_pitch;
+  Divisor by_tiles_w, by_tiles_h, by_columns, by_in_stride_h, by_in_stride_w, by_phases_h, by_pitch, by_weights,
+      by_group_ci;
 
   int32_t threads;
   int32_t shared_bytes;
@@ -163,7 +154,7 @@ struct ThinLayout {
 
 // The layout of a plan run by an instance of `outputs` virtual outputs x `positions` a thread, or false where it is
 // illegal. Does not ask whether the device has so much shared memory.
-bool make_thin_layout(const ConvTProblem& problem, bool grad_input, const ThinPlan& plan, int32_t outputs,
-                      int32_t positions, ThinLayout* layout);
+bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t outputs, int32_t positions,
+                      ThinLayout* layout);
 
 }  // namespace convt

@@ -1,4 +1,5 @@
-// Bulk copies from shared to global memory by the copy engine (PTX ISA, "Data Movement: cp.async.bulk"; sm_90 and later).
+// Bulk copies from shared to global memory by the copy engine (PTX ISA, "Data Movement: cp.async.bulk"; sm_90 and
+// later).
 #pragma once
 
 #include <cstdint>

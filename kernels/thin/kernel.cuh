@@ -1,7 +1,7 @@
 // Layers bound by memory: depthwise and small groups, few channels, strides that leave most phases without a tap.
 // Computes the forward pass or the gradient of the input (plan/thin_layout.h). A CTA keeps the weights of a *pass*
-// in shared memory and walks tiles of positions: source tile in, all phases of the tile summed in registers, staged, and
-// stored as contiguous runs. Called by launch/. Must not know: torch, how the plan was chosen.
+// in shared memory and walks tiles of positions: source tile in, all phases of the tile summed in registers, staged,
+// and stored as contiguous runs. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "thin/loader.cuh"
@@ -29,17 +29,19 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
     int32_t column;
     const int32_t row = divide(index, params.by_pitch, &column);
     const bool exists = row < params.tile_h && column < params.tile_w;
-    s_positions[index] = exists ? make_int2(row << 16 | column, staged_offset(params, 0, row, 0, column * params.w.out_stride) * kBytes)
-                                : make_int2(0, -1);
+    s_positions[index] =
+        exists ? make_int2(row << 16 | column, staged_offset(params, 0, row, 0, column * params.w.out_stride) * kBytes)
+               : make_int2(0, -1);
   }
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < params.outputs * params.block_groups; index += blockDim.x) {
     const int32_t group = index / params.outputs;
     const VirtualOutput output = virtual_output(params, pass, index - group * params.outputs);
     const int32_t channel = group * params.group_co + output.co;
-    s_outputs[index] = output.exists && group < pass.num_groups
-                           ? (staged_offset(params, channel, 0, output.phase_h - pass.phase_h, output.phase_w) * kBytes) << 8 | channel
-                           : -256;
+    s_outputs[index] =
+        output.exists && group < pass.num_groups
+            ? (staged_offset(params, channel, 0, output.phase_h - pass.phase_h, output.phase_w) * kBytes) << 8 | channel
+            : -256;
   }
   // Two more than the steps of all channels in shared memory, which the mainloop reads ahead.
   const int32_t steps = params.chunk_ci * params.taps + 2;
@@ -67,8 +69,7 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
 }
 
 template <typename Traits>
-__global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
-    thin_kernel(const __grid_constant__ Params params) {
+__global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(const __grid_constant__ Params params) {
   using Element = typename Traits::Element;
   constexpr int kPositions = Traits::kPositions;
   extern __shared__ __align__(16) unsigned char s_bytes[];
@@ -112,7 +113,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
 #pragma unroll
         for (int j = 0; j < kPositions; ++j) r_sums[o][j] = 0;
       }
-      const bool tile_inside = is_inside(params.h, tile.q_h, params.tile_h) && is_inside(params.w, tile.q_w, params.tile_w);
+      const bool tile_inside =
+          is_inside(params.h, tile.q_h, params.tile_h) && is_inside(params.w, tile.q_w, params.tile_w);
       uint32_t r_outside[kPositions];
       bool all_inside = true;
       if (!tile_inside) {
@@ -146,13 +148,17 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
         const int32_t steps = num_ci * taps;
         const uint8_t* s_block_quads = s_quads + block * (params.chunk_ci * taps + 2);
         if (all_inside && params.all_taps) {
-          multiply<Traits, true, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps, s_block_quads);
+          multiply<Traits, true, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+                                       s_block_quads);
         } else if (all_inside) {
-          multiply<Traits, true, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps, s_block_quads);
+          multiply<Traits, true, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+                                        s_block_quads);
         } else if (params.all_taps) {
-          multiply<Traits, false, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps, s_block_quads);
+          multiply<Traits, false, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+                                        s_block_quads);
         } else {
-          multiply<Traits, false, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps, s_block_quads);
+          multiply<Traits, false, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+                                         s_block_quads);
         }
       }
       __syncthreads();  // everybody has read the source, whose place the results take
@@ -219,6 +225,9 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     __syncthreads();  // the staged tile is complete
     store_tile(params, pass, store, s_stage + store.shift);
   }
+#ifdef CONVT_HAS_BULK_COPY
+  ptx::bulk_wait_read();  // shared memory goes to another CTA when this one ends
+#endif
 }
 
 }  // namespace convt::thin

@@ -51,7 +51,8 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
       const int32_t h = first_row + row, w = first_column + column;
       if (plane_h < 0 || plane_w < 0 || h < 0 || h >= params.h.in || w < 0 || w >= params.w.in) continue;
       const Element* g_pixel = g_source + h * params.source_stride[2] + w * params.source_stride[3];
-      Element* s_pixel = s_source + plane_h * params.plane_row + plane_w * params.plane + index_h * params.pitch + index_w;
+      Element* s_pixel =
+          s_source + plane_h * params.plane_row + plane_w * params.plane + index_h * params.pitch + index_w;
 #pragma unroll 2
       for (int32_t c = lane; c < channels; c += lanes) {
         copy_element(s_pixel + c * params.channel_pitch, g_pixel + c * params.source_stride[1]);
@@ -135,22 +136,24 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
   }
   __syncthreads();  // the table is complete
   const auto* g_weight = static_cast<const Element*>(params.weight) + pass.group * params.weight_group_stride;
-  const int32_t channel_weights = params.taps * params.outputs;
-  const int32_t channels = pass.num_groups * params.group_ci;
-  // Threads take neighbouring places of a channel, warps different channels.
-  const int32_t warps = blockDim.x / 32;
-#pragma unroll 1
-  for (int32_t channel = threadIdx.x / 32; channel < channels; channel += warps) {
-    const int32_t group = channel / params.group_ci;
-    const Element* g_channel = g_weight + group * params.weight_group_stride +
-                               (channel - group * params.group_ci) * params.weight_stride[0];
-    float* s_channel = s_weight + channel * channel_weights;
-#pragma unroll 4
-    for (int32_t i = threadIdx.x % 32; i < channel_weights; i += 32) {
-      const int32_t place = s_place[i];
-      s_channel[i] = place >= 0 ? simt::to_accumulator(g_channel[place]) : 0.0f;
+  const int32_t elements = pass.num_groups * params.group_ci * params.by_weights.divisor;
+#pragma unroll 8
+  for (int32_t i = threadIdx.x; i < elements; i += blockDim.x) {
+    int32_t place_index, ci;
+    const int32_t channel = divide(i, params.by_weights, &place_index);
+    const int32_t group = divide(channel, params.by_group_ci, &ci);
+    const int32_t place = s_place[place_index];
+    const Element* g_element = g_weight + group * params.weight_group_stride + ci * params.weight_stride[0] + place;
+    if (place < 0) {
+      s_weight[i] = 0;
+    } else if constexpr (sizeof(Element) == 4) {
+      ptx::cp_async<4>(ptx::shared_address(s_weight + i), g_element);
+    } else {
+      s_weight[i] = simt::to_accumulator(*g_element);
     }
   }
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();  // the first tile's barrier completes them for everybody
   __syncthreads();  // the table has been used
 }
 

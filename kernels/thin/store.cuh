@@ -42,7 +42,8 @@ __device__ __forceinline__ TileStore make_tile_store(const Params& params, const
   store.g_begin = tile.image * params.result_stride[0] +
                   (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] +
                   store.row * params.result_stride[2] + column * params.result_stride[3];
-  const int64_t place = static_cast<int64_t>(reinterpret_cast<uintptr_t>(params.result) / sizeof(Element)) + store.g_begin;
+  const int64_t place =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(params.result) / sizeof(Element)) + store.g_begin;
   store.shift = params.channels_last_result ? 0 : static_cast<int32_t>(place & (params.store_vector - 1));
   return store;
 }
@@ -76,8 +77,8 @@ __device__ __forceinline__ void stage_empty_phases(const Params& params, const P
   }
 }
 
-// Elements begin .. end of a run by `lanes` lanes, at least a vector's elements. g_run and s_run have the same alignment
-// modulo a vector.
+// Elements begin .. end of a run by `lanes` lanes, at least a vector's elements. g_run and s_run have the same
+// alignment modulo a vector.
 template <typename Element>
 __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, int32_t begin, int32_t end,
                                           int32_t lane, int32_t lanes) {

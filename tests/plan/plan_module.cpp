@@ -16,6 +16,8 @@
 #include "plan/instances.h"
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
+#include "plan/thin_instances.h"
+#include "plan/thin_layout.h"
 #include "plan/tile.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
@@ -132,16 +134,79 @@ py::dict dict_of(const convt::Instance& instance) {
                   py::arg("thread_co") = instance.thread_co, py::arg("quads") = instance.quads);
 }
 
+convt::ThinPlan thin_plan_of(const py::dict& values) {
+  auto number = [&values](const char* key) { return field<int32_t>(values, key); };
+  return convt::ThinPlan{number("instance"),
+                         number("tile_h"),
+                         number("tile_w"),
+                         number("tiles_per_block"),
+                         number("block_co"),
+                         number("block_groups"),
+                         field<bool>(values, "split_phases"),
+                         number("chunk_ci")};
+}
+
+py::dict dict_of(const convt::ThinAxis& axis) {
+  py::list taps;
+  for (int32_t t = 0; t < axis.num_taps; ++t) {
+    py::list weight_taps;
+    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::thin_tap(axis, t, phase));
+    taps.append(py::make_tuple(axis.offset[t], weight_taps));
+  }
+  return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("first") = axis.first,
+                  py::arg("positions") = axis.positions, py::arg("in_stride") = axis.in_stride,
+                  py::arg("out_stride") = axis.out_stride, py::arg("out_origin") = axis.out_origin,
+                  py::arg("filled") = axis.filled, py::arg("taps") = taps);
+}
+
+// What the kernel is launched with, or None for an illegal plan.
+py::object thin_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinPlan tile = thin_plan_of(plan);
+  const convt::ThinInstance& instance = convt::kThinInstances[tile.instance];
+  convt::ThinLayout layout;
+  if (!convt::make_thin_layout(problem_of(problem), tile, instance.outputs, instance.positions, &layout)) {
+    return py::none();
+  }
+  py::dict result;
+  result["h"] = dict_of(layout.h), result["w"] = dict_of(layout.w);
+  auto list = [](const int32_t* values, int32_t count) { return std::vector<int32_t>(values, values + count); };
+  result["tap_row"] = list(layout.tap_row, layout.h.num_taps);
+  result["tap_column"] = list(layout.tap_column, layout.w.num_taps);
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(tiles_per_block), CONVT_FIELD(passes);
+  CONVT_FIELD(phase_splits), CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(block_groups);
+  CONVT_FIELD(warps_w), CONVT_FIELD(output_blocks), CONVT_FIELD(outputs), CONVT_FIELD(rows), CONVT_FIELD(columns);
+  CONVT_FIELD(row_offset), CONVT_FIELD(column_offset), CONVT_FIELD(pitch), CONVT_FIELD(plane), CONVT_FIELD(plane_row);
+  CONVT_FIELD(channel_pitch), CONVT_FIELD(vector_bytes), CONVT_FIELD(needed_rows), CONVT_FIELD(needed_columns);
+  CONVT_FIELD(stage_channel), CONVT_FIELD(stage_row), CONVT_FIELD(stage_phase), CONVT_FIELD(stage_column);
+  CONVT_FIELD(store_vector), CONVT_FIELD(channels_last_result), CONVT_FIELD(weight_begin), CONVT_FIELD(chunk_ci);
+  CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  result["positions"] = instance.positions;
+  return result;
+}
+
 py::dict dict_of(const convt::Plan& plan) {
-  return py::dict(py::arg("instance") = plan.simt.instance, py::arg("threads") = plan.threads,
-                  py::arg("block_co") = plan.simt.block_co, py::arg("tile_n") = plan.simt.tile_n,
-                  py::arg("tile_h") = plan.simt.tile_h, py::arg("tile_w") = plan.simt.tile_w,
-                  py::arg("fused_w") = plan.simt.fused_w, py::arg("phases_w") = plan.simt.phases_w,
-                  py::arg("chunk_ci") = plan.simt.chunk_ci, py::arg("chunk_kh") = plan.simt.chunk_kh,
-                  py::arg("chunk_kw") = plan.simt.chunk_kw, py::arg("stages") = plan.simt.stages,
-                  py::arg("shared_bytes") = plan.shared_bytes, py::arg("num_blocks") = plan.num_blocks,
-                  py::arg("workspace_bytes") = plan.workspace_bytes, py::arg("compute_us") = plan.compute_us,
-                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
+  py::dict result(py::arg("engine") = convt::name_of(plan.engine), py::arg("kernel") = plan.kernel,
+                  py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
+                  py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
+                  py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
+                  py::arg("estimate_us") = plan.estimate_us);
+  if (plan.engine == convt::Engine::kThin) {
+    const convt::ThinPlan& tile = plan.thin;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["tiles_per_block"] = tile.tiles_per_block, result["block_co"] = tile.block_co;
+    result["block_groups"] = tile.block_groups, result["split_phases"] = tile.split_phases;
+    result["chunk_ci"] = tile.chunk_ci;
+    return result;
+  }
+  const convt::SimtPlan& tile = plan.simt;
+  result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
+  result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;
+  result["phases_w"] = tile.phases_w, result["chunk_ci"] = tile.chunk_ci, result["chunk_kh"] = tile.chunk_kh;
+  result["chunk_kw"] = tile.chunk_kw, result["stages"] = tile.stages;
+  return result;
 }
 
 py::dict dict_of(const convt::TileGrid& grid) {
@@ -286,6 +351,7 @@ PYBIND11_MODULE(_plan, module) {
                     py::arg("stage_elems") = layout.stage_elems,
                     py::arg("places_bytes_begin") = layout.places_bytes_begin);
   });
+  module.def("thin_layout", &thin_layout);
   module.def("candidates", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     const convt::ConvTProblem asked = problem_of(problem);
     return list_of(convt::candidate_plans(asked, device_of(device)), asked.direction);

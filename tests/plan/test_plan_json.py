@@ -22,8 +22,12 @@ TILE_KEYS = [
     "threads", "block_co", "tile_n", "tile_h", "tile_w", "fused_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw",
     "stages", "shared_bytes", "num_blocks", "workspace_bytes",
 ]  # fmt: skip
+THIN_KEYS = [
+    "threads", "block_co", "block_groups", "tile_h", "tile_w", "tiles_per_block", "split_phases", "chunk_ci",
+    "shared_bytes", "num_blocks", "workspace_bytes",
+]  # fmt: skip
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
-PLAN_KEYS = ["kernel", "engine", "requested_precision", "served_precision", *TILE_KEYS, *TIME_KEYS]
+NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
@@ -31,13 +35,13 @@ NAMED = {**LAYERS, **EXTREMES}
 
 
 def assert_plan(module, problem, written, plan):
-    instance = module.instances()[plan["instance"]]
-    assert list(written) == PLAN_KEYS
-    assert written["kernel"] == instance["name"]
-    assert written["engine"] == "simt"
+    tile_keys = THIN_KEYS if plan["engine"] == "thin" else TILE_KEYS
+    assert list(written) == [*NAME_KEYS, *tile_keys, *TIME_KEYS]
+    assert written["kernel"] == plan["kernel"]
+    assert written["engine"] == plan["engine"]
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
     assert written["served_precision"] == PRECISION_NAMES[served_precision(problem)]
-    assert {key: written[key] for key in TILE_KEYS} == {key: plan[key] for key in TILE_KEYS}
+    assert {key: written[key] for key in tile_keys} == {key: plan[key] for key in tile_keys}
     for key in TIME_KEYS:
         assert written[key] == pytest.approx(plan[key], abs=0.0006)
 

@@ -1,0 +1,57 @@
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "plan/thin_instances.h"
+#include "plan/thin_layout.h"
+#include "thin/instances.h"
+#include "thin/params.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &thin::symbol,
+    CONVT_THIN_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+bool aligned(const void* pointer, int32_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+}  // namespace
+
+void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  if (plan.thin.instance < 0 || plan.thin.instance >= kNumThinInstances) {
+    throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(plan.thin.instance));
+  }
+  const ThinInstance& instance = kThinInstances[plan.thin.instance];
+  if (instance.dtype != problem.dtype) {
+    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute in " +
+                             name_of(problem.dtype));
+  }
+  thin::Params params{};
+  const bool legal = make_thin_layout(problem, plan.thin, instance.outputs, instance.positions, &params);
+  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
+      params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
+  }
+  const bool forward = problem.direction == Direction::kForward;
+  params.source = forward ? pointers.x : pointers.y;
+  params.weight = pointers.w;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.result = forward ? pointers.y : pointers.x;
+  // An operand may begin anywhere; then its columns are copied one by one into the same places.
+  if (params.load_mode == ThinLoad::kVectors && !aligned(params.source, params.vector_bytes)) {
+    params.load_mode = ThinLoad::kElements;
+    params.vector_bytes = static_cast<int32_t>(element_bytes(problem.dtype));
+  }
+  if (!aligned(params.result, 16)) {
+    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  }
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[plan.thin.instance](), plan, arguments, stream);
+}
+
+}  // namespace convt

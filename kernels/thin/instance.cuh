@@ -1,0 +1,16 @@
+// One line per file in thin/instances/ compiles one kernel, so that they build in parallel. The template
+// arguments come from plan/thin_instances.h.
+#pragma once
+
+#include "plan/thin_instances.h"
+#include "thin/instances.h"
+#include "thin/kernel.cuh"
+
+#define CONVT_THIN_INSTANCE(symbol)                                                         \
+  namespace convt::thin {                                                                   \
+  const void* symbol() {                                                                    \
+    constexpr ThinInstance kInstance = kThinInstances[k_thin_##symbol];                     \
+    using InstanceTraits = Traits<kInstance.dtype, kInstance.outputs, kInstance.positions>; \
+    return reinterpret_cast<const void*>(&thin_kernel<InstanceTraits>);                     \
+  }                                                                                         \
+  }

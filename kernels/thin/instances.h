@@ -1,0 +1,12 @@
+// The compiled thin kernels, by the names of plan/thin_instances.h. Each returns the kernel's host symbol.
+#pragma once
+
+#include "plan/thin_instances.h"
+
+namespace convt::thin {
+
+#define CONVT_ROW(symbol, ...) const void* symbol();
+CONVT_THIN_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+
+}  // namespace convt::thin
