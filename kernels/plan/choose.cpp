@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -22,12 +23,13 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  // The best ones, and the best of every instance of every engine. A name is one constant, so its address will do.
+  // The best ones of every engine, and the best of every instance. A name is one constant, so its address will do.
   std::vector<Plan> kept;
+  std::map<Engine, size_t> of_engine;
   std::vector<const char*> seen;
   for (const Plan& plan : plans) {
     const bool first = std::find(seen.begin(), seen.end(), plan.kernel) == seen.end();
-    if (kept.size() < kMaxCandidates || first) kept.push_back(plan);
+    if (of_engine[plan.engine]++ < kMaxCandidates || first) kept.push_back(plan);
     if (first) seen.push_back(plan.kernel);
   }
   return kept;

@@ -177,7 +177,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       }
     }
     // The best few of an instance are enough: there are thousands.
-    constexpr size_t kKept = 8;
+    constexpr size_t kKept = 4;
     const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
     std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
     if (plans->size() > before + kKept) plans->resize(before + kKept);

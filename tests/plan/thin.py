@@ -89,7 +89,11 @@ def assert_thin_is_legal(module: ModuleType, problem: Problem, device: list[int]
     assert (extent + slack) * element <= layout["weight_begin"], plan
     if not layout["channels_last_result"]:
         vector, stride = layout["store_vector"], problem["y_stride"]
-        for key, global_stride in (("stage_channel", stride[1]), ("stage_row", stride[2] * layout["h"]["out_stride"])):
+        channel_stride = stride[1] if problem["c_out"] > 1 else layout["stage_channel"]
+        for key, global_stride in (
+            ("stage_channel", channel_stride),
+            ("stage_row", stride[2] * layout["h"]["out_stride"]),
+        ):
             assert sizes[key] == 1 or (layout[key] - global_stride) % vector == 0, (key, plan)
         assert phases == 1 or (layout["stage_phase"] - stride[2]) % vector == 0, plan
 
