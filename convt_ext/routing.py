@@ -49,8 +49,8 @@ MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator 
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
 ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
 TENSOR_CORES = Reason(
-    "PyTorch uses tensor cores here and convt_ext has no tensor-core kernel for this precision yet; "
-    'precision="ieee" asks for our exact kernel'
+    "PyTorch uses tensor cores here, for which convt_ext's kernels are not the default yet; "
+    'precision="tf32" (float32 on Hopper) or precision="ieee" asks for ours'
 )
 TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")

@@ -19,8 +19,16 @@ import torch.nn.functional as F
 import convt_ext  # noqa: F401
 
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
-PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3}
+PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4}
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
+
+# What the Hopper engine computes.
+TENSOR_CORE_CLASSES = {
+    "tf32": (torch.float32, "tf32"),
+    "tf32x3": (torch.float32, "tf32x3"),
+    "f16": (torch.float16, "half"),
+    "bf16": (torch.bfloat16, "half"),
+}
 
 # What has kernels of its own: a dtype and an order of the sums.
 CLASSES = {
@@ -47,6 +55,12 @@ def kernel_names() -> list[str]:
 def gradient_kernels(direction: str) -> list[str]:
     """The kernel instances of "grad_input" or "grad_weight", in the same way."""
     return [kernel for kernel in _all_kernels() if f"_{direction}_" in kernel]
+
+
+def tensor_core_kernels() -> list[str]:
+    """The kernel instances of the Hopper engine, which serve the forward pass and the gradient of the input."""
+    text = (_PLAN / "wgmma_instances.h").read_text()
+    return [f"wgmma_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
 
 
 def _all_kernels() -> list[str]:

@@ -75,8 +75,9 @@ int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& 
 ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
                           const ConvArguments& arguments) {
   check_lists(arguments);
-  STD_TORCH_CHECK(arguments.precision >= 0 && arguments.precision <= static_cast<int64_t>(Precision::kTf32),
-                  "convt_ext: precision must be 0 (ieee), 1 (aten), 2 (tf32x3) or 3 (tf32), got ", arguments.precision);
+  STD_TORCH_CHECK(arguments.precision >= 0 && arguments.precision <= static_cast<int64_t>(Precision::kHalf),
+                  "convt_ext: precision must be 0 (ieee), 1 (aten), 2 (tf32x3), 3 (tf32) or 4 (half), got ",
+                  arguments.precision);
   constexpr int64_t kMaxChannels = int64_t{1} << 30;
   const int64_t groups = arguments.groups;
   STD_TORCH_CHECK(groups > 0 && x_sizes[1] > 0 && x_sizes[1] < kMaxChannels && x_sizes[1] % groups == 0,

@@ -2,10 +2,10 @@
 #include <Python.h>
 #include <torch/csrc/stable/library.h>
 
-// precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32. dtype: 0 float32, 1 float64, 2 float16, 3 bfloat16.
-// device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz, copy GB/s.
-// direction: 0 forward, 1 grad_input, 2 grad_weight; sizes are the forward pass's, of a gradient the strides of the
-// result follow from channels_last.
+// precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32, 4 half (float16 and bfloat16 on tensor cores). dtype: 0 float32, 1
+// float64, 2 float16, 3 bfloat16. device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz,
+// copy GB/s. direction: 0 forward, 1 grad_input, 2 grad_weight; sizes are the forward pass's, of a gradient the strides
+// of the result follow from channels_last.
 STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "

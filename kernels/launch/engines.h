@@ -20,4 +20,6 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 }  // namespace convt

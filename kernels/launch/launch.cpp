@@ -54,6 +54,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
   switch (plan.engine) {
     case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
     case Engine::kThin: return launch_thin(problem, plan, pointers, stream);
+    case Engine::kWgmma: return launch_wgmma(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

@@ -174,6 +174,9 @@ double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double
 }  // namespace
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  if (problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf) {
+    return torch_tensor_core_us(problem, device);
+  }
   const bool float64 = problem.dtype == DataType::kFloat64;
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
   if (!(ieee && float64) && !((ieee || aten) && problem.dtype == DataType::kFloat32)) return 0;

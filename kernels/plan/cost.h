@@ -12,4 +12,7 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 // Multiply-adds that land inside the output, whole problem.
 double useful_multiply_adds(const ConvTProblem& problem);
 
+// torch_us() of the classes that PyTorch computes on tensor cores.
+double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& device);
+
 }  // namespace convt

@@ -19,4 +19,7 @@ void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device
 // Thin layers, class ieee, without float64.
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Nothing but tensor-core classes on GPUs that have wgmma.
+void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

@@ -68,6 +68,17 @@ void write_thin_plan(JsonWriter& json, const ThinPlan& plan) {
   json.field("chunk_ci", int64_t{plan.chunk_ci});
 }
 
+void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
+  constexpr const char* kShapes[] = {"lines", "squares", "flat"};
+  json.field("block_n", int64_t{plan.block_n}), json.field("split_phases", int64_t{plan.split_phases});
+  json.field("shape", kShapes[static_cast<int32_t>(plan.shape)]), json.field("blocks", int64_t{plan.blocks});
+  json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
+  json.field("tile_w", int64_t{plan.tile_w}), json.field("num_tiles", plan.num_tiles);
+  json.field("k_steps", int64_t{plan.k_steps}), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});
+  json.field("slot_taps", int64_t{plan.slot_taps});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -83,6 +94,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       }
       break;
     case Engine::kThin: write_thin_plan(json, plan.thin); break;
+    case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes);

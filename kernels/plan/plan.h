@@ -13,12 +13,13 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
     case Engine::kSimt: return "simt";
     case Engine::kThin: return "thin";
+    case Engine::kWgmma: return "wgmma_sm90a";
   }
   return "unknown";
 }
@@ -63,27 +64,54 @@ struct ThinPlan {
   int32_t chunk_ci;      // channels of the source in shared memory at a time
 };
 
+// How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
+enum class BlockShape : int32_t {
+  kLines,    // 64 neighbours of a row
+  kSquares,  // 8 rows of 8 neighbours
+  kFlat,  // 64 neighbours of the operand plane, from row to row and image to image; halo positions are computed too
+};
+
+// The Hopper engine's tile: plan/wgmma.h.
+struct WgmmaPlan {
+  int32_t instance;  // index into kWgmmaInstances
+  int32_t block_n;  // result channels of a tile
+  int32_t split_phases;  // W phases of a tile: 1, 2 or 4
+  BlockShape shape;
+  int32_t blocks;  // of a tile, for each W phase
+  int32_t tile_n, tile_h, tile_w;
+  int32_t rows, columns, pitch;  // of a window
+  int32_t plane_positions;
+  int32_t k_steps;  // steps of K in a stage
+  int32_t num_chunks;  // stages
+  int32_t source_slots, weight_slots, slot_taps, tap_bytes;
+  int32_t raw_bytes, raw_channel_bytes;  // of a raw slot, and of a channel in it
+  int32_t raw_begin, weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int32_t staged_stride;
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
-  const char* kernel;          // the instance's name, a string constant
+  const char* kernel;  // the instance's name, a string constant
   Precision served_precision;  // may be stricter than the problem's
   int32_t threads;
-  int32_t shared_bytes;     // dynamic shared memory
-  int64_t num_blocks;       // CTAs of the grid
+  int32_t shared_bytes;  // dynamic shared memory
+  int64_t num_blocks;  // CTAs of the grid
   int64_t workspace_bytes;  // device memory for the time of the call
 
   // The one that engine and direction name; the others are zero.
   SimtPlan simt;
   GradWeightPlan grad_weight;
   ThinPlan thin;
+  WgmmaPlan wgmma;
 
   double compute_us;  // estimates
   double memory_us;
   double estimate_us;
 };
 
-// Every legal plan that is worth considering, best estimate first. Never empty for a legal problem.
-// Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for its dtype).
+// Every legal plan that is worth considering, best estimate first, unproven engines last. Never empty for a legal
+// problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for its dtype).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The first of candidate_plans().
@@ -93,10 +121,10 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 // of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
-// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem without tensor cores
-// on an H200 (docs/performance.md), in microseconds: float32 as ieee or aten, and float64, in the problem's direction
-// (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere, where nothing is known.
-// Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200
+// (docs/performance.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
+// on tensor cores, float64 (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere,
+// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.

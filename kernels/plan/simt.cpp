@@ -18,14 +18,16 @@ constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
 
-// Which order of sums serves a class. tf32 and tf32x3 have no tensor-core kernel yet: the stricter
-// ieee serves them.
+// Which order of sums serves a class: the tensor-core classes get the stricter ieee.
 Precision served_order(const ConvTProblem& problem) {
   if (problem.precision == Precision::kIeee) return Precision::kIeee;
-  if (problem.dtype != DataType::kFloat32) {
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  if (problem.precision == Precision::kHalf && half) return Precision::kIeee;
+  if (problem.precision == Precision::kHalf || problem.dtype != DataType::kFloat32) {
     throw std::invalid_argument(std::string("convt_ext: precision '") + name_of(problem.precision) +
-                                "' is defined for float32, got " + name_of(problem.dtype) +
-                                "; use precision='ieee' or leave it unset");
+                                "' is defined for " +
+                                (problem.precision == Precision::kHalf ? "float16 and bfloat16" : "float32") +
+                                ", got " + name_of(problem.dtype) + "; use precision='ieee' or leave it unset");
   }
   const bool forward = problem.direction == Direction::kForward;  // gradients have one order
   return forward && problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;

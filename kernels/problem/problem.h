@@ -10,7 +10,7 @@ namespace convt {
 enum class DataType : int32_t { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 = 3 };
 
 // The numerics contract of one call (docs/numerics.md). The values are part of the op schema.
-enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3 };
+enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3, kHalf = 4 };
 
 // Which tensor of y = conv_transpose2d(x, w) is computed from the other two: y itself, or the gradient of x or w
 // from that of y. The values are part of the op schema.
@@ -87,6 +87,7 @@ inline const char* name_of(Precision precision) {
     case Precision::kAten: return "aten";
     case Precision::kTf32x3: return "tf32x3";
     case Precision::kTf32: return "tf32";
+    case Precision::kHalf: return "half";
   }
   return "unknown";
 }

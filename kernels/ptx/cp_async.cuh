@@ -25,6 +25,20 @@ __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
 #endif
 }
 
+// cp.async with a source size: kBytes from global to shared, or as many zeros, when nothing is read. sm_80 and newer.
+template <int kBytes>
+__device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* global, bool copy) {
+#ifdef CONVT_HAS_CP_ASYNC
+  const int32_t bytes = copy ? kBytes : 0;
+  if constexpr (kBytes == 16) {
+    // .cg: past L1, where nobody looks for it again.
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kBytes), "r"(bytes));
+  }
+#endif
+}
+
 // cp.async.commit_group
 __device__ __forceinline__ void cp_async_commit() {
 #ifdef CONVT_HAS_CP_ASYNC

@@ -17,6 +17,32 @@ __device__ __forceinline__ void store_shared(uint32_t shared, uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(word) : "memory");
 }
 
+// st.shared.b16
+__device__ __forceinline__ void store_shared_16(uint32_t shared, uint16_t half) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(shared), "h"(half) : "memory");
+}
+
+// st.shared.v4.b32
+__device__ __forceinline__ void store_shared(uint32_t shared, const uint32_t (&words)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
+}
+
+// ld.shared.b32
+__device__ __forceinline__ uint32_t load_shared(uint32_t shared) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(shared));
+  return word;
+}
+
+// ld.shared.v4.b32
+__device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t shared) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared));
+}
+
 // ld.shared.v4.f32, kOffset bytes further
 template <int kOffset>
 __device__ __forceinline__ void load_shared(float (&r)[4], uint32_t shared) {

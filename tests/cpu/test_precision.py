@@ -88,7 +88,7 @@ def test_half_and_double_do_not_depend_on_switches():
 def test_what_the_default_may_use():
     """The other classes wait for a kernel on tensor cores."""
     assert {"ieee", "aten"} == precision.CLASSES_WITH_KERNEL
-    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3}
+    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "f16": 4, "bf16": 4}
 
 
 # Each line is run in turn, in a process of its own because the older and the newer switches cannot be put back.

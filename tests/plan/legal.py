@@ -17,7 +17,7 @@ def is_power_of_two(value: int) -> bool:
 
 
 def served_precision(problem: Problem) -> int:
-    """There is no tensor-core kernel yet: tf32x3 and tf32 are served by `ieee`, and only float32 has `aten`."""
+    """Of the exact-order engine: `ieee` serves the tensor-core classes, and only float32 has `aten`."""
     forward = problem["direction"] == FORWARD
     return ATEN if forward and problem["precision"] == ATEN and problem["dtype"] == FLOAT32 else IEEE
 

@@ -16,9 +16,11 @@
 #include "plan/instances.h"
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
+#include "plan/tap_program.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
 #include "plan/tile.h"
+#include "plan/wgmma.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "problem/phases.h"
@@ -201,6 +203,23 @@ py::dict dict_of(const convt::Plan& plan) {
     result["chunk_ci"] = tile.chunk_ci;
     return result;
   }
+  if (plan.engine == convt::Engine::kWgmma) {
+    const convt::WgmmaPlan& tile = plan.wgmma;
+    result["instance"] = tile.instance, result["block_n"] = tile.block_n, result["blocks"] = tile.blocks;
+    result["split_phases"] = tile.split_phases, result["shape"] = static_cast<int32_t>(tile.shape);
+    result["tile_n"] = tile.tile_n, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["rows"] = tile.rows, result["columns"] = tile.columns, result["pitch"] = tile.pitch;
+    result["plane_positions"] = tile.plane_positions, result["num_tiles"] = tile.num_tiles;
+    result["k_steps"] = tile.k_steps, result["num_chunks"] = tile.num_chunks;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["slot_taps"] = tile.slot_taps, result["tap_bytes"] = tile.tap_bytes, result["raw_bytes"] = tile.raw_bytes;
+    result["raw_begin"] = tile.raw_begin, result["weights_begin"] = tile.weights_begin;
+    result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
+    py::list origins;
+    for (int32_t block = 0; block < tile.blocks; ++block) origins.append(convt::block_origin(tile, block));
+    result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
+    return result;
+  }
   const convt::SimtPlan& tile = plan.simt;
   result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
   result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;
@@ -286,6 +305,36 @@ py::array_t<int32_t> all_tiles(const py::dict& problem, const py::dict& shape_va
   return result;
 }
 
+py::dict dict_of(const convt::TapRun& run) {
+  return py::dict(py::arg("kh") = run.kh, py::arg("kw") = run.kw, py::arg("kh_step") = run.kh_step,
+                  py::arg("kw_step") = run.kw_step, py::arg("num_h") = run.num_h, py::arg("num_w") = run.num_w,
+                  py::arg("row") = run.row, py::arg("column") = run.column, py::arg("row_step") = run.row_step,
+                  py::arg("column_step") = run.column_step, py::arg("sub") = run.sub,
+                  py::arg("first_tap") = run.first_tap);
+}
+
+// None where the tables are too small.
+py::object tap_program(const py::dict& problem) {
+  convt::TapProgram program;
+  if (!convt::make_tap_program(problem_of(problem), &program)) return py::none();
+  auto windows = [](const convt::AxisWindow* axis, int32_t count) {
+    py::list result;
+    for (int32_t i = 0; i < count; ++i) {
+      result.append(py::dict(py::arg("shift") = axis[i].shift, py::arg("residue") = axis[i].residue));
+    }
+    return result;
+  };
+  py::list runs, taps_before;
+  for (int32_t i = 0; i < program.num_runs; ++i) runs.append(dict_of(program.runs[i]));
+  for (int32_t i = 0; i < program.phases_h; ++i) taps_before.append(program.taps_before[i]);
+  return py::dict(py::arg("source_step_h") = program.source_step_h, py::arg("source_step_w") = program.source_step_w,
+                  py::arg("phases_w") = program.phases_w, py::arg("sub_w") = program.sub_w,
+                  py::arg("window_h") = windows(program.window_h, program.phases_h * program.sub_h),
+                  py::arg("window_w") = windows(program.window_w, program.phases_w * program.sub_w),
+                  py::arg("extra_h") = program.extra_h, py::arg("extra_w") = program.extra_w, py::arg("runs") = runs,
+                  py::arg("taps_before") = taps_before, py::arg("total_taps") = program.total_taps);
+}
+
 py::list instances() {
   py::list result;
   for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
@@ -327,6 +376,7 @@ PYBIND11_MODULE(_plan, module) {
                     py::arg("channel_stride") = layout.channel_stride, py::arg("column_stride") = layout.column_stride,
                     py::arg("total_bytes") = layout.total_bytes);
   });
+  module.def("tap_program", &tap_program);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);

@@ -87,7 +87,7 @@ EXTREMES = {
 
 
 def simt_plans(candidates):
-    """Those of the exact-order engine; the thin engine's are judged by test_plan_thin.py."""
+    """Those of the exact-order engine; the other engines have tests of their own."""
     return [plan for plan in candidates if plan["engine"] == "simt"]
 
 
@@ -99,8 +99,9 @@ def test_every_candidate_is_legal(plan_module, problem, device):
     for plan in simt_plans(candidates):
         assert_legal(plan_module, problem, DEVICES[device], plan)
         assert_order(plan_module, computed_problem(plan_module, problem, plan), plan)
-    estimates = [plan["estimate_us"] for plan in candidates]
-    assert estimates == sorted(estimates)
+    # The thin engine's come last, until its tests stand in the GPU report.
+    order = [(plan["engine"] == "thin", plan["estimate_us"]) for plan in candidates]
+    assert order == sorted(order)
     assert plan_module.choose(problem, DEVICES[device]) == candidates[0]
 
 
@@ -178,8 +179,9 @@ def test_a_class_without_a_kernel_is_an_error(plan_module, dtype, precision):
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES)
 def test_every_class_has_a_kernel(plan_module, dtype, precision):
     problem = from_row(*LAYERS["kb57"], dtype=dtype, precision=precision)
-    order = plan_module.choose(problem, H200)["kernel"].split("_")[1]
-    assert order == ("aten" if precision == ATEN else "ieee")
+    kernel = plan_module.choose(problem, H200)["kernel"]
+    expected = {ATEN: "_aten_", TF32: "wgmma_tf32_", TF32X3: "wgmma_tf32x3_"}.get(precision, "_ieee_")
+    assert expected in kernel
 
 
 @pytest.mark.parametrize(("c_out", "few"), [(1, True), (4, True), (5, False), (64, False)])

@@ -26,6 +26,12 @@ THIN_KEYS = [
     "threads", "block_co", "block_groups", "tile_h", "tile_w", "tiles_per_block", "split_phases", "chunk_ci",
     "shared_bytes", "num_blocks", "workspace_bytes",
 ]  # fmt: skip
+WGMMA_KEYS = [
+    "threads", "block_n", "split_phases", "shape", "blocks", "tile_n", "tile_h", "tile_w", "num_tiles", "k_steps",
+    "num_chunks", "source_slots", "weight_slots", "slot_taps", "shared_bytes", "num_blocks", "workspace_bytes",
+]  # fmt: skip
+KEYS_OF = {"simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS}
+SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
@@ -35,13 +41,17 @@ NAMED = {**LAYERS, **EXTREMES}
 
 
 def assert_plan(module, problem, written, plan):
-    tile_keys = THIN_KEYS if plan["engine"] == "thin" else TILE_KEYS
+    tile_keys = KEYS_OF[plan["engine"]]
     assert list(written) == [*NAME_KEYS, *tile_keys, *TIME_KEYS]
     assert written["kernel"] == plan["kernel"]
     assert written["engine"] == plan["engine"]
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
-    assert written["served_precision"] == PRECISION_NAMES[served_precision(problem)]
-    assert {key: written[key] for key in tile_keys} == {key: plan[key] for key in tile_keys}
+    served = problem["precision"] if plan["engine"] == "wgmma_sm90a" else served_precision(problem)
+    assert written["served_precision"] == PRECISION_NAMES[served]
+    expected = {key: plan[key] for key in tile_keys}
+    if "shape" in expected:
+        expected["shape"] = SHAPES[expected["shape"]]
+    assert {key: written[key] for key in tile_keys} == expected
     for key in TIME_KEYS:
         assert written[key] == pytest.approx(plan[key], abs=0.0006)
 

@@ -1,0 +1,46 @@
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "launch/wgmma_params.h"
+#include "wgmma_sm90a/instances.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbols = wgmma_sm90a::Kernels (*)();
+
+constexpr KernelSymbols kKernels[] = {
+#define CONVT_ROW(symbol, ...) &wgmma_sm90a::symbol,
+    CONVT_WGMMA_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+}  // namespace
+
+void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const WgmmaPlan& tile = plan.wgmma;
+  if (tile.instance < 0 || tile.instance >= kNumWgmmaInstances || pointers.workspace == nullptr) {
+    throw std::runtime_error("convt_ext: no Hopper kernel number " + std::to_string(tile.instance) +
+                             ", or no workspace for it");
+  }
+  const bool forward = problem.direction == Direction::kForward;
+  WgmmaLaunch launch =
+      make_wgmma_launch(problem, tile, forward ? pointers.x : pointers.y, pointers.w, forward ? pointers.bias : nullptr,
+                        forward ? pointers.y : pointers.x, pointers.workspace);
+  const wgmma_sm90a::Kernels kernels = kKernels[tile.instance]();
+
+  constexpr int32_t kPackThreads = 128;
+  if (launch.pack_blocks > 0) {
+    Plan packing = plan;
+    packing.num_blocks = launch.pack_blocks;
+    packing.threads = kPackThreads;
+    packing.shared_bytes = 0;
+    void* arguments[] = {&launch.pack};
+    launch_kernel(kernels.pack, packing, arguments, stream);
+  }
+  void* arguments[] = {&launch.convolve};
+  launch_kernel(kernels.convolve, plan, arguments, stream);
+}
+
+}  // namespace convt

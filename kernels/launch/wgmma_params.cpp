@@ -1,0 +1,135 @@
+#include "launch/wgmma_params.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace convt {
+
+WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan, const void* source, const void* w,
+                              const void* bias, void* result, void* packed) {
+  WgmmaLaunch launch{};
+  const bool forward = problem.direction == Direction::kForward;
+  const GemmShape gemm = make_gemm_shape(problem);
+  TapProgram program;
+  if (!make_tap_program(problem, &program)) {
+    throw std::runtime_error("convt_ext: the plan's engine has no tap program for this problem");
+  }
+  const WgmmaGrid grid = make_wgmma_grid(problem, program, plan);
+  const int64_t group_c_in = problem.c_in / problem.groups;
+
+  pack::Params& pack = launch.pack;
+  pack.w = w;
+  pack.packed = packed;
+  pack.k_stride = problem.w_stride[forward ? 0 : 1];
+  pack.n_stride = problem.w_stride[forward ? 1 : 0];
+  pack.group_stride = group_c_in * problem.w_stride[0];
+  pack.kh_stride = problem.w_stride[2];
+  pack.kw_stride = problem.w_stride[3];
+  pack.groups = static_cast<int32_t>(problem.groups);
+  pack.k_channels = gemm.k_channels;
+  pack.n_channels = gemm.n_channels;
+  pack.channel_tiles = grid.channel_tiles;
+  pack.block_n = plan.block_n;
+  pack.k_steps = plan.k_steps;
+  pack.num_chunks = plan.num_chunks;
+  pack.tap_bytes = plan.tap_bytes;
+  const int64_t all_chunks = int64_t{plan.num_chunks} * plan.tap_bytes;  // of one tap
+  pack.packed_tile_step = program.total_taps * all_chunks;
+  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
+    pack.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
+  }
+  pack.program = program;
+  launch.pack_blocks =
+      static_cast<uint32_t>(problem.groups * grid.channel_tiles * plan.num_chunks * program.total_taps);
+
+  wgmma_sm90a::Params& params = launch.convolve;
+  params.source = source;
+  params.packed = packed;
+  params.bias = bias;
+  params.result = result;
+  std::copy_n(forward ? problem.x_stride : problem.y_stride, 4, params.source_stride);
+  std::copy_n(forward ? problem.y_stride : problem.x_stride, 4, params.result_stride);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.k_channels = gemm.k_channels;
+  params.n_channels = gemm.n_channels;
+  params.source_h = gemm.source_h;
+  params.source_w = gemm.source_w;
+  params.result_h = gemm.result_h;
+  params.result_w = gemm.result_w;
+  params.result_step_h = gemm.result_step_h;
+  params.result_step_w = gemm.result_step_w;
+  const auto address = reinterpret_cast<uintptr_t>(source);
+  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
+  const int64_t* stride = params.source_stride;
+  const bool channels = stride[1] == 1 && address % 16 == 0 && gemm.k_channels % vector == 0 &&
+                        stride[0] % vector == 0 && stride[2] % vector == 0 && stride[3] % vector == 0;
+  const int32_t columns = source_vector(problem);
+  int32_t unit = 1;  // columns
+  if (channels) {
+    params.walk = wgmma_sm90a::Walk::kChannels;
+  } else if (columns == vector && address % 16 == 0) {
+    params.walk = wgmma_sm90a::Walk::kVectors;
+    unit = vector;
+  } else if (vector == 4 || (columns > 1 && address % 4 == 0)) {
+    params.walk = wgmma_sm90a::Walk::kWords;
+    unit = vector / 4;
+  } else {
+    params.walk = wgmma_sm90a::Walk::kElements;
+  }
+  const int32_t lines = program.sub_h * program.sub_w * plan.tile_n * plan.rows;
+  params.num_units = lines * (plan.columns / unit) * (channels ? 2 * plan.k_steps : 1);
+  params.result_pairs = reinterpret_cast<uintptr_t>(result) % 8 == 0 && gemm.n_channels % 2 == 0;
+  const int64_t* to = params.result_stride;
+  params.column_pairs = to[3] == 1 && to[0] % 2 == 0 && to[1] % 2 == 0 && to[2] % 2 == 0 && gemm.result_w % 2 == 0 &&
+                        reinterpret_cast<uintptr_t>(result) % (2 * element_bytes(problem.dtype)) == 0 &&
+                        gemm.result_step_w == plan.split_phases && plan.tile_w * plan.split_phases % 2 == 0;
+  params.channel_tiles = Divisor::of(grid.channel_tiles);
+  params.w_tiles = Divisor::of(grid.w_tiles);
+  params.w_splits = Divisor::of(grid.w_splits);
+  params.h_phases = Divisor::of(program.phases_h);
+  params.h_tiles = Divisor::of(grid.h_tiles);
+  params.group_tiles = Divisor::of(pack.groups);
+  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.tile_n = plan.tile_n;
+  params.tile_h = plan.tile_h;
+  params.tile_w = plan.tile_w;
+  params.split_phases = plan.split_phases;
+  params.rows = plan.rows;
+  params.columns = plan.columns;
+  params.pitch = plan.pitch;
+  params.by_units = Divisor::of(plan.columns / unit);
+  params.by_rows = Divisor::of(plan.rows);
+  params.by_images = Divisor::of(plan.tile_n);
+  params.by_sub_w = Divisor::of(program.sub_w);
+  params.by_planes = Divisor::of(2 * plan.k_steps);
+  params.by_pitch = Divisor::of(plan.pitch);
+  params.by_tile_w = Divisor::of(plan.tile_w);
+  params.by_tile_h = Divisor::of(plan.tile_h);
+  params.plane_positions = plan.plane_positions;
+  params.k_steps = plan.k_steps;
+  params.num_chunks = plan.num_chunks;
+  params.source_slots = plan.source_slots;
+  params.weight_slots = plan.weight_slots;
+  params.slot_taps = plan.slot_taps;
+  params.tap_bytes = plan.tap_bytes;
+  params.packed_tile_step = pack.packed_tile_step;
+  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
+    params.packed_phase_begin[phase] = pack.packed_phase_begin[phase];
+    params.packed_chunk_step[phase] = program.num_taps[phase] * plan.tap_bytes;
+  }
+  params.raw_begin = plan.raw_begin;
+  params.raw_bytes = plan.raw_bytes;
+  params.raw_channel_bytes = plan.raw_channel_bytes;
+  params.weights_begin = plan.weights_begin;
+  params.staged_begin = plan.staged_begin;
+  params.barriers_begin = plan.barriers_begin;
+  params.num_blocks = plan.blocks;
+  params.block_row_step = block_row_step(plan);
+  for (int32_t block = 0; block < plan.blocks; ++block) params.block_origin[block] = block_origin(plan, block);
+  params.staged_positions = plan.tile_n * plan.tile_h * plan.tile_w;
+  params.staged_stride = plan.staged_stride;
+  params.program = program;
+  return launch;
+}
+
+}  // namespace convt

@@ -1,0 +1,21 @@
+// Plan -> what the Hopper engine's two kernels are launched with.
+// Called by: launch/wgmma.cpp. Must not know: torch, how the plan was chosen.
+#pragma once
+
+#include "pack/params.h"
+#include "plan/wgmma.h"
+#include "wgmma_sm90a/params.h"
+
+namespace convt {
+
+struct WgmmaLaunch {
+  pack::Params pack;
+  wgmma_sm90a::Params convolve;
+  uint32_t pack_blocks;
+};
+
+// `source` and `result` by direction; `packed` has plan.packed_bytes.
+WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan, const void* source, const void* w,
+                              const void* bias, void* result, void* packed);
+
+}  // namespace convt

@@ -1,0 +1,25 @@
+// What the weight packing is launched with. Filled by launch/wgmma.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/tap_program.h"
+
+namespace convt::pack {
+
+struct Params {
+  const void* w;  // the weight, any strides
+  void* packed;   // [group][channel tile][H phase][stage][tap][part][step of K][2][block_n][16 bytes]
+  int64_t k_stride, n_stride;  // elements between channels that are GEMM K and GEMM N
+  int64_t group_stride;        // elements from one group to the next
+  int64_t kh_stride, kw_stride;
+  int32_t groups, k_channels, n_channels;  // per group
+  int32_t channel_tiles, block_n;
+  int32_t k_steps, num_chunks;
+  int32_t tap_bytes;
+  int64_t packed_tile_step;
+  int64_t packed_phase_begin[kMaxWindows];
+  TapProgram program;
+};
+
+}  // namespace convt::pack

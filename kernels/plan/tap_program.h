@@ -1,0 +1,57 @@
+// What a tensor-core engine computes: a result that is a sum over taps, each tap a shifted window of the source.
+//
+//     forward:    source = input,       result = output, one set of taps per output phase
+//     grad_input: source = grad_output, result = grad_input, one result phase; taps are grouped by the residue
+//                 of the source coordinate modulo the stride, each residue a window of its own ("sub-tile")
+//
+// Element e of a window of the tile that begins at position p is source coordinate (p + shift + e) * step + residue.
+// Taps of a run are a product of two arithmetic progressions, so a kernel walks them with two additions.
+// Called by: plan/wgmma.cpp, launch/wgmma.cpp. Must not know: torch, CUDA, tiles.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxWindows = 16;
+inline constexpr int32_t kMaxRuns = 64;
+
+struct AxisWindow {
+  int32_t shift;
+  int32_t residue;
+};
+
+// Taps (kh + i * kh_step, kw + j * kw_step) for i < num_h, j < num_w read the window of sub-tile `sub`
+// from its element (row + i * row_step, column + j * column_step) on.
+struct TapRun {
+  int32_t kh, kw, kh_step, kw_step;
+  int32_t num_h, num_w;
+  int32_t row, column, row_step, column_step;
+  int32_t sub;
+  int32_t first_tap;  // its place among the packed taps of its H phase
+};
+
+struct TapProgram {
+  int32_t source_step_h, source_step_w;
+  int32_t phases_h, phases_w;  // of the result
+  int32_t sub_h, sub_w;        // windows per tile; their product is the number of sub-tiles
+  AxisWindow window_h[kMaxWindows];  // forward: of each H phase; grad_input: of each residue
+  AxisWindow window_w[kMaxWindows];
+  int32_t extra_h, extra_w;  // a window is this much longer than its tile
+  int32_t num_runs;          // forward: runs[phase_h * phases_w + phase_w]; grad_input: all of them
+  TapRun runs[kMaxRuns];
+  int32_t num_taps[kMaxWindows];     // of each H phase
+  int32_t taps_before[kMaxWindows];  // of the H phases before
+  int32_t total_taps;
+};
+
+// Loaders copy this many neighbouring columns at once where the source allows it: 16 bytes.
+int32_t source_vector(const ConvTProblem& problem);
+
+// False where the tables are too small: strides above 16, or more than 64 phases or residues.
+bool make_tap_program(const ConvTProblem& problem, TapProgram* program);
+
+}  // namespace convt

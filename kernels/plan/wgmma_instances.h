@@ -1,0 +1,37 @@
+// The kernel instances of the Hopper engine: the one list that dispatch (launch/wgmma.cpp), planning and tests read.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// A kernel of the Hopper engine: result channels of a tile.
+struct WgmmaInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t block_n;
+};
+
+// X(symbol, dtype, precision, block_n)
+#define CONVT_WGMMA_INSTANCES(X)      \
+  X(tf32_64, kFloat32, kTf32, 64)     \
+  X(tf32_32, kFloat32, kTf32, 32)     \
+  X(tf32x3_64, kFloat32, kTf32x3, 64) \
+  X(tf32x3_32, kFloat32, kTf32x3, 32) \
+  X(bf16_64, kBFloat16, kHalf, 64)    \
+  X(bf16_32, kBFloat16, kHalf, 32)    \
+  X(f16_64, kFloat16, kHalf, 64)      \
+  X(f16_32, kFloat16, kHalf, 32)
+
+inline constexpr WgmmaInstance kWgmmaInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, block_n) {"wgmma_" #symbol, DataType::dtype, Precision::precision, block_n},
+    CONVT_WGMMA_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumWgmmaInstances = sizeof(kWgmmaInstances) / sizeof(kWgmmaInstances[0]);
+
+}  // namespace convt

@@ -1,0 +1,75 @@
+// Barriers in shared memory that count arrivals and bytes (PTX ISA, "Parallel Synchronization: mbarrier"), bulk copies
+// that report to them ("cp.async.bulk"), and what else a pipeline of specialised warps needs on sm_90.
+#pragma once
+
+#include <cstdint>
+
+namespace convt::ptx {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// mbarrier.init
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// fence.mbarrier_init: initialised barriers become visible to the asynchronous proxy.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// mbarrier.arrive
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// mbarrier.arrive.expect_tx: one arrival, and `bytes` more to come by asynchronous copies.
+__device__ __forceinline__ void mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// mbarrier.try_wait.parity, until the barrier's phase of this parity has completed
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// cp.async.bulk: contiguous bytes (a multiple of 16, both addresses on 16) from global to shared memory.
+__device__ __forceinline__ void bulk_copy(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// fence.proxy.async: ordinary stores to shared memory before it are seen by tensor cores and bulk copies after it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// bar.sync: `threads` threads meet at barrier number `id`; number 0 is __syncthreads'.
+__device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+#endif
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// setmaxnreg: the warpgroup's registers per thread from here on. May only redistribute those of the launch.
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+#endif
+
+}  // namespace convt::ptx

@@ -1,0 +1,79 @@
+"""Plans of the Hopper engine: blocks own every position of a tile once, and everything stays in shared memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT32,
+    FORWARD,
+    GRAD_INPUT,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    from_row,
+    problems,
+)
+from plan.profile import many_problems
+
+HALF = 4
+CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
+
+
+def engine_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "wgmma_sm90a"]
+
+
+@many_problems
+@given(
+    problem=problems(),
+    kind=st.sampled_from(sorted(CLASSES)),
+    direction=st.sampled_from([FORWARD, GRAD_INPUT]),
+    n=st.sampled_from([1, 5, 70]),
+)
+def test_plans_are_legal(plan_module, problem, kind, direction, n):
+    dtype, precision = CLASSES[kind]
+    problem = problem | {"dtype": dtype, "precision": precision, "direction": direction, "batch": n}
+    program = plan_module.tap_program(problem)
+    for plan in engine_plans(plan_module, problem):
+        image = plan["rows"] * plan["pitch"]
+        owned = []
+        last = 0
+        for origin in plan["block_origin"]:
+            for m in range(64):
+                position = origin + m // 8 * plan["block_row_step"] + m % 8
+                last = max(last, position)
+                number, inside = divmod(position, image)
+                row, column = divmod(inside, plan["pitch"])
+                if number < plan["tile_n"] and row < plan["tile_h"] and column < plan["tile_w"]:
+                    owned.append((number, row, column))
+        assert len(owned) == len(set(owned)) == plan["tile_n"] * plan["tile_h"] * plan["tile_w"], plan
+
+        # Two CTAs an SM, 1 KiB of each the system's.
+        assert 2 * (plan["shared_bytes"] + 1024) <= H200[3], plan
+        ends = [plan[key] for key in ("raw_begin", "weights_begin", "staged_begin", "barriers_begin", "shared_bytes")]
+        assert ends == sorted(ends), plan
+        assert plan["weights_begin"] % 16 == 0, plan
+        parts = 2 if kind == "tf32x3" else 1
+        planes = plan["source_slots"] * parts * 2 * plan["k_steps"]
+        assert planes * plan["plane_positions"] * 16 <= plan["raw_begin"], plan
+        # The last row of the last block, at the last tap of the last plane: read, though not always used.
+        furthest = last + program["extra_h"] * plan["pitch"] + program["extra_w"]
+        assert ((planes - 1) * plan["plane_positions"] + furthest + 1) * 16 <= plan["shared_bytes"], plan
+        assert 1 <= plan["num_blocks"] <= 2 * H200[1], plan
+        assert plan["workspace_bytes"] <= 256 << 20, plan
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_large_layers_get_plans(plan_module, kind):
+    dtype, precision = CLASSES[kind]
+    problem = from_row(8, 64, 64, 1024, 3, dtype=dtype, precision=precision)
+    for direction in (FORWARD, GRAD_INPUT):
+        assert engine_plans(plan_module, problem | {"direction": direction})
+    assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
+    assert not engine_plans(plan_module, problem | {"precision": IEEE})
