@@ -148,7 +148,7 @@ def _plan(
     if dtype not in routing.DTYPES:
         return None, None
     wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
-    planned = wanted if wanted in precisions.CODES else "ieee"  # f16 and bf16 have no kernel but that one
+    planned = wanted if wanted in precisions.WORDS else "ieee"  # no word asks for f16 or bf16
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers

@@ -2,8 +2,8 @@
 
     python tools/install_torch.py "torch==2.13.0" [--build any|cpu|cuda]
 
-On Linux the packages that pip finds by itself are CUDA builds. CPU builds lie in an index of PyTorch's own;
-TORCH_CPU_INDEX names another place for them.
+On Linux the packages that pip finds by itself are mostly CUDA builds. CPU builds lie in an index of PyTorch's own,
+which the variable TORCH_CPU_INDEX names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 BUILDS = ("any", "cpu", "cuda")
 
 
@@ -23,7 +22,8 @@ def pip_words(torch: str, build: str) -> list[str]:
     >>> pip_words("torch==2.10.*", "cuda")
     ['torch==2.10.*']
     """
-    index = ["--index-url", os.environ.get("TORCH_CPU_INDEX") or CPU_INDEX] if build == "cpu" else []
+    place = os.environ.get("TORCH_CPU_INDEX")
+    index = ["--index-url", place] if build == "cpu" and place else []
     return [torch, *index]
 
 

@@ -7,7 +7,7 @@
     python tools/matrix.py --github               all of what is promised, for every wheel, as a GitHub Actions matrix
     … --wheel FILE                                this wheel instead of the one in dist/ that is of this tree
     … --discard                                   remove each environment after its tests
-    … --skip 3.11                                 of the four, not the one with this Python
+    … --only 3.12                                 of the four, the one with this Python
 
 Into environments that are made the wheel is installed as users do it, with its extras. Beside given interpreters
 it is unpacked, so that they stay as they are. The tests run from a copy, with no sources beside them.
@@ -148,13 +148,13 @@ def main() -> None:
     parser.add_argument("--github", action="store_true")
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("--discard", action="store_true")
-    parser.add_argument("--skip", metavar="PYTHON")
+    parser.add_argument("--only", metavar="PYTHON")
     arguments = parser.parse_args()
     if arguments.github:
         print(json.dumps(github_matrix()))
         return
     wheel = find_wheel(arguments.wheel)
-    environments = [(version, torch) for version, torch in ENVIRONMENTS if version != arguments.skip]
+    environments = [(version, torch) for version, torch in ENVIRONMENTS if arguments.only in (None, version)]
     if arguments.make:
         version, age, build = arguments.make.split(",")
         results = [made(version, TORCHES[age], build, wheel, arguments.discard)]

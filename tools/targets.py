@@ -24,9 +24,9 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# The manylinux images with a CUDA toolkit that cibuildwheel's documentation names, at a dated tag.
-# Another one, such as a mirror's, goes into the variable MANYLINUX_IMAGE with {machine} and {cuda} in it.
-IMAGE = "quay.io/manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}:2026.06.30-1"
+# The manylinux images with a CUDA toolkit that cibuildwheel's documentation names, at a dated tag. The full name, with
+# the registry's host, goes into the variable MANYLINUX_IMAGE with {machine} and {cuda} in it.
+IMAGE = "manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}:2026.06.30-1"
 
 
 @dataclass(frozen=True)
