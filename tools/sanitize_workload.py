@@ -19,7 +19,18 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from cases import CASES, STAGED_CASES
-from raw_ops import CLASSES, DIRECTIONS, DTYPES, Call, GradientCall, gradient_kernels, kernel_names, same_bits
+from raw_ops import (
+    CLASSES,
+    DIRECTIONS,
+    DTYPES,
+    TENSOR_CORE_CLASSES,
+    Call,
+    GradientCall,
+    gradient_kernels,
+    kernel_names,
+    same_bits,
+    tensor_core_kernels,
+)
 
 # Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; strange and misaligned
 # strides and whole vectors; tiles of several images; taps in chunks, many chunks of channels, some of the W phases.
@@ -123,6 +134,34 @@ def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
     return launches, wrong
 
 
+def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
+    """launch_all() for the Hopper engine's kernels, in both directions; small integers are exact in every class."""
+    launches: Counter[str] = Counter()
+    wrong: list[str] = []
+    seen: set[tuple] = set()
+    by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
+    for name in SHORT if short else PROBLEMS:
+        case = by_name[name]
+        for dtype, precision in TENSOR_CORE_CLASSES.values():
+            on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
+            for direction in DIRECTIONS[:2]:
+                made = on_cpu if direction == "forward" else GradientCall.of(direction, on_cpu, integers=True)
+                exact = made.map(torch.Tensor.double).torch().to(dtype)
+                for channels_last in (False, True):
+                    call = made.map(to_gpu).replace(channels_last=channels_last)
+                    for index, plan in enumerate(call.candidates()):
+                        way: tuple = (plan["kernel"], direction, channels_last)
+                        if not short:
+                            way += (plan.get("shape"), plan.get("split_phases"), plan.get("blocks"), name)
+                        if plan["engine"] != "wgmma_sm90a" or way in seen:
+                            continue
+                        seen.add(way)
+                        launches[plan["kernel"]] += 1
+                        if not same_bits(call.run(index).cpu() + 0.0, exact + 0.0):
+                            wrong.append(f"{direction} of {name}, channels_last {channels_last}: {plan}")
+    return launches, wrong
+
+
 def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
     return grad_output.double().sum((0, 2, 3)).to(grad_output.dtype)
 
@@ -146,7 +185,13 @@ def main() -> None:
     of_gradients, wrong_gradients = launch_gradients(options.short)
     launches += of_gradients
     wrong += wrong_gradients
+    if torch.cuda.get_device_capability() == (9, 0):
+        of_tensor_cores, wrong_tensor_cores = launch_tensor_cores(options.short)
+        launches += of_tensor_cores
+        wrong += wrong_tensor_cores
     kernels = kernel_names() + [kernel for direction in DIRECTIONS[1:] for kernel in gradient_kernels(direction)]
+    if torch.cuda.get_device_capability() == (9, 0):
+        kernels += tensor_core_kernels()
     for kernel in kernels:
         print(f"launched {kernel} {launches[kernel]} times")
     missing = [kernel for kernel in kernels if not launches[kernel]]
