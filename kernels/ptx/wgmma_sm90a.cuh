@@ -41,119 +41,47 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void wgmma_tf32(float (&d)[16], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15"
-      "}, "
-      "%16, %17, add, 1, 1;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
+// The registers of D in an instruction's text and among its operands.
+#define CONVT_D_TEXT_16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+#define CONVT_D_TEXT_32                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define CONVT_D_8(d, i)                                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define CONVT_D_16(d) CONVT_D_8(d, 0), CONVT_D_8(d, 8)
+#define CONVT_D_32(d) CONVT_D_16(d), CONVT_D_8(d, 16), CONVT_D_8(d, 24)
 
-__device__ __forceinline__ void wgmma_bf16(float (&d)[16], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15"
-      "}, "
-      "%16, %17, add, 1, 1, 0, 0;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
+// wgmma.mma_async of N = 2 * registers columns; `a`, `b` and `scale` are the places of its other operands.
+#define CONVT_WGMMA(name, registers, shape, types, transposed, a_place, b_place, scale)                            \
+  __device__ __forceinline__ void name(float (&d)[registers], MatrixDescriptor a, MatrixDescriptor b, bool add) {  \
+    asm volatile(                                                                                                  \
+        "{\n"                                                                                                      \
+        ".reg .pred add;\n"                                                                                        \
+        "setp.ne.b32 add, " scale                                                                                  \
+        ", 0;\n"                                                                                                   \
+        "wgmma.mma_async.sync.aligned." shape ".f32." types " " CONVT_D_TEXT_##registers ", " a_place ", " b_place \
+                                                                                         ", add, 1, 1" transposed  \
+                                                                                         ";\n"                     \
+                                                                                         "}"                       \
+        : CONVT_D_##registers(d)                                                                                   \
+        : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));                                           \
+  }
 
-__device__ __forceinline__ void wgmma_f16(float (&d)[16], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15"
-      "}, "
-      "%16, %17, add, 1, 1, 0, 0;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
+// Half-precision operands could be transposed: they are not.
+CONVT_WGMMA(wgmma_tf32, 16, "m64n32k8", "tf32.tf32", "", "%16", "%17", "%18")
+CONVT_WGMMA(wgmma_bf16, 16, "m64n32k16", "bf16.bf16", ", 0, 0", "%16", "%17", "%18")
+CONVT_WGMMA(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0, 0", "%16", "%17", "%18")
+CONVT_WGMMA(wgmma_tf32, 32, "m64n64k8", "tf32.tf32", "", "%32", "%33", "%34")
+CONVT_WGMMA(wgmma_bf16, 32, "m64n64k16", "bf16.bf16", ", 0, 0", "%32", "%33", "%34")
+CONVT_WGMMA(wgmma_f16, 32, "m64n64k16", "f16.f16", ", 0, 0", "%32", "%33", "%34")
 
-__device__ __forceinline__ void wgmma_tf32(float (&d)[32], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, "
-      "%32, %33, add, 1, 1;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
-
-__device__ __forceinline__ void wgmma_bf16(float (&d)[32], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, "
-      "%32, %33, add, 1, 1, 0, 0;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
-
-__device__ __forceinline__ void wgmma_f16(float (&d)[32], MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, "
-      "%8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31"
-      "}, "
-      "%32, %33, add, 1, 1, 0, 0;\n"
-      "}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
-        "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
-        "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));
-}
+#undef CONVT_WGMMA
+#undef CONVT_D_TEXT_16
+#undef CONVT_D_TEXT_32
+#undef CONVT_D_8
+#undef CONVT_D_16
+#undef CONVT_D_32
 
 #endif
 
