@@ -11,6 +11,7 @@ namespace convt::pack {
 // A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
 template <typename Traits>
 __global__ void pack_weights(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
   using Element = typename Traits::Element;
   constexpr int kChannels = Traits::kChannels;
   int32_t number = blockIdx.x;
@@ -57,7 +58,7 @@ __global__ void pack_weights(const __grid_constant__ Params params) {
       float high[4], low[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        high[c] = wgmma_sm90a::round_tf32(r[c]);
+        high[c] = ptx::round_tf32(r[c]);
         low[c] = wgmma_sm90a::low_part(r[c], high[c]);
       }
       *reinterpret_cast<float4*>(g_packed + vector * 16) = float4{high[0], high[1], high[2], high[3]};
@@ -70,6 +71,7 @@ __global__ void pack_weights(const __grid_constant__ Params params) {
       *reinterpret_cast<uint4*>(g_packed + vector * 16) = words;
     }
   }
+#endif
 }
 
 }  // namespace convt::pack

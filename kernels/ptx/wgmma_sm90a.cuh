@@ -29,6 +29,13 @@ struct MatrixDescriptor {
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
 };
 
+// cvt.rna.tf32.f32: to the nearest TF32 number, ties away from zero. sm_80 and newer.
+__device__ __forceinline__ float round_tf32(float value) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return __uint_as_float(bits);
+}
+
 // wgmma.fence: registers and shared memory written before it may be used by the products after it.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 

@@ -123,7 +123,7 @@ template <typename Traits>
 __device__ __forceinline__ void store_float32(const Params& params, uint32_t s_place, const uint32_t (&r)[4]) {
   uint32_t high[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) high[i] = __float_as_uint(round_tf32(__uint_as_float(r[i])));
+  for (int i = 0; i < 4; ++i) high[i] = __float_as_uint(ptx::round_tf32(__uint_as_float(r[i])));
   ptx::store_shared(s_place, high);
   if constexpr (Traits::kSplit) {
     uint32_t low[4];

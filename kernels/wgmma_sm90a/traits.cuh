@@ -51,18 +51,13 @@ __device__ __forceinline__ void multiply(float (&d)[Traits::kN / 2], const ptx::
 }
 #endif
 
-// Round to nearest TF32, ties away from zero (cvt.rna.tf32.f32).
-__device__ __forceinline__ float round_tf32(float value) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-  return __uint_as_float(bits);
-}
-
+#ifdef CONVT_HAS_WGMMA
 // What the high part leaves. Infinities have no low part.
 __device__ __forceinline__ float low_part(float value, float high) {
   const float rest = value - high;
-  return isinf(value) || isinf(high) ? 0.0f : round_tf32(rest);
+  return isinf(value) || isinf(high) ? 0.0f : ptx::round_tf32(rest);
 }
+#endif
 
 template <typename Element>
 __device__ __forceinline__ Element to_element(float value) {
