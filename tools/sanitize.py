@@ -21,8 +21,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 ERROR_EXIT = 99
 SECONDS_PER_TOOL = 300
 
-# Mangled names contain it; PyTorch's kernels, were there any, would not be instrumented.
-KERNELS = "kns=forward_kernel"
+# The namespace, which every mangled name contains; PyTorch's kernels, were there any, would not be instrumented.
+KERNELS = "kns=convt"
 
 _SUMMARIES = (
     re.compile(r"RACECHECK SUMMARY: (\d+) hazards? displayed"),
