@@ -109,7 +109,10 @@ def chosen_architectures(of_a_release: str, available: set[str]) -> list[str]:
         if number.rstrip("af") not in available:
             known = ", ".join(sorted((name for name in available if name[-1].isdigit()), key=float))
             fail(f"this nvcc cannot compile for {entry} (it knows {known}): {example}, or use another CUDA toolkit")
-    return chosen
+        if entry == "9.0+PTX":
+            fail(f"Hopper's tensor-core kernels exist in code for 9.0a alone, not in PTX of 9.0: {example}")
+    # So 9.0 means 9.0a.
+    return list(dict.fromkeys("9.0a" if entry == "9.0" else entry for entry in chosen))
 
 
 def gencode_flags(architectures: list[str]) -> list[str]:

@@ -56,7 +56,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     exporting = _is_exporting()
     if served is None:
         served = _class_by_switches(dtype, index, exporting)
-        if served not in precisions.CLASSES_WITH_KERNEL:
+        if served not in precisions.EXACT_CLASSES:
             return routing.TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)

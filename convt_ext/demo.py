@@ -104,7 +104,7 @@ def _layer_cells(
     layer: Layer, device: torch.device, timer: Timer | None, rates: floors.Rates | None
 ) -> tuple[list[str], bool]:
     operands = make_operands(layer, _MODE.dtype, device)
-    ours, theirs = our_call(layer, _MODE, operands), torch_call(layer, "fwd", operands)
+    ours, theirs = our_call(layer, "fwd", _MODE, operands), torch_call(layer, "fwd", operands)
     differing, largest = compare(ours(), theirs())
     times = ["-"] * 3
     if timer is not None:

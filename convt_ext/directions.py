@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import ops, planner
 from . import precision as precisions
+from .geometry import grad_weight_is_channels_last
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
 
@@ -50,7 +51,7 @@ class Directions:
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
         """The gradient of a weight of the size of `weight`, which our op derives from the other sizes."""
         with _below_autograd():
-            return ops.grad_weight(grad_output, input, *self.arguments)
+            return ops.grad_weight(grad_output, input, *arguments_of_weight(self.arguments, input))
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
@@ -59,6 +60,14 @@ class Directions:
     def left_to_torch(self, direction: int) -> bool:
         """Whether PyTorch's operator computes that gradient."""
         return False
+
+
+def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:
+    """The arguments with the memory format of the weight's gradient, which is the last of them."""
+    channels_last = arguments[-1]
+    if not channels_last or grad_weight_is_channels_last(channels_last, input.shape, input.stride()):
+        return arguments
+    return (*arguments[:-1], False)
 
 
 class Problem(NamedTuple):

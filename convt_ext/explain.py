@@ -107,7 +107,7 @@ def explain(
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients = {}
     else:
-        served_by, reason = "convt_ext", _why_ours(precision)
+        served_by, reason = "convt_ext", _why_ours(precision, decision[3].arguments[5])
         gradients = {
             "input": "torch" if decision[3].left_to_torch(GRAD_INPUT) else "convt_ext",
             "weight": "torch" if decision[3].left_to_torch(GRAD_WEIGHT) else "convt_ext",
@@ -117,13 +117,14 @@ def explain(
     return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
 
 
-def _why_ours(precision: str | None) -> str:
+def _why_ours(precision: str | None, code: int) -> str:
     if precision is not None:
         return f"precision={precision!r} asks for it"
     word = precisions.requested(None)
     if word is not None:
         return f"use_precision({word!r}) is active"
-    return "PyTorch's switches ask for no tensor cores, and our exact kernels are not known to be slower then"
+    cores = "no tensor cores" if precisions.WORDS[min(code, 3)] in precisions.EXACT_CLASSES else "tensor cores"
+    return f"PyTorch's switches ask for {cores}, and our kernels are not known to be slower then"
 
 
 def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
@@ -147,8 +148,9 @@ def _plan(
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
         return None, None
+    wanted: str | None
     wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
-    planned = wanted if wanted in precisions.WORDS else "ieee"  # no word asks for f16 or bf16
+    planned = wanted if wanted in precisions.WORDS else "ieee"  # no word asks for f16 or bf16: see below
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
@@ -156,10 +158,11 @@ def _plan(
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else wanted), None
     input, weight, bias, directions = decision
-    stride, padding, output_padding, groups, dilation, code, channels_last = directions.arguments
+    stride, padding, output_padding, groups, dilation, _, channels_last = directions.arguments
+    assert wanted is not None
     answer = planner.plan(
         input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
-        groups, dilation, input.dtype, code, channels_last, numbers,
+        groups, dilation, input.dtype, precisions.CODES[wanted], channels_last, numbers,
     )  # fmt: skip
     return wanted, answer
 
@@ -180,7 +183,11 @@ def _positions(plan: dict[str, Any]) -> str:
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    if plan["engine"] == "thin":
+    if plan["engine"] == "wgmma_sm90a":
+        channels = f"{plan['block_n']} channels"
+        phases = "one phase" if plan["split_phases"] else "all phases"
+        details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
+    elif plan["engine"] == "thin":
         channels = f"{plan['block_co']} channels of {plan['block_groups']} groups"
         phases = "one H phase" if plan["split_phases"] else "all H phases"
         details = f"{plan['tiles_per_block']} tiles each"
@@ -199,7 +206,7 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):
-        tile = f"{candidate['block_co']}x{_positions(candidate)}"
+        tile = f"{candidate.get('block_co', candidate.get('block_n'))}x{_positions(candidate)}"
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
             f"{candidate['num_blocks']:10d}  {candidate['kernel']} tile {tile}"

@@ -93,3 +93,20 @@ def result_is_channels_last(
     if channels == 1 and height == 1 and width == 1 and batch > 1:
         return False
     return suggests_channels_last(input_size, input_stride)
+
+
+def grad_weight_is_channels_last(channels_last: bool, input_size, input_stride) -> bool:
+    """Memory format of PyTorch's gradient of the weight, where that of the result is `channels_last`.
+
+    PyTorch makes the input dense in the result's format and then asks for its format. An input of one channel that is
+    dense already stays as it is, and says "contiguous" when its strides are those of a contiguous tensor.
+    (PyTorch, `cudnn_convolution_transpose_backward` in ATen/native/cudnn/ConvShared.cpp.)
+    """
+    batch, channels, height, width = input_size
+    if not channels_last or channels != 1:
+        return channels_last
+    dense = (height * width, width, 1)
+    strides = (input_stride[0], input_stride[2], input_stride[3])
+    if all(size == 1 or have == want for size, have, want in zip((batch, height, width), strides, dense, strict=True)):
+        return suggests_channels_last(input_size, input_stride)
+    return True

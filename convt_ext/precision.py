@@ -24,11 +24,11 @@ WORDS = ("ieee", "aten", "tf32x3", "tf32")
 # What the op's `precision` argument means.
 CODES = {word: code for code, word in enumerate(WORDS)} | {"f16": 4, "bf16": 4}
 
-# The classes that precision=None may hand to our kernels (of "ieee", routing.py hands over what is not slower). Where
-# PyTorch would use tensor cores, an exact kernel would make an unchanged user slower. The Hopper engine's classes
-# ("tf32", "f16", "bf16") join when its tests stand in the GPU report; until then only the words "tf32" and "tf32x3"
-# reach it.
-CLASSES_WITH_KERNEL = frozenset({"ieee", "aten"})
+# The classes whose kernels are exact, on every GPU.
+EXACT_CLASSES = frozenset({"ieee", "aten"})
+
+# The GPU that has kernels of the other classes, and whose PyTorch the planner knows the times of.
+_TENSOR_CORE_CAPABILITY = (9, 0)
 
 # What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
 # cost six times as much, and every call asks.
@@ -139,3 +139,8 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting
     if dtype is torch.float64:
         return "ieee"
     return "f16" if dtype is torch.float16 else "bf16"
+
+
+def has_kernel(served: str, capability: tuple[int, int]) -> bool:
+    """Whether precision=None may hand a call of this class to our kernels; routing.py hands over what is not slower."""
+    return served in EXACT_CLASSES or capability == _TENSOR_CORE_CAPABILITY

@@ -49,8 +49,8 @@ MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator 
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
 ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
 TENSOR_CORES = Reason(
-    "PyTorch uses tensor cores here, for which convt_ext's kernels are not the default yet; "
-    'precision="tf32" (float32 on Hopper) or precision="ieee" asks for ours'
+    "PyTorch uses tensor cores here, for which convt_ext has kernels on Hopper (compute capability 9.0) alone; "
+    'precision="ieee" asks for its exact ones'
 )
 TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
@@ -114,8 +114,9 @@ def op_call(
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
         return NO_DTYPE
-    served, by_switches = served_class(dtype, precision, planner.capability(device))
-    if by_switches and served not in precisions.CLASSES_WITH_KERNEL:
+    capability = planner.capability(device)
+    served, by_switches = served_class(dtype, precision, capability)
+    if by_switches and not precisions.has_kernel(served, capability):
         return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -186,7 +187,8 @@ def decide(
     # Estimates against estimates, so an unchanged user is never made slower as far as the planner knows.
     ours_us, torch_us = times
     return Reason(
-        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='{served}' runs the exact kernels"
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; "
+        f"precision={'ieee' if served in ('f16', 'bf16') else served!r} runs ours"
     )
 
 

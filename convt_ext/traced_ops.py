@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, ops, routing
-from .directions import ByTorch, Directions
+from .directions import ByTorch, Directions, arguments_of_weight
 from .geometry import memory_format, output_size
 from .precision import use_precision
 
@@ -44,7 +44,7 @@ class Traced(Directions):
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
-            return grad_weight(grad_output, input, weight, *self.arguments)
+            return grad_weight(grad_output, input, weight, *arguments_of_weight(self.arguments, input))
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():

@@ -168,6 +168,13 @@ class GradientCall:
     def map(self, change) -> GradientCall:
         return self.replace(grad_output=change(self.grad_output), other=change(self.other), call=self.call.map(change))
 
+    def in_layout(self, channels_last: bool) -> GradientCall:
+        """The result in that format, from a dense grad_output in the same one, as `candidates` supposes."""
+        memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        # Not `contiguous`: a tensor of one channel is dense in both formats and would keep its strides.
+        grad_output = torch.empty_like(self.grad_output, memory_format=memory_format).copy_(self.grad_output)
+        return self.replace(grad_output=grad_output, channels_last=channels_last)
+
     def run(self, candidate: int | None = None) -> torch.Tensor:
         call = self.call
         arguments = (

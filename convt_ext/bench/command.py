@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_list_of("--directions", DIRECTIONS),
         default=["fwd"],
         metavar="LIST",
-        help="fwd, dx, dw (default fwd); gradients are served by PyTorch",
+        help="fwd, dx, dw (default fwd)",
     )
     parser.add_argument(
         "--precisions",

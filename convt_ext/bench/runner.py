@@ -15,13 +15,17 @@ from typing import Any
 import torch
 
 import convt_ext
+from convt_ext import planner, routing
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
 from convt_ext.bench.timing import Timer
+from convt_ext.directions import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 Row = dict[str, Any]
+
+_NUMBERS = {"fwd": FORWARD, "dx": GRAD_INPUT, "dw": GRAD_WEIGHT}
 
 
 class DeviceLostError(RuntimeError):
@@ -146,42 +150,56 @@ def _measure(
 
     def time_ours() -> None:
         row["kernel"] = kernel_of(layer, direction, mode, operands)
-        if direction != "fwd":
-            # Gradients are PyTorch's operator for an unchanged call of ours: the very call measured beside it.
-            row["ours_us"], row["error"] = row["torch_us"], row["torch_error"]
-            row["ours_peak_bytes"] = row["torch_peak_bytes"]
-            return
-        call = our_call(layer, mode, operands)
+        call = our_call(layer, direction, mode, operands)
         row["error"] = _finite_error(reference, call())
         row["ours_us"] = timer.time_us(call)
         row["ours_peak_bytes"] = timer.peak_bytes(call)
 
-    if settings.with_torch or direction != "fwd":
+    if settings.with_torch:
         guarded("torch", time_torch)
     guarded("ours", time_ours)
     if failures:
         row["failure"] = "; ".join(failures)
 
 
-def our_call(layer: Layer, mode: Mode, operands: Operands) -> Callable[[], torch.Tensor]:
-    """Our forward, through the public function."""
-    input, weight, bias = operands.input, operands.weight, operands.bias
-    arguments = layer.arguments
-    return lambda: convt_ext.conv_transpose2d(input, weight, bias, **arguments, precision=mode.ours)
+def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Callable[[], torch.Tensor]:
+    """Our forward through the public function; a gradient as a backward pass computes it, without autograd's part."""
+    input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
+    if direction == "fwd":
+        arguments = layer.arguments
+        return lambda: convt_ext.conv_transpose2d(input, weight, bias, **arguments, precision=mode.ours)
+    decision = _decision(layer, mode, operands)
+    if isinstance(decision, routing.Reason):
+        return torch_call(layer, direction, operands)
+    assert grad_output is not None
+    directions = decision[3]
+    compute = directions.grad_input if direction == "dx" else directions.grad_weight
+    return lambda: compute(grad_output, input, weight)
 
 
 def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> str:
     """The kernel that serves a call, ``torch`` where PyTorch's operator does."""
-    if direction != "fwd" or not operands.input.is_cuda:
+    decision = _decision(layer, mode, operands)
+    if isinstance(decision, routing.Reason):
         return "torch"
-    explanation = convt_ext.explain(
-        operands.input, operands.weight, operands.bias, **layer.arguments, precision=mode.ours
-    )
-    if explanation.served_by == "torch":
+    input, weight, bias, directions = decision
+    number = _NUMBERS[direction]
+    if direction != "fwd" and directions.left_to_torch(number):
         return "torch"
-    if explanation.plan is None:
-        raise RuntimeError(f"no plan for a call that convt_ext serves: {explanation.reason}")
-    return explanation.plan["plan"]["kernel"]
+    stride, padding, output_padding, groups, dilation, code, channels_last = directions.arguments
+    answer = planner.plan(
+        input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
+        groups, dilation, input.dtype, code, channels_last, planner.device_numbers(input.get_device()), number,
+    )  # fmt: skip
+    if answer is None:
+        raise RuntimeError("no plan for a call that convt_ext serves")
+    return answer["plan"]["kernel"]
+
+
+def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
+    """routing.route() of the layer's forward call, which decides for its gradients too."""
+    tensors = (operands.input, operands.weight, operands.bias)
+    return routing.route(*tensors, **layer.arguments, precision=mode.ours)
 
 
 def _finite_error(reference: Reference, result: torch.Tensor) -> float:

@@ -16,6 +16,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import geometry, ops, routing, traced_ops
+from convt_ext import precision as precisions
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -89,7 +90,8 @@ def test_inductor(case, precision):
     assert {"forward", "grad_input", "grad_weight"} <= set(RAN)
 
 
-def test_switches_are_read_at_run_time():
+def test_switches_are_read_at_run_time(monkeypatch):
+    monkeypatch.setattr(precisions, "has_kernel", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)
     with tf32(False):
@@ -132,7 +134,8 @@ def test_a_context_is_taken_while_tracing():
         assert ran == RAN
 
 
-def test_a_compiled_program_keeps_its_precision_under_another_context():
+def test_a_compiled_program_keeps_its_precision_under_another_context(monkeypatch):
+    monkeypatch.setattr(precisions, "has_kernel", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
     result = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
     with convt_ext.use_precision("aten"), tf32(True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import each_case, named
-from pretend_gpu import pretend_gpu  # noqa: F401
+from pretend_gpu import A100, pretend_gpu  # noqa: F401
 from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
@@ -37,10 +37,26 @@ def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
 )
 def test_tensor_cores(dtype, wanted, monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
-    found = explain(*meta(dtype))
+    found = explain(*meta(dtype), device=A100)
     assert (found.served_by, found.precision) == ("torch", wanted)
-    assert "not the default yet" in found.reason
+    assert "Hopper" in found.reason
     assert (found.plan is None) == (ops.plan is None)
+
+
+@needs_binary
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, "tf32")]
+)
+def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
+    x = torch.empty(8, 32, 512, 1024, dtype=dtype, device="meta")
+    found = explain(x, torch.empty(32, 32, 3, 3, dtype=dtype, device="meta"))
+    assert (found.served_by, found.precision) == ("convt_ext", wanted)
+    assert "ask for tensor cores" in found.reason
+    assert found.plan["plan"]["kernel"].startswith(f"wgmma_{wanted}")
+    engines = {candidate["engine"] for candidate in found.plan["candidates"]}
+    assert {"simt", "wgmma_sm90a"} <= engines
+    assert all(candidate["kernel"] in str(found) for candidate in found.plan["candidates"])
 
 
 def test_context_and_switches_are_the_reason(monkeypatch):
@@ -62,7 +78,7 @@ def test_a_slower_kernel_is_the_reason(monkeypatch):
     ours_us, torch_us = found.plan["plan"]["estimate_us"], found.plan["torch_us"]
     assert 0 < torch_us < ours_us
     assert found.reason == (
-        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='ieee' runs the exact kernels"
+        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; precision='ieee' runs ours"
     )
     assert f"served by         torch: {found.reason}" in str(found)
     assert "ours would be" in str(found)

@@ -86,8 +86,11 @@ def test_half_and_double_do_not_depend_on_switches():
 
 
 def test_what_the_default_may_use():
-    """The other classes wait for a kernel on tensor cores."""
-    assert {"ieee", "aten"} == precision.CLASSES_WITH_KERNEL
+    for capability in (HOPPER, TURING, (8, 0), (12, 0)):
+        assert precision.has_kernel("ieee", capability)
+        assert precision.has_kernel("aten", capability)
+        for served in ("tf32", "f16", "bf16"):
+            assert precision.has_kernel(served, capability) == (capability == HOPPER)
     assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "f16": 4, "bf16": 4}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import each_case
-from pretend_gpu import pretend_gpu  # noqa: F401
+from pretend_gpu import A100, pretend_gpu  # noqa: F401
 from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
@@ -23,6 +23,11 @@ needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not in
 @pytest.fixture
 def no_tf32(monkeypatch):
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
+
+
+@pytest.fixture
+def a100(pretend_gpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(planner, "device_numbers", lambda index: A100)
 
 
 def operands(dtype=torch.float32, device="cuda"):
@@ -86,20 +91,41 @@ def test_switches_decide_without_a_word(no_tf32):
     assert arguments_of(*operands())[CODE] == 0
 
 
-def test_tensor_cores_are_left_to_pytorch():
+def test_tensor_cores_are_left_to_pytorch_but_on_hopper(a100):
     for dtype in (torch.float16, torch.bfloat16):
         assert decide(*operands(dtype)) is routing.TENSOR_CORES
+
+
+def test_float64_has_no_tensor_cores():
     assert arguments_of(*operands(torch.float64))[CODE] == 0
+
+
+@needs_binary
+@pytest.mark.parametrize(("dtype", "code"), [(torch.float32, 3), (torch.float16, 4), (torch.bfloat16, 4)])
+def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, monkeypatch):
+    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda *_: {3: "tf32", 4: "bf16"}[code])
+    kb71 = (
+        torch.empty(8, 32, 512, 1024, dtype=dtype, device="cuda"),
+        torch.empty(32, 32, 3, 3, dtype=dtype, device="cuda"),
+    )
+    assert arguments_of(*kb71, stride=1, padding=0)[CODE] == code
+    many_taps = (
+        torch.empty(1, 2, 3, 3, dtype=dtype, device="cuda"),
+        torch.empty(2, 3, 64, 64, dtype=dtype, device="cuda"),
+    )
+    decision = decide(*many_taps, stride=1, padding=0)
+    assert isinstance(decision, routing.Reason)
+    assert "PyTorch about" in decision.text
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("word", ["aten", "tf32x3", "tf32"])
-def test_words_for_float32_alone(dtype, word):
+def test_words_for_float32_alone(dtype, word, a100):
     with pytest.raises(ValueError, match='precision="ieee"'):
         decide(*operands(dtype), precision=word)
     with use_precision(word):  # a context speaks of float32 alone
         decision = decide(*operands(dtype))
-    assert decision is routing.TENSOR_CORES or (dtype is torch.float64 and decision[3].arguments[CODE] == 0)
+    assert (decision is routing.TENSOR_CORES) == (dtype is not torch.float64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -228,7 +254,7 @@ def test_gradients_are_no_reason(which):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
-def test_autocast_casts(dtype):
+def test_autocast_casts(dtype, a100):
     x, weight, bias = operands(dtype)
     before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)
@@ -289,7 +315,7 @@ def test_what_does_not_fit_is_refused_or_pytorchs():
     refuses(routing.TOO_LARGE, "split the input")
 
 
-def test_a_gpu_without_code(monkeypatch):
+def test_a_gpu_without_code(monkeypatch, a100):
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
     decision = decide(*operands(), precision="ieee")
     assert isinstance(decision, routing.Unavailable)

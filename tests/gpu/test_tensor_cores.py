@@ -41,7 +41,7 @@ SUBNORMAL = {"tf32": 2.0**-150, "tf32x3": 2.0**-150, "f16": 2.0**-25, "bf16": 2.
 def make_call(case: Case, kind: str, direction: str, channels_last: bool, device: str = "cuda"):
     dtype, precision = TENSOR_CORE_CLASSES[kind]
     call = Call.of(case, dtype, precision, channels_last, device=device)
-    return call if direction == "forward" else GradientCall.of(direction, call, channels_last=channels_last)
+    return call if direction == "forward" else GradientCall.of(direction, call).in_layout(channels_last)
 
 
 @functools.lru_cache(maxsize=16)
@@ -63,6 +63,16 @@ def numbered(call, kernel: str) -> list[tuple[int, dict]]:
     return [(index, plan) for index, plan in enumerate(call.candidates()) if plan["kernel"] == kernel]
 
 
+def assert_within(result: torch.Tensor, exact: torch.Tensor, bound: torch.Tensor, what: str) -> None:
+    wrong = ~((result.double() - exact).abs() <= bound)  # a NaN is within no bound
+    if wrong.any():
+        got, right, allowed = (values[wrong][0].item() for values in (result, exact, bound))
+        raise AssertionError(
+            f"{int(wrong.sum())} of {wrong.numel()} are wrong, the first at {wrong.nonzero()[0].tolist()}: "
+            f"got {got}, expected {right} +- {allowed}; {what}"
+        )
+
+
 @each_kernel
 @every_case
 def test_every_candidate_is_right(case, kernel):
@@ -75,14 +85,18 @@ def test_every_candidate_is_right(case, kernel):
                 result, _ = run_poisoned(call, exact.numel(), number)
                 what = f"{direction}, channels_last {channels_last}, candidate {number}: {plan}"
                 assert result.shape == exact.shape, what
-                error = (result.double() - exact).abs()
-                wrong = ~(error <= bound)  # a NaN is within no bound
-                got, right, allowed = (values[wrong][:1].tolist() for values in (result, exact, bound))
-                assert not wrong.any(), (
-                    f"{int(wrong.sum())} of {wrong.numel()} are wrong, the first at {wrong.nonzero()[0].tolist()}: "
-                    f"got {got}, expected {right} +- {allowed}; {what}"
-                )
+                assert_within(result, exact, bound, what)
                 assert_same_bits(call.run(number), result, what)
+
+
+@each_class
+@every_case
+def test_layouts_of_source_and_result_may_differ(case, kind):
+    exact, bound = reference(case, kind, "grad_input")
+    for channels_last in (False, True):
+        call = make_call(case, kind, "grad_input", channels_last).replace(channels_last=not channels_last)
+        result, _ = run_poisoned(call, exact.numel())
+        assert_within(result, exact, bound, f"source in channels_last: {channels_last}")
 
 
 @each_class

@@ -96,6 +96,7 @@ def test_missing_torch(tmp_path, toolkit):
     [
         ("6.1", "the kernels need compute capability 7.0 or newer, but TORCH_CUDA_ARCH_LIST names 6.1"),
         ("7.0", "this nvcc cannot compile for 7.0 (it knows 7.5, 8.0, 9.0, 12.0)"),
+        ("8.0 9.0+PTX", "exist in code for 9.0a alone, not in PTX of 9.0"),
         ("8.0;Hopper", "names 'Hopper', which is no compute capability"),
         ("8.0 15.0+PTX", "this nvcc cannot compile for 15.0+PTX (it knows 7.5, 8.0, 9.0, 12.0)"),
     ],

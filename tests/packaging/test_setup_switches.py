@@ -59,6 +59,12 @@ def test_architectures_of_a_release(setup_py, monkeypatch, cuda_major, available
     assert setup_py()["chosen_architectures"](of_a_release(Path()), available) == chosen
 
 
+def test_hopper_is_named_9_0a(setup_py):
+    """Code for 9.0 has no wgmma."""
+    functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0;9.0;9.0a")
+    assert functions["chosen_architectures"]("7.5", NVCC_13) == ["8.0", "9.0a"]
+
+
 def test_chosen_architectures(setup_py):
     functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0 9.0a, 12.0+PTX;")
     chosen = functions["chosen_architectures"]("7.5", NVCC_13)
