@@ -191,7 +191,7 @@ STAGED_CASES = [
 
 def named(name: str) -> Case:
     """The case of that name."""
-    return next(case for case in CASES if case.name == name)
+    return next(case for case in (*CASES, *STAGED_CASES) if case.name == name)
 
 
 def each_case(*names: str):
