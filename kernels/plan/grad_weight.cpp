@@ -13,7 +13,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
-constexpr int64_t kBlocks = 2112;  // CTAs aimed at: 16 for each SM of the reference
+constexpr int64_t kBlocks = 1056;  // CTAs aimed at: 8 for each SM of the reference; more leave more slabs
 constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
 
 int32_t power_of_two_above(int64_t value) {
@@ -28,13 +28,8 @@ void choose_chunks(const ConvTProblem& problem, GradWeightPlan* plan) {
   const GradWeightGrid grid = make_grad_weight_grid(problem, *plan);
   const int64_t blocks_per_chunk = num_blocks(grid) / grid.chunks;
   const int64_t tile_pixels = int64_t{plan->tile_h} << plan->tile_w_log2;
-  // Slabs are written and read: at most an eighth of the traffic that the operands are, unless that leaves SMs idle.
-  const int64_t operands =
-      problem.batch * (problem.c_in * problem.h.in * problem.w.in + problem.c_out * problem.h.out * problem.w.out);
-  const int64_t cheap_chunks = operands / 16 / weight_elements(problem) / plan->splits;
-  int64_t chunks =
-      std::clamp(cheap_chunks, ceil_div(kBlocks / 2, blocks_per_chunk), ceil_div(kBlocks, blocks_per_chunk));
-  chunks = std::max(chunks, ceil_div(grid.pixel_tiles * tile_pixels, kLongestChain * plan->splits));
+  int64_t chunks = std::max(ceil_div(kBlocks, blocks_per_chunk),
+                            ceil_div(grid.pixel_tiles * tile_pixels, kLongestChain * plan->splits));
   const int64_t most_slabs = std::max<int64_t>(1, kMaxWorkspaceBytes / slab_bytes(problem, 1));
   chunks = std::clamp<int64_t>(chunks, 1, std::max<int64_t>(1, most_slabs / plan->splits));
   plan->tiles_per_chunk = ceil_div(grid.pixel_tiles, std::min(chunks, grid.pixel_tiles));
@@ -78,8 +73,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const int64_t resident =
       std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
                                               ceil_div(result->num_blocks, int64_t{device.num_sms})}));
-  // An elementwise copy costs an SM about 13 cycles. Products of another CTA hide most of that, of the same few.
-  const double copy_cost = resident > 1 ? 15 : 50;
+  // An elementwise copy costs an SM about 13 cycles. Products of another CTA hide most of that unless it is of one or
+  // two warps; of the same CTA few.
+  const double copy_cost = resident > 1 && warps > 2 ? 15 : 50;
   const double copy_slots = (copy_cost * copies + (x_sectors + y_sectors) + 30 * (window + pixels) / 8) / warps;
   const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 350;
   const double tiles = static_cast<double>(std::min(plan.tiles_per_chunk, grid.pixel_tiles));
