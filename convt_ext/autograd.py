@@ -183,14 +183,14 @@ def _raw_grad_bias(grad_output) -> Tensor:
     return grad_bias(grad_output, Directions(()))
 
 
-def _raw_candidate(name: str) -> Callable[..., Tensor]:
-    """The `_candidate` form of an op, for tests and tuning."""
-    op = getattr(torch.ops.convt_ext, f"{name}_candidate").default
+def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
+    """An op that is not for training."""
+    op = getattr(torch.ops.convt_ext, name).default
 
     def run(*arguments: Any) -> Tensor:
-        refuse_tangents(f"{name}_candidate", *arguments[:2])
+        refuse_tangents(name, *arguments[:2])
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
-            raise NotImplementedError(f"convt_ext::{name}_candidate has no gradient: use convt_ext::{name}")
+            raise NotImplementedError(f"convt_ext::{name} has no gradient: use convt_ext::{instead}")
         with torch._C._AutoDispatchBelowAutograd():
             return op(*arguments)
 
@@ -205,4 +205,5 @@ if ops.forward is not None:
     _library.impl("grad_weight", _raw_grad_weight, "Autograd")
     _library.impl("grad_bias", _raw_grad_bias, "Autograd")
     for _name in ("forward", "grad_input", "grad_weight"):
-        _library.impl(f"{_name}_candidate", _raw_candidate(_name), "Autograd")
+        _library.impl(f"{_name}_candidate", _without_gradient(f"{_name}_candidate", _name), "Autograd")
+    _library.impl("forward_packed", _without_gradient("forward_packed", "forward"), "Autograd")

@@ -15,6 +15,7 @@ from . import _extension
 from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
+forward_packed: Any = None
 run_forward: Any = None  # what calling `forward` passes on to, without the 0.2 us of Python in between
 grad_input: Any = None
 grad_weight: Any = None
@@ -34,6 +35,11 @@ def fake_forward(
     """An empty result with exactly the size and strides that the CUDA kernel's has; holds for symbolic sizes."""
     size = output_size(input.shape, weight.shape, stride, padding, output_padding, groups, dilation)
     return empty(size, input, channels_last)
+
+
+def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
+    """As `fake_forward`; the last two arguments are the memory for the packed weight and whether it holds it."""
+    return fake_forward(input, weight, bias, *arguments[:-2])
 
 
 def fake_grad_input(
@@ -82,6 +88,7 @@ def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **k
 if _extension.load_error is None:
     forward = torch.ops.convt_ext.forward.default
     run_forward = forward._op
+    forward_packed = torch.ops.convt_ext.forward_packed.default
     grad_input = torch.ops.convt_ext.grad_input.default
     grad_weight = torch.ops.convt_ext.grad_weight.default
     grad_bias = torch.ops.convt_ext.grad_bias.default
@@ -96,4 +103,6 @@ if _extension.load_error is None:
         for _op in (_name, f"{_name}_candidate"):
             torch.library.register_fake(f"convt_ext::{_op}", _fake)
             register_flop_formula(getattr(torch.ops.convt_ext, _op))(_flops)
+    torch.library.register_fake("convt_ext::forward_packed", fake_forward_packed)
+    register_flop_formula(torch.ops.convt_ext.forward_packed)(forward_flops)
     torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)

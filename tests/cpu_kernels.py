@@ -32,6 +32,16 @@ def _forward(
     return _formatted(result, channels_last)
 
 
+def _forward_packed(input, weight, bias, *arguments):
+    """Computes with what `packed` holds."""
+    *arguments, packed, is_packed = arguments
+    if not is_packed:
+        packed.copy_(weight.detach().contiguous().flatten().view(torch.uint8))
+    result = _forward(input, packed.view(weight.dtype).view(weight.shape), bias, *arguments)
+    RAN[-1] = "forward_packed" if is_packed else "forward_packing"
+    return result
+
+
 def _gradients(grad_output, input, weight, arguments, output_mask):
     stride, padding, output_padding, groups, dilation = arguments[:5]
     return torch.ops.aten.convolution_backward(
@@ -64,6 +74,8 @@ if ops.forward is not None:
         ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),
     ):  # fmt: skip
         _library.impl(_name, _function, "CPU")
+        if _name == "forward":
+            _library.impl("forward_packed", _forward_packed, "CPU")
         if _name != "grad_bias":
             _library.impl(f"{_name}_candidate", _function, "CPU")
 

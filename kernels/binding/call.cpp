@@ -64,13 +64,17 @@ void check_candidate(int64_t candidate) {
   STD_TORCH_CHECK(candidate >= 0, "convt_ext: candidate must not be negative, got ", candidate);
 }
 
-void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device) {
+void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device, Tensor* kept) {
   const auto plans = cached_plans(problem, device_info(device));
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
                   ", got ", candidate);
   const Plan& plan = (*plans)[candidate];
   std::optional<Tensor> workspace;
-  if (plan.workspace_bytes > 0) {
+  if (plan.workspace_bytes > 0 && kept != nullptr) {
+    STD_TORCH_CHECK(kept->numel() * static_cast<int64_t>(kept->element_size()) >= plan.workspace_bytes,
+                    "convt_ext: packed must have ", plan.workspace_bytes, " bytes at least");
+    pointers.workspace = kept->mutable_data_ptr();
+  } else if (plan.workspace_bytes > 0) {
     workspace = empty_workspace(plan.workspace_bytes, device);
     pointers.workspace = workspace->mutable_data_ptr();
   }

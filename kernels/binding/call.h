@@ -31,8 +31,9 @@ torch::stable::Tensor empty_workspace(int64_t bytes, int32_t device);
 void fill_zero(torch::stable::Tensor& tensor);
 
 // Runs that one of the problem's candidate_plans(), 0 being the planner's choice, on the current stream of `device`,
-// which must be the current device. The plan's workspace is the caching allocator's.
-void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device);
+// which must be the current device. The plan's workspace is the caching allocator's, or `kept`, which must be as long.
+void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
+              torch::stable::Tensor* kept = nullptr);
 
 // candidate >= 0
 void check_candidate(int64_t candidate);

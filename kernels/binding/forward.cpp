@@ -15,9 +15,10 @@ namespace {
 
 using torch::stable::Tensor;
 
-// Runs that one of candidate_plans(); 0 is the planner's choice.
+// Runs that one of candidate_plans(); 0 is the planner's choice. `packed` is kept for the weight where there is one.
 Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                   const ConvArguments& arguments, int64_t candidate) {
+                   const ConvArguments& arguments, int64_t candidate, Tensor* packed = nullptr,
+                   bool is_packed = false) {
   check_tensor("input", input, "(N, C, H, W)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
   check_matches("weight", weight, "input", input);
@@ -46,7 +47,8 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
   pointers.w = const_cast<void*>(weight.const_data_ptr());
   pointers.bias = bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr;
   pointers.y = output.mutable_data_ptr();
-  run_plan(problem, candidate, pointers, device);
+  pointers.is_packed = is_packed;
+  run_plan(problem, candidate, pointers, device, packed);
   return output;
 }
 
@@ -68,9 +70,20 @@ Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::o
                      candidate);
 }
 
+Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                      const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                      const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
+                      int64_t precision, bool channels_last, Tensor packed, bool is_packed) {
+  STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
+                  "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
+  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                     0, &packed, is_packed);
+}
+
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("forward", TORCH_BOX(&forward));
   library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
+  library.impl("forward_packed", TORCH_BOX(&forward_packed));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers&
   const wgmma_sm90a::Kernels kernels = kKernels[tile.instance]();
 
   constexpr int32_t kPackThreads = 128;
-  if (launch.pack_blocks > 0) {
+  if (launch.pack_blocks > 0 && !pointers.is_packed) {
     Plan packing = plan;
     packing.num_blocks = launch.pack_blocks;
     packing.threads = kPackThreads;

@@ -1,0 +1,84 @@
+"""freeze_weights() on the GPU: the same bits with and without packing, whatever the stream, and inside a CUDA graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from served import SeenOps
+
+from convt_ext import ConvTranspose2d, explain
+
+PACKED = "convt_ext.forward_packed.default"
+
+
+def pair(precision: str, dtype=torch.float32):
+    """A frozen module and the same one unfrozen."""
+    plain = ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", dtype=dtype, precision=precision).eval()
+    frozen = ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", dtype=dtype, precision=precision).eval()
+    frozen.load_state_dict(plain.state_dict())
+    frozen.freeze_weights()
+    return frozen, plain
+
+
+def packs(x, module) -> bool:
+    found = explain(x, module.weight, module.bias, stride=2, padding=1, precision=module.precision)
+    return found.plan["plan"]["workspace_bytes"] > 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
+def test_the_same_bits(precision):
+    frozen, plain = pair(precision)
+    for size in ((2, 64, 40, 70), (1, 64, 9, 11)):
+        x = torch.randn(size, device="cuda")
+        expected = plain(x)
+        for _ in range(3):
+            with SeenOps() as seen:
+                result = frozen(x)
+            assert torch.equal(result, expected)
+            assert (PACKED in seen.names) == packs(x, plain)
+
+
+@torch.no_grad()
+def test_the_copy_is_used():
+    frozen, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    if not packs(x, plain):
+        pytest.skip("no kernel that packs on this GPU")
+    expected = frozen(x)
+    frozen.weight.data.zero_()  # what the documentation warns of
+    assert torch.equal(frozen(x), expected)
+    assert torch.equal(frozen.train().eval()(x)[:, :, 4:-4, 4:-4], plain.bias[:, None, None].expand(2, -1, 72, 132))
+
+
+@torch.no_grad()
+def test_streams_and_graphs():
+    frozen, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    expected = plain(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # before there is a copy
+        first = frozen(x)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert torch.equal(frozen(x), expected)
+    assert torch.equal(frozen(x), expected)
+    again = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(again):
+        second = frozen(x)
+    for one, result in ((graph, first), (again, second)):
+        result.fill_(float("nan"))
+        one.replay()
+        assert torch.equal(result, expected)
+
+
+def test_memory_that_is_too_small_is_refused():
+    _, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    if not packs(x, plain):
+        pytest.skip("no kernel that packs on this GPU")
+    arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
+    packed = torch.empty(16, dtype=torch.uint8, device="cuda")
+    with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
+        torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False)
