@@ -9,7 +9,7 @@ from __future__ import annotations
 import oracle.plugin
 import pytest
 import torch
-from raw_ops import Call, assert_same_bits
+from raw_ops import Call, GradientCall, assert_same_bits
 
 LIMIT = 2**31
 LAST = torch.channels_last
@@ -164,3 +164,34 @@ def test_large_input_of_several_images(oracle):
     assert_ends_and_straddling(oracle, call, result, x)
     assert_ends_and_straddling(oracle, call, result, result)
     images_alone(call, result)
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("direction", ["forward", "grad_input"])
+def test_large_result_and_source_on_tensor_cores(direction, channels_last):
+    """3x3, bfloat16, 3 images of 32 channels of 4734 x 4734, 2.2e9 elements: each image beside a call of its own.
+
+    The plan may order the sums of one image in another way, so results are compared within their own rounding.
+    """
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the engine is Hopper's")
+    n, few, many, size = 3, 8, 32, 4732
+    need(2 * n * (few + many) * (size + 2) ** 2, torch.bfloat16)
+    memory_format = LAST if channels_last else torch.contiguous_format
+    weight, bias = random_weight(few, many, 3, torch.bfloat16)
+    forward = direction == "forward"
+    source = random_input(
+        n, *((few, size, size) if forward else (many, size + 2, size + 2)), torch.bfloat16, memory_format
+    )
+    x = source if forward else torch.empty(n, few, size, size, device="meta", dtype=torch.bfloat16)
+    call = Call(x, weight, bias if forward else None, precision="half", channels_last=channels_last)
+    made = call if forward else GradientCall("grad_input", source, weight, call, channels_last)
+    device = torch.ops.convt_ext.device(source.device.index)
+    assert made.candidates(device)[0]["engine"] == "wgmma_sm90a"
+    result = made.run()
+    assert max(result.numel(), source.numel()) > LIMIT
+    for image in range(n):
+        part = source[image : image + 1]
+        alone = (made.replace(x=part) if forward else made.replace(grad_output=part)).run()
+        assert result[image].isfinite().all()
+        assert (alone[0] - result[image]).abs().max() <= 2.0**-7 * alone.abs().max()
