@@ -4,6 +4,52 @@
 #include <stdexcept>
 
 namespace convt {
+namespace {
+
+// How the loaders walk the source, whose address and strides `params` already has.
+void set_loaders(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program,
+                 wgmma_sm90a::Params* params) {
+  using wgmma_sm90a::Walk;
+  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
+  const bool aligned = reinterpret_cast<uintptr_t>(params->source) % 16 == 0;
+  const int64_t* stride = params->source_stride;
+  params->num_places = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
+  if (plan.by_channels) {
+    const bool vectors = aligned && params->k_channels % vector == 0 && stride[0] % vector == 0 &&
+                         stride[2] % vector == 0 && stride[3] % vector == 0;
+    params->walk = vectors ? Walk::kChannels : Walk::kChannelElements;
+    return;
+  }
+  const bool rows = rows_begin_on_vectors(problem);
+  const bool vectors = aligned && (rows || is_dense(problem));
+  params->walk = !vectors ? Walk::kElements : rows ? Walk::kRows : Walk::kVectors;
+  params->gather = !rows;
+  params->vector_mask = params->walk == Walk::kVectors ? static_cast<uint32_t>(vector - 1) : 0;
+  const bool forward = problem.direction == Direction::kForward;
+  params->source_elements =
+      problem.batch * (forward ? problem.c_in : problem.c_out) * params->source_h * params->source_w;
+  params->raw_lines = plan.raw_lines;
+  params->raw_pitch = plan.raw_pitch;
+  params->raw_slots = plan.raw_slots;
+  params->raw_bytes = plan.raw_bytes;
+  params->raw_channel_bytes = plan.raw_channel_bytes;
+  params->first_column = source_columns(program, plan.pitch).first;
+
+  const LoaderWork copy = copy_work(problem, plan, program, vectors);
+  params->copy_units = copy.units;
+  params->copy_parts = copy.parts();
+  params->copy_channels = copy.work / params->copy_parts;
+  params->by_copy_units = Divisor::of(copy.units);
+  params->by_line_units = Divisor::of(plan.raw_pitch / (vectors ? vector : 1));
+  const LoaderWork convert = convert_work(problem, plan, program);
+  params->convert_units = convert.units;
+  params->unit_positions = vector == 8 && source_vector(problem) > 1 ? 2 : 1;
+  params->convert_parts = convert.parts();
+  params->convert_planes = convert.work / params->convert_parts;
+  params->by_convert_units = Divisor::of(convert.units);
+}
+
+}  // namespace
 
 WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan, const void* source, const void* w,
                               const void* bias, void* result, void* packed) {
@@ -58,26 +104,7 @@ WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan
   params.result_w = gemm.result_w;
   params.result_step_h = gemm.result_step_h;
   params.result_step_w = gemm.result_step_w;
-  const auto address = reinterpret_cast<uintptr_t>(source);
-  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
-  const int64_t* stride = params.source_stride;
-  const bool channels = stride[1] == 1 && address % 16 == 0 && gemm.k_channels % vector == 0 &&
-                        stride[0] % vector == 0 && stride[2] % vector == 0 && stride[3] % vector == 0;
-  const int32_t columns = source_vector(problem);
-  int32_t unit = 1;  // columns
-  if (channels) {
-    params.walk = wgmma_sm90a::Walk::kChannels;
-  } else if (columns == vector && address % 16 == 0) {
-    params.walk = wgmma_sm90a::Walk::kVectors;
-    unit = vector;
-  } else if (vector == 4 || (columns > 1 && address % 4 == 0)) {
-    params.walk = wgmma_sm90a::Walk::kWords;
-    unit = vector / 4;
-  } else {
-    params.walk = wgmma_sm90a::Walk::kElements;
-  }
-  const int32_t lines = program.sub_h * program.sub_w * plan.tile_n * plan.rows;
-  params.num_units = lines * (plan.columns / unit) * (channels ? 2 * plan.k_steps : 1);
+  set_loaders(problem, plan, program, &params);
   params.result_pairs = reinterpret_cast<uintptr_t>(result) % 8 == 0 && gemm.n_channels % 2 == 0;
   const int64_t* to = params.result_stride;
   params.column_pairs = to[3] == 1 && to[0] % 2 == 0 && to[1] % 2 == 0 && to[2] % 2 == 0 && gemm.result_w % 2 == 0 &&
@@ -95,13 +122,10 @@ WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan
   params.tile_w = plan.tile_w;
   params.split_phases = plan.split_phases;
   params.rows = plan.rows;
-  params.columns = plan.columns;
   params.pitch = plan.pitch;
-  params.by_units = Divisor::of(plan.columns / unit);
   params.by_rows = Divisor::of(plan.rows);
   params.by_images = Divisor::of(plan.tile_n);
   params.by_sub_w = Divisor::of(program.sub_w);
-  params.by_planes = Divisor::of(2 * plan.k_steps);
   params.by_pitch = Divisor::of(plan.pitch);
   params.by_tile_w = Divisor::of(plan.tile_w);
   params.by_tile_h = Divisor::of(plan.tile_h);
@@ -118,10 +142,9 @@ WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan
     params.packed_chunk_step[phase] = program.num_taps[phase] * plan.tap_bytes;
   }
   params.raw_begin = plan.raw_begin;
-  params.raw_bytes = plan.raw_bytes;
-  params.raw_channel_bytes = plan.raw_channel_bytes;
   params.weights_begin = plan.weights_begin;
   params.staged_begin = plan.staged_begin;
+  params.lists_begin = plan.lists_begin;
   params.barriers_begin = plan.barriers_begin;
   params.num_blocks = plan.blocks;
   params.block_row_step = block_row_step(plan);

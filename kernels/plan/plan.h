@@ -79,13 +79,15 @@ struct WgmmaPlan {
   BlockShape shape;
   int32_t blocks;  // of a tile, for each W phase
   int32_t tile_n, tile_h, tile_w;
-  int32_t rows, columns, pitch;  // of a window
+  int32_t rows, pitch;  // of a window: rows, and positions of a row
   int32_t plane_positions;
+  bool by_channels;  // channels are neighbours in memory: the source goes straight into operand slots
   int32_t k_steps;  // steps of K in a stage
   int32_t num_chunks;  // stages
   int32_t source_slots, weight_slots, slot_taps, tap_bytes;
-  int32_t raw_bytes, raw_channel_bytes;  // of a raw slot, and of a channel in it
-  int32_t raw_begin, weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int32_t raw_lines, raw_pitch;  // of a channel in a raw slot: window rows, and elements of a row
+  int32_t raw_slots, raw_bytes, raw_channel_bytes;
+  int32_t raw_begin, weights_begin, staged_begin, lists_begin, barriers_begin;  // in shared memory
   int32_t staged_stride;
   int64_t num_tiles;
 };

@@ -48,7 +48,8 @@ struct TapProgram {
   int32_t total_taps;
 };
 
-// Loaders copy this many neighbouring columns at once where the source allows it: 16 bytes.
+// Neighbouring columns of the source that loaders take at once, and windows begin on a multiple of: 16 bytes where
+// every row begins on such a vector, 2 in half precision whose rows begin on whole words, otherwise 1.
 int32_t source_vector(const ConvTProblem& problem);
 
 // False where the tables are too small: strides above 16, or more than 64 phases or residues.

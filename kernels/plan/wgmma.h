@@ -10,8 +10,13 @@
 
 namespace convt {
 
-// Stages of the source that are on their way to or in shared memory, before they are converted.
+// Stages of the source that are on their way to or in shared memory, before they are converted: 3, or 2 where those do
+// not fit.
 inline constexpr int32_t kRawSlots = 3;
+// Stages that are on their way straight to operand slots.
+inline constexpr int32_t kDirectAhead = 2;
+inline constexpr int32_t kWgmmaLoaders = 96;  // threads
+inline constexpr int32_t kWgmmaBlocksPerSm = 2;
 
 // The GEMM of a direction, per group, and its positions.
 struct GemmShape {
@@ -23,6 +28,41 @@ struct GemmShape {
 
 GemmShape make_gemm_shape(const ConvTProblem& problem);
 
+inline bool split_operands(const ConvTProblem& problem) { return problem.precision == Precision::kTf32x3; }
+inline bool is_channels_last(const int64_t* stride) { return stride[1] == 1 && stride[3] != 1; }
+inline const int64_t* source_stride(const ConvTProblem& problem) {
+  return problem.direction == Direction::kForward ? problem.x_stride : problem.y_stride;
+}
+inline const int64_t* result_stride(const ConvTProblem& problem) {
+  return problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
+}
+
+// The columns of the source that a window row of a tile of `pitch` positions reads, all residues together, from
+// `first` on, counted from the tile's corner.
+struct SourceColumns {
+  int32_t first, count;
+};
+SourceColumns source_columns(const TapProgram& program, int32_t pitch);
+
+// Every row of the source begins on 16 bytes, and so do all windows: raw rows are rows of an operand plane.
+bool rows_begin_on_vectors(const ConvTProblem& problem);
+
+// Columns are neighbours and the source has no gaps: every 16 bytes of memory that hold one of its elements, but the
+// last, are its own.
+bool is_dense(const ConvTProblem& problem);
+
+// Into how many parts loaders cut the work of a unit, so that all of them have some: a power of two, parts of a
+// multiple of `least_work`.
+struct LoaderWork {
+  int32_t units, work, least_work;
+  int32_t parts() const;
+  double cycles() const { return cycles(parts()); }
+  double cycles(int32_t parts) const;
+  double unit_cycles, work_cycles;
+};
+LoaderWork copy_work(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program, bool vectors);
+LoaderWork convert_work(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program);
+
 // The place of a block's first position in the operand plane, and of its next 8 positions from there.
 int32_t block_origin(const WgmmaPlan& plan, int32_t block);
 int32_t block_row_step(const WgmmaPlan& plan);
@@ -32,5 +72,9 @@ struct WgmmaGrid {
   int32_t channel_tiles, w_tiles, w_splits, h_tiles, batch_tiles;
 };
 WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program, const WgmmaPlan& plan);
+
+// Fills plan->compute_us, memory_us and estimate_us: wgmma_cost.cpp.
+void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program,
+                    const GemmShape& gemm, Plan* plan);
 
 }  // namespace convt

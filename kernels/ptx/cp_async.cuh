@@ -39,6 +39,27 @@ __device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* gl
 #endif
 }
 
+// Four times the same for 16 bytes. A copy reads its registers late: each has its own, or it waits for the copy before.
+__device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], const void* const (&global)[4],
+                                                   const bool (&copy)[4]) {
+#ifdef CONVT_HAS_CP_ASYNC
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%4], 16, %8;\n"
+      "cp.async.cg.shared.global [%1], [%5], 16, %9;\n"
+      "cp.async.cg.shared.global [%2], [%6], 16, %10;\n"
+      "cp.async.cg.shared.global [%3], [%7], 16, %11;" ::"r"(shared[0]),
+      "r"(shared[1]), "r"(shared[2]), "r"(shared[3]), "l"(global[0]), "l"(global[1]), "l"(global[2]), "l"(global[3]),
+      "r"(copy[0] ? 16 : 0), "r"(copy[1] ? 16 : 0), "r"(copy[2] ? 16 : 0), "r"(copy[3] ? 16 : 0));
+#endif
+}
+
+// cp.async of 16 bytes, of which the first `bytes` come from global memory and the rest are zero. sm_80 and newer.
+__device__ __forceinline__ void cp_async_part(uint32_t shared, const void* global, int32_t bytes) {
+#ifdef CONVT_HAS_CP_ASYNC
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
+#endif
+}
+
 // cp.async.commit_group
 __device__ __forceinline__ void cp_async_commit() {
 #ifdef CONVT_HAS_CP_ASYNC

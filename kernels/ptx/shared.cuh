@@ -36,6 +36,13 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t shared) {
   return word;
 }
 
+// ld.shared.u16
+__device__ __forceinline__ uint32_t load_shared_16(uint32_t shared) {
+  uint16_t half;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(shared));
+  return half;
+}
+
 // ld.shared.v4.b32
 __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t shared) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) convolve(const __grid_
   const uint32_t s_raw = s_source + params.raw_begin;
   const uint32_t s_weights = s_source + params.weights_begin;
   const uint32_t s_barriers = s_source + params.barriers_begin;
+  auto* s_lists = reinterpret_cast<int32_t*>(s_bytes + params.lists_begin);
   auto* s_staged = reinterpret_cast<float*>(s_bytes + params.staged_begin);
 
   if (threadIdx.x == 0) {
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) convolve(const __grid_
     ptx::give_registers<kLoaderRegisters>();
     const int32_t warp = (threadIdx.x - kConsumerThreads) / 32;
     if (warp < kLoaderWarps) {
-      load_source<Traits>(params, s_source, s_raw, s_barriers);
+      load_source<Traits>(params, s_source, s_raw, s_lists, s_barriers);
     } else if (threadIdx.x % 32 == 0) {
       load_weights<Traits>(params, s_weights, s_barriers + 16 * params.source_slots);
     }

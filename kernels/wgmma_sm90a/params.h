@@ -13,10 +13,11 @@ inline constexpr int32_t kMaxBlocks = 8;  // of 64 positions, in a tile
 
 // How loaders walk a stage of the source.
 enum class Walk : int32_t {
-  kVectors,   // 16 bytes of neighbouring columns
-  kWords,     // 4 bytes of neighbouring columns: one float32, two of half precision
-  kElements,  // half precision one by one
-  kChannels,  // 16 bytes of neighbouring channels (channels_last)
+  kRows,             // columns.cuh: 16 bytes of a row that begins on 16 bytes
+  kVectors,          // columns.cuh: 16 bytes of memory, wherever a row begins in them
+  kElements,         // columns.cuh: elements of a row one by one
+  kChannels,         // channels.cuh: 16 bytes of neighbouring channels
+  kChannelElements,  // channels.cuh: channel by channel
 };
 
 struct Params {
@@ -32,7 +33,7 @@ struct Params {
   int32_t result_h, result_w;
   int32_t result_step_h, result_step_w;  // from one position of a phase to the next
   Walk walk;
-  int32_t num_units;  // what one walk step copies: in a stage's channel, for kChannels in a stage
+  int64_t source_elements;  // of the whole source, which is dense where the walk is kVectors
   bool result_pairs;  // channels_last: pairs of channels may be stored
   bool column_pairs;  // NCHW: pairs of columns may be stored
 
@@ -43,7 +44,7 @@ struct Params {
   int32_t split_phases;  // W phases of a tile
 
   // The operand tile: planes [kParts][2 * k_steps][sub-tile][image][window row][pitch][16 bytes].
-  int32_t rows, columns, pitch;  // of a window
+  int32_t rows, pitch;  // of a window
   int32_t plane_positions;
   int32_t k_steps;     // steps of K that a stage holds
   int32_t num_chunks;  // stages that a tile takes
@@ -55,12 +56,25 @@ struct Params {
   int64_t packed_phase_begin[kMaxWindows];  // bytes, of an H phase within a channel tile's weights
   int64_t packed_tile_step;                 // bytes, from one channel tile's weights to the next
 
-  // For finding a position; units are the vectors, words or elements of a line.
-  Divisor by_units, by_rows, by_images, by_sub_w, by_planes, by_pitch, by_tile_w, by_tile_h;
+  // For finding a position.
+  Divisor by_rows, by_images, by_sub_w, by_pitch, by_tile_w, by_tile_h;
+  int32_t num_places;  // positions of a plane that mean something
+
+  // A raw slot: [channel][window row][raw_pitch elements].
+  int32_t raw_lines, raw_pitch;
+  bool gather;             // positions lie elsewhere in a raw channel than in a plane
+  int32_t first_column;    // of the source, from the tile's corner
+  uint32_t vector_mask;    // elements of 16 bytes - 1 where rows begin anywhere in a vector, otherwise 0
+  int32_t raw_slots, raw_bytes, raw_channel_bytes;  // raw slots, their bytes, and those of a channel in one
+  // What a thread copies: a vector or element of a row, from so many channels of the stage.
+  int32_t copy_units, copy_parts, copy_channels;
+  Divisor by_copy_units, by_line_units;
+  // What a thread converts: 1 or 2 positions, so many planes of the stage.
+  int32_t convert_units, unit_positions, convert_parts, convert_planes;
+  Divisor by_convert_units;
 
   // Shared memory, in bytes.
-  int32_t raw_begin, weights_begin, staged_begin, barriers_begin;
-  int32_t raw_bytes, raw_channel_bytes;  // of a raw slot, and of a channel in it
+  int32_t raw_begin, weights_begin, staged_begin, lists_begin, barriers_begin;
 
   int32_t num_blocks;
   // Blocks of 64 positions: 8 groups of 8 neighbours, block_row_step positions apart.

@@ -208,13 +208,16 @@ py::dict dict_of(const convt::Plan& plan) {
     result["instance"] = tile.instance, result["block_n"] = tile.block_n, result["blocks"] = tile.blocks;
     result["split_phases"] = tile.split_phases, result["shape"] = static_cast<int32_t>(tile.shape);
     result["tile_n"] = tile.tile_n, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
-    result["rows"] = tile.rows, result["columns"] = tile.columns, result["pitch"] = tile.pitch;
+    result["rows"] = tile.rows, result["pitch"] = tile.pitch;
     result["plane_positions"] = tile.plane_positions, result["num_tiles"] = tile.num_tiles;
     result["k_steps"] = tile.k_steps, result["num_chunks"] = tile.num_chunks;
     result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
     result["slot_taps"] = tile.slot_taps, result["tap_bytes"] = tile.tap_bytes, result["raw_bytes"] = tile.raw_bytes;
     result["raw_begin"] = tile.raw_begin, result["weights_begin"] = tile.weights_begin;
-    result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
+    result["staged_begin"] = tile.staged_begin, result["lists_begin"] = tile.lists_begin,
+    result["barriers_begin"] = tile.barriers_begin;
+    result["by_channels"] = tile.by_channels, result["raw_lines"] = tile.raw_lines;
+    result["raw_pitch"] = tile.raw_pitch, result["raw_slots"] = tile.raw_slots;
     py::list origins;
     for (int32_t block = 0; block < tile.blocks; ++block) origins.append(convt::block_origin(tile, block));
     result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
@@ -328,7 +331,8 @@ py::object tap_program(const py::dict& problem) {
   for (int32_t i = 0; i < program.num_runs; ++i) runs.append(dict_of(program.runs[i]));
   for (int32_t i = 0; i < program.phases_h; ++i) taps_before.append(program.taps_before[i]);
   return py::dict(py::arg("source_step_h") = program.source_step_h, py::arg("source_step_w") = program.source_step_w,
-                  py::arg("phases_w") = program.phases_w, py::arg("sub_w") = program.sub_w,
+                  py::arg("phases_w") = program.phases_w, py::arg("sub_h") = program.sub_h,
+                  py::arg("sub_w") = program.sub_w,
                   py::arg("window_h") = windows(program.window_h, program.phases_h * program.sub_h),
                   py::arg("window_w") = windows(program.window_w, program.phases_w * program.sub_w),
                   py::arg("extra_h") = program.extra_h, py::arg("extra_w") = program.extra_w, py::arg("runs") = runs,

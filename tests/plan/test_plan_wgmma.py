@@ -55,15 +55,29 @@ def test_plans_are_legal(plan_module, problem, kind, direction, n):
 
         # Two CTAs an SM, 1 KiB of each the system's.
         assert 2 * (plan["shared_bytes"] + 1024) <= H200[3], plan
-        ends = [plan[key] for key in ("raw_begin", "weights_begin", "staged_begin", "barriers_begin", "shared_bytes")]
+        ends = [plan[key + "_begin"] for key in ("raw", "weights", "staged", "lists", "barriers")]
+        ends.append(plan["shared_bytes"])
         assert ends == sorted(ends), plan
         assert plan["weights_begin"] % 16 == 0, plan
         parts = 2 if kind == "tf32x3" else 1
         planes = plan["source_slots"] * parts * 2 * plan["k_steps"]
         assert planes * plan["plane_positions"] * 16 <= plan["raw_begin"], plan
         # The last row of the last block, at the last tap of the last plane: read, though not always used.
+        sub_tiles = program["sub_h"] * program["sub_w"]
         furthest = last + program["extra_h"] * plan["pitch"] + program["extra_w"]
+        furthest += (sub_tiles - 1) * plan["tile_n"] * image
         assert ((planes - 1) * plan["plane_positions"] + furthest + 1) * 16 <= plan["shared_bytes"], plan
+        # Lists have a word for each position, and one for each row that comes by way of raw slots.
+        positions = sub_tiles * plan["tile_n"] * image
+        assert positions <= plan["plane_positions"], plan
+        assert 4 * (positions + plan["raw_lines"]) <= plan["barriers_begin"] - plan["lists_begin"], plan
+        if plan["by_channels"]:
+            assert plan["source_slots"] >= 3, plan
+        else:
+            assert plan["raw_lines"] == program["sub_h"] * plan["tile_n"] * plan["rows"], plan
+            assert plan["raw_slots"] in (2, 3), plan
+            assert plan["raw_pitch"] * (4 if dtype == FLOAT32 else 2) % 16 == 0, plan
+            assert plan["raw_slots"] * plan["raw_bytes"] <= plan["weights_begin"] - plan["raw_begin"], plan
         assert 1 <= plan["num_blocks"] <= 2 * H200[1], plan
         assert plan["workspace_bytes"] <= 256 << 20, plan
 
