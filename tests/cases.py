@@ -143,6 +143,8 @@ CASES = [
     Case("groups_2", "two blocks of channels", g=2, c_in=6, c_out=4, s=(2, 2)),
     Case("groups_uneven", "more channels out than in, per group", g=3, c_in=3, c_out=15, s=(2, 1)),
     Case("depthwise", "one channel per group", g=8, c_in=8, c_out=8, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("depthwise_k3s2", "rows of several strips", g=3, c_in=3, c_out=3, h=9, w=70, k=(3, 3), s=(2, 2), p=(2, 1)),
+    Case("depthwise_k2s2", "one tap per output", g=4, c_in=4, c_out=4, h=9, w=68, k=(2, 2), s=(2, 2), op=(1, 0)),
     Case("depthwise_multiplier", "one channel in, two out, per group", g=4, c_in=4, c_out=8, s=(2, 2)),
     Case("dilation", "taps apart", d=(2, 3)),
     Case("dilation_stride_coprime", "every phase gets its taps in another order", s=(3, 2), d=(2, 3)),

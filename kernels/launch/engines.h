@@ -20,6 +20,14 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// The thin engine's gradient of the input; called by launch_thin().
+void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                            cudaStream_t stream);
+
+// The thin engine's gradient of the input of depthwise layers; called by launch_thin().
+void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                           cudaStream_t stream);
+
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 }  // namespace convt

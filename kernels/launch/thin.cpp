@@ -23,6 +23,8 @@ bool aligned(const void* pointer, int32_t bytes) { return reinterpret_cast<uintp
 }  // namespace
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  if (plan.thin_depthwise.rows > 0) return launch_thin_depthwise(problem, plan, pointers, stream);
+  if (problem.direction == Direction::kGradInput) return launch_thin_grad_input(problem, plan, pointers, stream);
   if (plan.thin.instance < 0 || plan.thin.instance >= kNumThinInstances) {
     throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(plan.thin.instance));
   }
@@ -37,11 +39,10 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
   }
-  const bool forward = problem.direction == Direction::kForward;
-  params.source = forward ? pointers.x : pointers.y;
+  params.source = pointers.x;
   params.weight = pointers.w;
-  params.bias = forward ? pointers.bias : nullptr;
-  params.result = forward ? pointers.y : pointers.x;
+  params.bias = pointers.bias;
+  params.result = pointers.y;
   // An operand may begin anywhere; then its columns are copied one by one into the same places.
   if (params.load_mode == ThinLoad::kVectors && !aligned(params.source, params.vector_bytes)) {
     params.load_mode = ThinLoad::kElements;

@@ -19,6 +19,12 @@ void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device
 // Thin layers, class ieee, without float64.
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Its kernels of the gradient of the input; called by add_thin_plans().
+void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// Its kernels of the gradient of the input of depthwise layers; called by add_thin_plans().
+void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Nothing but tensor-core classes on GPUs that have wgmma.
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

@@ -68,6 +68,17 @@ void write_thin_plan(JsonWriter& json, const ThinPlan& plan) {
   json.field("chunk_ci", int64_t{plan.chunk_ci});
 }
 
+void write_thin_grad_input_plan(JsonWriter& json, const ThinGradInputPlan& plan) {
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_groups", int64_t{plan.block_groups});
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("tiles_per_block", int64_t{plan.tiles_per_block}), json.field("chunk_co", int64_t{plan.chunk_co});
+  json.field("stages", int64_t{plan.stages});
+}
+
+void write_thin_depthwise_plan(JsonWriter& json, const ThinDepthwisePlan& plan) {
+  json.field("tile_h", int64_t{plan.rows});
+}
+
 void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
   constexpr const char* kShapes[] = {"lines", "squares", "flat"};
   json.field("block_n", int64_t{plan.block_n}), json.field("split_phases", int64_t{plan.split_phases});
@@ -93,7 +104,15 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         write_simt_plan(json, plan.simt);
       }
       break;
-    case Engine::kThin: write_thin_plan(json, plan.thin); break;
+    case Engine::kThin:
+      if (plan.thin_depthwise.rows > 0) {
+        write_thin_depthwise_plan(json, plan.thin_depthwise);
+      } else if (problem.direction == Direction::kGradInput) {
+        write_thin_grad_input_plan(json, plan.thin_grad_input);
+      } else {
+        write_thin_plan(json, plan.thin);
+      }
+      break;
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);

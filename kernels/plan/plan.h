@@ -64,6 +64,24 @@ struct ThinPlan {
   int32_t chunk_ci;      // channels of the source in shared memory at a time
 };
 
+// The same engine's tile for the gradient of the input: plan/thin_grad_input.h.
+struct ThinGradInputPlan {
+  int32_t instance;      // index into kThinGradInputInstances
+  int32_t tile_h;        // positions: elements of the result; a multiple of the instance's
+  int32_t tile_w;        // a multiple of 32
+  int32_t block_ci;      // result channels of a CTA, per group, a multiple of the instance's
+  int32_t block_groups;  // groups of a CTA; more than 1 only with all channels of each
+  int32_t chunk_co;      // channels of grad_output in a stage, per group
+  int32_t stages;        // pipeline depth
+  int32_t tiles_per_block;
+};
+
+// The same engine's pixels of a warp for the gradient of the input of a depthwise layer: plan/thin_depthwise.h.
+struct ThinDepthwisePlan {
+  int32_t instance;  // index into kThinDepthwiseInstances
+  int32_t rows;      // of the input; 0: this is no such plan
+};
+
 // How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
 enum class BlockShape : int32_t {
   kLines,    // 64 neighbours of a row
@@ -105,6 +123,8 @@ struct Plan {
   SimtPlan simt;
   GradWeightPlan grad_weight;
   ThinPlan thin;
+  ThinGradInputPlan thin_grad_input;
+  ThinDepthwisePlan thin_depthwise;
   WgmmaPlan wgmma;
 
   double compute_us;  // estimates

@@ -46,4 +46,76 @@ enum ThinInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// A kernel of the gradient of the input. A thread adds up `channels` channels of the result at `positions` positions.
+struct ThinGradInputInstance {
+  const char* name;
+  DataType dtype;
+  int32_t channels;
+  int32_t positions;
+};
+
+// X(symbol, dtype, channels, positions)
+#define CONVT_THIN_GRAD_INPUT_INSTANCES(X) \
+  X(grad_input_f32_8x8, kFloat32, 8, 8)    \
+  X(grad_input_f32_4x8, kFloat32, 4, 8)    \
+  X(grad_input_f32_1x16, kFloat32, 1, 16)  \
+  X(grad_input_f16_8x8, kFloat16, 8, 8)    \
+  X(grad_input_f16_4x8, kFloat16, 4, 8)    \
+  X(grad_input_f16_1x16, kFloat16, 1, 16)  \
+  X(grad_input_bf16_8x8, kBFloat16, 8, 8)  \
+  X(grad_input_bf16_4x8, kBFloat16, 4, 8)  \
+  X(grad_input_bf16_1x16, kBFloat16, 1, 16)
+
+inline constexpr ThinGradInputInstance kThinGradInputInstances[] = {
+#define CONVT_ROW(symbol, dtype, channels, positions) {"thin_" #symbol, DataType::dtype, channels, positions},
+    CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinGradInputInstances =
+    sizeof(kThinGradInputInstances) / sizeof(kThinGradInputInstances[0]);
+
+// Position in kThinGradInputInstances.
+enum ThinGradInputInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// A kernel of the gradient of the input of a depthwise layer, of a square kernel and one stride.
+struct ThinDepthwiseInstance {
+  const char* name;
+  DataType dtype;
+  int32_t kernel;
+  int32_t stride;
+};
+
+// X(symbol, dtype, kernel, stride)
+#define CONVT_THIN_DEPTHWISE_INSTANCES(X)  \
+  X(grad_input_f32_k4s2, kFloat32, 4, 2)   \
+  X(grad_input_f32_k3s2, kFloat32, 3, 2)   \
+  X(grad_input_f32_k2s2, kFloat32, 2, 2)   \
+  X(grad_input_f16_k4s2, kFloat16, 4, 2)   \
+  X(grad_input_f16_k3s2, kFloat16, 3, 2)   \
+  X(grad_input_f16_k2s2, kFloat16, 2, 2)   \
+  X(grad_input_bf16_k4s2, kBFloat16, 4, 2) \
+  X(grad_input_bf16_k3s2, kBFloat16, 3, 2) \
+  X(grad_input_bf16_k2s2, kBFloat16, 2, 2)
+
+inline constexpr ThinDepthwiseInstance kThinDepthwiseInstances[] = {
+#define CONVT_ROW(symbol, dtype, kernel, stride) {"thin_" #symbol, DataType::dtype, kernel, stride},
+    CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinDepthwiseInstances =
+    sizeof(kThinDepthwiseInstances) / sizeof(kThinDepthwiseInstances[0]);
+
+// Position in kThinDepthwiseInstances.
+enum ThinDepthwiseInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 }  // namespace convt

@@ -1,8 +1,9 @@
 // The thin engine's view of a problem, and where a CTA's data lie in shared memory: one definition for the
 // planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
 //
-// Both the forward and the gradient of the input are sums over taps of a source tensor; the source is x or the
-// gradient of y, the result y or the gradient of x. Along each axis, at *position* q:
+// It describes the gradient of the input too, which has kernels of its own (plan/thin_grad_input.h): both are sums over
+// taps of a source tensor, x or the gradient of y; the result is y or the gradient of x. Along each axis, at *position*
+// q:
 //     tap t reads source coordinate    q * in_stride + offset[t]
 //     phase v writes result coordinate q * out_stride + v - out_origin
 // forward:             in_stride 1, out_stride = stride. Positions are counted from the padded output's edge, so that
@@ -19,22 +20,22 @@
 
 namespace convt {
 
-inline constexpr int32_t kMaxThinTaps = 16;    // of an axis: half a word says which of them are inside
-inline constexpr int32_t kMaxThinWarps = 8;    // of a CTA
+inline constexpr int32_t kMaxThinTaps = 16;  // of an axis: half a word says which of them are inside
+inline constexpr int32_t kMaxThinWarps = 8;  // of a CTA
 inline constexpr int32_t kMaxThinChannels = 256;  // of a pass
 inline constexpr int32_t kMaxThinPhases = 32;  // of an axis
 
 struct ThinAxis {
-  int32_t in;          // extent of the source
-  int32_t out;         // extent of the result
-  int32_t first;       // first position
-  int32_t positions;   // number of positions
+  int32_t in;  // extent of the source
+  int32_t out;  // extent of the result
+  int32_t first;  // first position
+  int32_t positions;  // number of positions
   int32_t in_stride;
   int32_t out_stride;  // phases
   int32_t out_origin;
   int32_t num_taps;
   int32_t num_filled;  // phases with taps
-  uint32_t filled;     // bit v: phase v has taps
+  uint32_t filled;  // bit v: phase v has taps
   // The weight's tap of phase v: k = (step[t] * out_stride + v) / dilation, if that divides and is below kernel.
   int32_t kernel;
   int32_t dilation;
@@ -56,7 +57,7 @@ bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin);
 
 // How a channel's plane of the source comes into shared memory.
 enum class ThinLoad : int32_t {
-  kVectors,   // columns are neighbours in memory and aligned: copies of vector_bytes
+  kVectors,  // columns are neighbours in memory and aligned: copies of vector_bytes
   kElements,  // element by element, lanes along columns
   kChannels,  // element by element, lanes along channels (channels_last)
 };
@@ -94,16 +95,16 @@ struct ThinLayout {
   int32_t passes;
   int32_t phase_splits;  // 1: a pass owns all H phases; otherwise out_stride passes of one each
   int32_t co_tiles;
-  int32_t block_co;      // result channels of a pass, per group
+  int32_t block_co;  // result channels of a pass, per group
   int32_t block_groups;  // groups of a pass
 
   // A thread's sums: kOutputs of the pass's virtual outputs (channel, phase) at kPositions positions.
-  int32_t warps_w;          // warps that share a (group, block of virtual outputs), each with its own positions
-  int32_t output_blocks;    // blocks of kOutputs virtual outputs
-  int32_t mixed_quads;      // every phase has every tap: four virtual outputs may be of different phases
-  int32_t all_taps;         // no block of virtual outputs lacks a tap
-  int32_t outputs;          // virtual outputs of a pass and group, whole blocks
-  int32_t taps;             // rows * columns of them
+  int32_t warps_w;  // warps that share a (group, block of virtual outputs), each with its own positions
+  int32_t output_blocks;  // blocks of kOutputs virtual outputs
+  int32_t mixed_quads;  // every phase has every tap: four virtual outputs may be of different phases
+  int32_t all_taps;  // no block of virtual outputs lacks a tap
+  int32_t outputs;  // virtual outputs of a pass and group, whole blocks
+  int32_t taps;  // rows * columns of them
 
   // Shared memory, bytes from its beginning: [source, then staged results][weights][tables].
   int32_t weight_begin;
@@ -117,17 +118,17 @@ struct ThinLayout {
   // neighbouring positions are neighbours: [chunk_ci * block_groups][planes_h][planes_w][plane_rows][pitch]. A position
   // (row, column) lies at row * pitch + column; a tap adds tap_row + tap_column. Planes that no tap reads are left out.
   int32_t chunk_ci;
-  int32_t rows;          // of the source, that are looked at
+  int32_t rows;  // of the source, that are looked at
   int32_t columns;
-  int32_t row_offset;    // first of them, from position * in_stride on
+  int32_t row_offset;  // first of them, from position * in_stride on
   int32_t column_offset;
   int32_t pitch;
-  int32_t plane;         // plane_rows * pitch
-  int32_t plane_row;     // planes_w * plane
+  int32_t plane;  // plane_rows * pitch
+  int32_t plane_row;  // planes_w * plane
   int32_t channel_pitch;
   ThinLoad load_mode;
   int32_t vector_bytes;
-  int32_t load_lanes_log2;     // lanes along a row, then channels, then rows
+  int32_t load_lanes_log2;  // lanes along a row, then channels, then rows
   int32_t load_channels_log2;
   uint32_t needed_rows;  // bit: residue modulo in_stride that some tap reads
   uint32_t needed_columns;
@@ -135,11 +136,11 @@ struct ThinLayout {
   int32_t tap_column[kMaxThinTaps];
   // Staged results: elements.
   int32_t stage_channel;
-  int32_t stage_row;     // from one position row to the next
-  int32_t stage_phase;   // from one H phase to the next
+  int32_t stage_row;  // from one position row to the next
+  int32_t stage_phase;  // from one H phase to the next
   int32_t stage_column;
   int32_t store_vector;  // elements of a 16-byte store, or 1
-  int32_t store_lanes_log2;     // lanes along a run, then rows, then channels (channels_last: columns, then rows)
+  int32_t store_lanes_log2;  // lanes along a run, then rows, then channels (channels_last: columns, then rows)
   int32_t store_rows_log2;
   bool channels_last_result;
   bool aligned_runs;  // every row and channel of the result begins on a vector like the first

@@ -53,10 +53,13 @@ __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], 
 #endif
 }
 
-// cp.async of 16 bytes, of which the first `bytes` come from global memory and the rest are zero. sm_80 and newer.
+// cp.async of 16 bytes, of which the first `bytes` come from global memory; the rest are zero, before sm_80 untouched.
 __device__ __forceinline__ void cp_async_part(uint32_t shared, const void* global, int32_t bytes) {
 #ifdef CONVT_HAS_CP_ASYNC
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
+#else
+  const auto* source = static_cast<const uint16_t*>(global);
+  for (int32_t i = 0; i < bytes / 2; ++i) store_shared_16(shared + 2 * i, source[i]);
 #endif
 }
 

@@ -7,6 +7,8 @@ namespace convt::thin {
 
 #define CONVT_ROW(symbol, ...) const void* symbol();
 CONVT_THIN_INSTANCES(CONVT_ROW)
+CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
+CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 
 }  // namespace convt::thin

@@ -17,6 +17,8 @@
 #include "plan/plan.h"
 #include "plan/shared_layout.h"
 #include "plan/tap_program.h"
+#include "plan/thin_depthwise.h"
+#include "plan/thin_grad_input.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
 #include "plan/tile.h"
@@ -189,12 +191,64 @@ py::object thin_layout(const py::dict& problem, const py::dict& plan) {
   return result;
 }
 
+convt::ThinGradInputPlan thin_grad_input_plan_of(const py::dict& values) {
+  auto number = [&values](const char* key) { return field<int32_t>(values, key); };
+  return convt::ThinGradInputPlan{number("instance"), number("tile_h"),         number("tile_w"),
+                                  number("block_ci"), number("block_groups"),   number("chunk_co"),
+                                  number("stages"),   number("tiles_per_block")};
+}
+
+// The same for the gradient of the input.
+py::object thin_grad_input_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinGradInputPlan tile = thin_grad_input_plan_of(plan);
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::ThinGradInputLayout layout;
+  if (!convt::make_thin_grad_input_layout(asked, tile, &layout)) return py::none();
+  const convt::ThinPitches pitches = convt::make_thin_pitches(layout, asked);
+  py::dict result(py::arg("slot") = pitches.slot, py::arg("position") = pitches.position, py::arg("tap") = pitches.tap,
+                  py::arg("channel") = pitches.channel);
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(tiles_per_block), CONVT_FIELD(passes);
+  CONVT_FIELD(ci_tiles), CONVT_FIELD(block_ci), CONVT_FIELD(block_groups), CONVT_FIELD(warps_w), CONVT_FIELD(warps_ci);
+  CONVT_FIELD(chunk_co), CONVT_FIELD(chunks), CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(apart);
+  CONVT_FIELD(slot_q), CONVT_FIELD(slot_k), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(stage_begin);
+  CONVT_FIELD(stage_bytes), CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  return result;
+}
+
+// Warps of a depthwise plan, or None for an illegal one.
+py::object thin_depthwise_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinDepthwiseInstance& instance = convt::kThinDepthwiseInstances[field<int32_t>(plan, "instance")];
+  convt::ThinDepthwiseLayout layout;
+  if (!convt::make_thin_depthwise_layout(problem_of(problem), instance, field<int32_t>(plan, "rows"), &layout)) {
+    return py::none();
+  }
+  return py::dict(py::arg("kernel") = instance.kernel, py::arg("stride") = instance.stride,
+                  py::arg("rows") = layout.rows, py::arg("chunks") = layout.chunks, py::arg("strips") = layout.strips,
+                  py::arg("channels") = layout.channels, py::arg("num_warps") = layout.num_warps,
+                  py::arg("num_blocks") = layout.num_blocks);
+}
+
 py::dict dict_of(const convt::Plan& plan) {
   py::dict result(py::arg("engine") = convt::name_of(plan.engine), py::arg("kernel") = plan.kernel,
                   py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
                   py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
                   py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
                   py::arg("estimate_us") = plan.estimate_us);
+  if (plan.thin_depthwise.rows > 0) {
+    result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
+    return result;
+  }
+  if (plan.thin_grad_input.tile_h > 0) {
+    const convt::ThinGradInputPlan& tile = plan.thin_grad_input;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["block_ci"] = tile.block_ci, result["block_groups"] = tile.block_groups;
+    result["chunk_co"] = tile.chunk_co, result["stages"] = tile.stages;
+    result["tiles_per_block"] = tile.tiles_per_block;
+    return result;
+  }
   if (plan.engine == convt::Engine::kThin) {
     const convt::ThinPlan& tile = plan.thin;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
@@ -406,6 +460,8 @@ PYBIND11_MODULE(_plan, module) {
                     py::arg("places_bytes_begin") = layout.places_bytes_begin);
   });
   module.def("thin_layout", &thin_layout);
+  module.def("thin_grad_input_layout", &thin_grad_input_layout);
+  module.def("thin_depthwise_layout", &thin_depthwise_layout);
   module.def("candidates", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     const convt::ConvTProblem asked = problem_of(problem);
     return list_of(convt::candidate_plans(asked, device_of(device)), asked.direction);

@@ -1,0 +1,54 @@
+#include "plan/thin_depthwise.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "thin/depthwise_params.h"
+#include "thin/instances.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &thin::symbol,
+    CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// `columns` neighbours of a tensor can be read or written as one vector from every multiple of `columns` on.
+bool has_vectors(const void* pointer, const int64_t (&stride)[4], int32_t columns, DataType dtype) {
+  if (stride[3] != 1 || reinterpret_cast<uintptr_t>(pointer) % (columns * element_bytes(dtype)) != 0) return false;
+  return stride[0] % columns == 0 && stride[1] % columns == 0 && stride[2] % columns == 0;
+}
+
+}  // namespace
+
+void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                           cudaStream_t stream) {
+  const int32_t index = plan.thin_depthwise.instance;
+  if (index < 0 || index >= kNumThinDepthwiseInstances) {
+    throw std::runtime_error("convt_ext: no depthwise kernel instance number " + std::to_string(index));
+  }
+  const ThinDepthwiseInstance& instance = kThinDepthwiseInstances[index];
+  thin::DepthwiseParams params{};
+  if (!make_thin_depthwise_layout(problem, instance, plan.thin_depthwise.rows, &params) ||
+      params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+  }
+  params.gy = pointers.y;
+  params.gx = pointers.x;
+  params.weight = pointers.w;
+  std::copy_n(problem.y_stride, 4, params.gy_stride);
+  std::copy_n(problem.x_stride, 4, params.x_stride);
+  std::copy_n(problem.w_stride, 4, params.weight_stride);
+  params.gy_vectors = has_vectors(pointers.y, problem.y_stride, kDepthwiseColumns, problem.dtype);
+  params.x_vectors = has_vectors(pointers.x, problem.x_stride, kDepthwiseColumns / instance.stride, problem.dtype);
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[index](), plan, arguments, stream);
+}
+
+}  // namespace convt

@@ -1,0 +1,134 @@
+// The gradient of the input of layers bound by memory: depthwise and small groups, few channels, strides that leave
+// most phases without a tap (docs/numerics.md gives the order of each sum).
+//     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
+// A CTA keeps the weights of its channels in shared memory and walks tiles of positions; the rows of grad_output that a
+// tile's taps read come through a pipeline of stages, a few channels each. Called by launch/. Must not know: torch, how
+// the plan was chosen.
+#pragma once
+
+#include "thin/grad_input_loader.cuh"
+#include "thin/grad_input_mainloop.cuh"
+#include "thin/grad_input_params.h"
+
+namespace convt::thin {
+
+// A stage's tile and channels, walked in the order of the pipeline.
+struct StageCursor {
+  int32_t tile;
+  int32_t chunk;
+  int32_t slot;
+
+  __device__ __forceinline__ void advance(const GradInputParams& params) {
+    slot = slot + 1 == params.stages ? 0 : slot + 1;
+    if (++chunk < params.chunks) return;
+    chunk = 0;
+    ++tile;
+  }
+};
+
+// The copies of the stage that the mainloop needs next are complete; up to stages - 1 later ones are not.
+__device__ __forceinline__ void wait_for_stage(int32_t stages) {
+  switch (stages) {
+    case 1: return ptx::cp_async_wait<0>();
+    case 2: return ptx::cp_async_wait<1>();
+    case 3: return ptx::cp_async_wait<2>();
+    default: return ptx::cp_async_wait<3>();
+  }
+}
+
+template <typename Traits>
+__global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_thin_gradient_blocks(Traits::kSums))
+    grad_input_kernel(const __grid_constant__ GradInputParams params) {
+  using Element = typename Traits::Element;
+  constexpr int kChannels = Traits::kChannels, kPositions = Traits::kPositions;
+  constexpr int32_t kBytes = sizeof(Element);
+  extern __shared__ __align__(16) unsigned char s_bytes[];
+  auto* s_weight = reinterpret_cast<float*>(s_bytes);
+
+  // Prologue: the first stages are on their way while the weights are read.
+  const GradInputPass pass = grad_input_pass(params);
+  StageCursor ahead{pass.first_tile, 0, 0};
+  auto load_ahead = [&] {
+    if (ahead.tile < pass.end_tile) {
+      load_stage<Element>(params, pass, grad_input_tile(params, ahead.tile), ahead.chunk * params.chunk_co,
+                          s_bytes + params.stage_begin + ahead.slot * params.stage_bytes);
+    }
+    ptx::cp_async_commit();
+    ahead.advance(params);
+  };
+#pragma unroll 1
+  for (int32_t i = 0; i < params.stages; ++i) load_ahead();
+  load_weight<Element>(params, pass, s_weight);
+
+  // What this thread computes: kChannels channels of one group, at kPositions rows of one column of every tile.
+  const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  const int32_t warp_w = warp % params.warps_w;
+  const int32_t ci = warp / params.warps_w % params.warps_ci * kChannels;  // of the pass
+  const int32_t group = warp / params.warps_w / params.warps_ci;  // of the pass
+  const int32_t columns_32 = params.tile_w / 32;
+  const int32_t row = warp_w / columns_32 * kPositions;  // of the tile
+  const int32_t column = warp_w % columns_32 * 32 + static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t place = (row * params.pitches.position + column * params.w.stride) * kBytes;  // in a channel
+
+  StageCursor cursor{pass.first_tile, 0, 0};
+#pragma unroll 1
+  for (; cursor.tile < pass.end_tile;) {
+    const GradInputTile tile = grad_input_tile(params, cursor.tile);
+    const int32_t h = tile.h + row, w = tile.w + column;
+    float r_sums[kChannels][kPositions];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+#pragma unroll
+      for (int j = 0; j < kPositions; ++j) r_sums[c][j] = 0;
+    }
+    StageOperands operands;
+    operands.s_bytes = s_bytes;
+    operands.channel_bytes = params.pitches.channel * kBytes;
+    operands.tap_bytes = params.pitches.tap * kBytes;
+    operands.position_bytes = params.pitches.position * kBytes;
+    operands.row = h * params.h.stride - params.h.padding;
+    operands.columns_outside = w < params.w.in ? taps_outside(params.w, w) : 0;  // a column beyond is not stored
+    const bool rows_inside =
+        operands.row >= 0 &&
+        operands.row + (kPositions - 1) * params.h.stride + (params.h.kernel - 1) * params.h.dilation < params.h.out;
+    const bool inside = rows_inside && __all_sync(0xffffffffu, operands.columns_outside == 0) != 0;
+#pragma unroll 1
+    for (int32_t chunk = 0; chunk < params.chunks; ++chunk) {
+      wait_for_stage(params.stages);
+      __syncthreads();  // the stage, and at first the weights, are complete for everybody
+      const int32_t co = chunk * params.chunk_co;
+      operands.num_co = min(params.chunk_co, params.group_co - co);
+      operands.source = params.stage_begin + cursor.slot * params.stage_bytes +
+                        stage_shift(stage_source<Element>(params, pass, tile, co)) * kBytes +
+                        group * params.group_co * operands.channel_bytes + place;
+      operands.s_weight =
+          s_weight + (group * params.group_co + co) * params.h.kernel * params.w.kernel * params.block_ci + ci;
+      if (inside) {
+        multiply_stage<Traits, true>(params, operands, r_sums);
+      } else {
+        multiply_stage<Traits, false>(params, operands, r_sums);
+      }
+      __syncthreads();  // everybody has read the stage, whose slot is filled again
+      load_ahead();
+      cursor.advance(params);
+    }
+
+    // One rounding, then lanes store neighbours.
+    if (group >= pass.num_groups || w >= params.w.in) continue;
+    auto* g_column = static_cast<Element*>(params.gx) + tile.image * params.gx_stride[0] +
+                     (int64_t{pass.group + group} * params.group_ci + pass.ci + ci) * params.gx_stride[1] +
+                     h * params.gx_stride[2] + w * params.gx_stride[3];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      if (ci + c >= pass.num_ci) break;
+      Element* g_position = g_column + c * params.gx_stride[1];
+#pragma unroll
+      for (int j = 0; j < kPositions; ++j, g_position += params.gx_stride[2]) {
+        if (h + j < params.h.in) *g_position = simt::to_element<Element>(r_sums[c][j]);
+      }
+    }
+  }
+  ptx::cp_async_wait<0>();
+}
+
+}  // namespace convt::thin

@@ -1,0 +1,171 @@
+// Global memory -> shared memory: stages of grad_output as it is in memory, the weights converted to float32.
+// What lies outside grad_output is not loaded: the mainloop never multiplies it.
+#pragma once
+
+#include "ptx/cp_async.cuh"
+#include "simt/fast_divide.cuh"
+#include "simt/traits.cuh"
+#include "thin/grad_input_params.h"
+#include "thin/tile.cuh"
+
+namespace convt::thin {
+
+// What all tiles of a CTA share.
+struct GradInputPass {
+  int32_t group;  // first of num_groups
+  int32_t num_groups;
+  int32_t ci;     // first channel of the result within each group
+  int32_t num_ci;
+  int32_t first_tile;
+  int32_t end_tile;
+};
+
+__device__ __forceinline__ GradInputPass grad_input_pass(const GradInputParams& params) {
+  GradInputPass pass;
+  const int32_t block = static_cast<int32_t>(blockIdx.x);
+  const int32_t index = block % params.passes;
+  pass.first_tile = block / params.passes * params.tiles_per_block;
+  pass.end_tile = min(pass.first_tile + params.tiles_per_block, params.num_tiles);
+  pass.ci = index % params.ci_tiles * params.block_ci;
+  pass.num_ci = min(params.block_ci, params.group_ci - pass.ci);
+  pass.group = index / params.ci_tiles * params.block_groups;
+  pass.num_groups = min(params.block_groups, params.groups - pass.group);
+  return pass;
+}
+
+// A tile of a pass: an image and its first position.
+struct GradInputTile {
+  int32_t image;
+  int32_t h;
+  int32_t w;
+};
+
+__device__ __forceinline__ GradInputTile grad_input_tile(const GradInputParams& params, int32_t index) {
+  GradInputTile tile;
+  int32_t tile_w, tile_h;
+  tile.image = divide(divide(index, params.by_tiles_w, &tile_w), params.by_tiles_h, &tile_h);
+  tile.w = tile_w * params.tile_w;
+  tile.h = tile_h * params.tile_h;
+  return tile;
+}
+
+// Row and column of grad_output that tap 0 of a tile's first position reads.
+__device__ __forceinline__ int32_t first_row(const GradInputParams& params, const GradInputTile& tile) {
+  return tile.h * params.h.stride - params.h.padding;
+}
+__device__ __forceinline__ int32_t first_column(const GradInputParams& params, const GradInputTile& tile) {
+  return tile.w * params.w.stride - params.w.padding;
+}
+
+// Where the first column of channel co, slot 0 lies, as if it existed.
+template <typename Element>
+__device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputPass& pass,
+                                                       const GradInputTile& tile, int32_t co) {
+  return static_cast<const Element*>(params.gy) + tile.image * params.gy_stride[0] +
+         (int64_t{pass.group} * params.group_co + co) * params.gy_stride[1] +
+         int64_t{first_row(params, tile)} * params.gy_stride[2] +
+         int64_t{first_column(params, tile)} * params.gy_stride[3];
+}
+
+// Elements before the first one in a stage: memory's place within a vector.
+template <typename Element>
+__device__ __forceinline__ int32_t stage_shift(const Element* g_source) {
+  constexpr uint32_t kElems = 16 / sizeof(Element);
+  return static_cast<int32_t>(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(g_source) / sizeof(Element)) &
+                              (kElems - 1));
+}
+
+// Starts the copies of channels co .. + chunk_co of every group of the pass.
+template <typename Element>
+__device__ __forceinline__ void load_stage(const GradInputParams& params, const GradInputPass& pass,
+                                           const GradInputTile& tile, int32_t co, unsigned char* s_stage) {
+  constexpr int32_t kBytes = sizeof(Element), kElems = 16 / kBytes;
+  const Element* g_source = stage_source<Element>(params, pass, tile, co);
+  auto* s_source = reinterpret_cast<Element*>(s_stage) + stage_shift(g_source);
+  const int32_t row_0 = first_row(params, tile), column_0 = first_column(params, tile);
+  const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
+  if (begin >= end) return;
+  const int32_t channels =
+      pass.num_groups > 1 ? pass.num_groups * params.group_co : min(params.chunk_co, params.group_co - co);
+  const int32_t lanes = 1 << params.load_lanes_log2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) & (lanes - 1);
+  const int32_t units = static_cast<int32_t>(blockDim.x) >> params.load_lanes_log2;
+#pragma unroll 1
+  for (int32_t unit = static_cast<int32_t>(threadIdx.x) >> params.load_lanes_log2; unit < channels * params.slots;
+       unit += units) {
+    int32_t slot, k = 0;
+    const int32_t channel = divide(unit, params.by_slots, &slot);
+    int32_t row, place;  // of the slot, from the tile's first
+    if (params.apart) {
+      const int32_t q = divide(slot, params.by_kernel_h, &k);
+      row = q * params.h.stride + k * params.h.dilation;
+      place = q * params.pitches.position + k * params.pitches.tap;
+    } else {
+      row = slot * params.row_step;
+      place = slot * params.pitches.slot;
+    }
+    if (row_0 + row < 0 || row_0 + row >= params.h.out) continue;
+    const Element* g_row = g_source + channel * params.gy_stride[1] + row * params.gy_stride[2];
+    Element* s_row = s_source + channel * params.pitches.channel + place;
+    if (params.copy_vectors) {
+      // Whole vectors, from the one that holds the first column; of the last no byte beyond the row is read.
+      const int32_t head = stage_shift(g_row + begin);
+      const Element* g_vector = g_row + begin - head + lane * kElems;
+      uint32_t s_vector = ptx::shared_address(s_row + begin - head + lane * kElems);
+      int32_t rest = (end - begin + head) * kBytes - lane * 16;
+#pragma unroll 2
+      for (; rest >= 16; rest -= lanes * 16) {
+        ptx::cp_async_part(s_vector, g_vector, 16);
+        g_vector += lanes * kElems, s_vector += lanes * 16;
+      }
+      if (rest > 0) ptx::cp_async_part(s_vector, g_vector, rest);
+    } else {
+#pragma unroll 4
+      for (int32_t i = begin + lane; i < end; i += lanes) {
+        const Element* g_element = g_row + i * params.gy_stride[3];
+        if constexpr (sizeof(Element) == 4) {
+          ptx::cp_async<4>(ptx::shared_address(s_row + i), g_element);
+        } else {
+          s_row[i] = *g_element;
+        }
+      }
+    }
+  }
+}
+
+// All weights of the pass: [group][co][tap][block_ci], 0 beyond its channels.
+template <typename Element>
+__device__ __forceinline__ void load_weight(const GradInputParams& params, const GradInputPass& pass, float* s_weight) {
+  const int32_t taps = params.h.kernel * params.w.kernel, of_channel = params.group_co * taps;
+  const int64_t group_stride = params.group_ci * params.weight_stride[0];
+  const auto* g_weight =
+      static_cast<const Element*>(params.weight) + pass.group * group_stride + pass.ci * params.weight_stride[0];
+  const simt::FastDivide by_channel(of_channel), by_taps(taps), by_columns(params.w.kernel);
+#pragma unroll 8
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pass.num_groups * params.block_ci * of_channel;
+       i += static_cast<int32_t>(blockDim.x)) {
+    int32_t place, tap, k_w;
+    const int32_t channel = by_channel(i, &place);
+    const int32_t group = params.block_groups > 1 ? channel / params.block_ci : 0;
+    const int32_t ci = channel - group * params.block_ci;
+    const int32_t co = by_taps(place, &tap), k_h = by_columns(tap, &k_w);
+    const Element* g_element = g_weight + group * group_stride + ci * params.weight_stride[0] +
+                               co * params.weight_stride[1] + k_h * params.weight_stride[2] +
+                               k_w * params.weight_stride[3];
+    s_weight[(group * of_channel + place) * params.block_ci + ci] =
+        ci < pass.num_ci ? simt::to_accumulator(*g_element) : 0.0f;
+  }
+}
+
+// The taps of a position along one axis that lie outside grad_output, one bit each.
+__device__ __forceinline__ uint32_t taps_outside(const Axis& axis, int32_t position) {
+  int32_t place = position * axis.stride - axis.padding;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int32_t k = 0; k < axis.kernel; ++k, place += axis.dilation) {
+    bits |= static_cast<uint32_t>(place < 0 || place >= axis.out) << k;
+  }
+  return bits;
+}
+
+}  // namespace convt::thin
