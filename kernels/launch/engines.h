@@ -24,7 +24,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
 void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                             cudaStream_t stream);
 
-// The thin engine's gradient of the input of depthwise layers; called by launch_thin().
+// The thin engine's gradients of depthwise layers; called by launch_thin().
 void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream);
 

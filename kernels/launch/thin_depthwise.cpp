@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/reduce.h"
 #include "thin/depthwise_params.h"
 #include "thin/instances.h"
 
@@ -39,9 +40,12 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
+  const bool of_input = problem.direction == Direction::kGradInput;
   params.gy = pointers.y;
-  params.gx = pointers.x;
-  params.weight = pointers.w;
+  params.x = of_input ? nullptr : pointers.x;
+  params.gx = of_input ? pointers.x : nullptr;
+  params.weight = of_input ? pointers.w : nullptr;
+  params.slabs = of_input ? nullptr : static_cast<float*>(pointers.workspace);
   std::copy_n(problem.y_stride, 4, params.gy_stride);
   std::copy_n(problem.x_stride, 4, params.x_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
@@ -49,6 +53,11 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   params.x_vectors = has_vectors(pointers.x, problem.x_stride, kDepthwiseColumns / instance.stride, problem.dtype);
   void* arguments[] = {&params};
   launch_kernel(kKernels[index](), plan, arguments, stream);
+  if (of_input) return;
+  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, 1};
+  const int64_t stride[4] = {problem.w_stride[0], problem.w_stride[2], problem.w_stride[3], problem.w_stride[1]};
+  launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.strips, size, stride,
+                   pointers.w, stream);
 }
 
 }  // namespace convt

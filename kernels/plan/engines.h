@@ -22,7 +22,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // Its kernels of the gradient of the input; called by add_thin_plans().
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Its kernels of the gradient of the input of depthwise layers; called by add_thin_plans().
+// Its kernels of both gradients of depthwise layers; called by add_thin_plans().
 void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Nothing but tensor-core classes on GPUs that have wgmma.

@@ -76,7 +76,7 @@ struct ThinGradInputPlan {
   int32_t tiles_per_block;
 };
 
-// The same engine's pixels of a warp for the gradient of the input of a depthwise layer: plan/thin_depthwise.h.
+// The same engine's pixels of a warp for both gradients of a depthwise layer: plan/thin_depthwise.h.
 struct ThinDepthwisePlan {
   int32_t instance;  // index into kThinDepthwiseInstances
   int32_t rows;      // of the input; 0: this is no such plan

@@ -119,10 +119,8 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
 }  // namespace
 
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.direction == Direction::kGradInput) {
-    add_thin_depthwise_plans(problem, device, plans);
-    add_thin_grad_input_plans(problem, device, plans);
-  }
+  if (problem.direction != Direction::kForward) add_thin_depthwise_plans(problem, device, plans);
+  if (problem.direction == Direction::kGradInput) add_thin_grad_input_plans(problem, device, plans);
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
   if (problem.dtype == DataType::kFloat64 || problem.precision == Precision::kAten) return;
   ThinAxis h, w;

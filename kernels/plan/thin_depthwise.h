@@ -1,5 +1,5 @@
-// The gradient of the input of a depthwise layer (one channel a group on both sides): which pixels a warp owns. One
-// definition for the planner, launch/ and the kernel (thin/depthwise.cuh).
+// The gradients of a depthwise layer (one channel a group on both sides): which pixels a warp owns. One definition for
+// the planner, launch/ and the kernels (thin/depthwise.cuh).
 //
 // A warp walks down `rows` rows of the input in one strip of columns of one image and channel, and the rows of
 // grad_output that the taps read slide past it. Neighbouring lanes take neighbouring columns of the strip: each lane as

@@ -82,28 +82,39 @@ enum ThinGradInputInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
-// A kernel of the gradient of the input of a depthwise layer, of a square kernel and one stride.
+// A kernel of a gradient of a depthwise layer, of a square kernel and one stride.
 struct ThinDepthwiseInstance {
   const char* name;
   DataType dtype;
+  Direction direction;
   int32_t kernel;
   int32_t stride;
 };
 
-// X(symbol, dtype, kernel, stride)
-#define CONVT_THIN_DEPTHWISE_INSTANCES(X)  \
-  X(grad_input_f32_k4s2, kFloat32, 4, 2)   \
-  X(grad_input_f32_k3s2, kFloat32, 3, 2)   \
-  X(grad_input_f32_k2s2, kFloat32, 2, 2)   \
-  X(grad_input_f16_k4s2, kFloat16, 4, 2)   \
-  X(grad_input_f16_k3s2, kFloat16, 3, 2)   \
-  X(grad_input_f16_k2s2, kFloat16, 2, 2)   \
-  X(grad_input_bf16_k4s2, kBFloat16, 4, 2) \
-  X(grad_input_bf16_k3s2, kBFloat16, 3, 2) \
-  X(grad_input_bf16_k2s2, kBFloat16, 2, 2)
+// X(symbol, dtype, direction, kernel, stride)
+#define CONVT_THIN_DEPTHWISE_INSTANCES(X)                \
+  X(grad_input_f32_k4s2, kFloat32, kGradInput, 4, 2)     \
+  X(grad_input_f32_k3s2, kFloat32, kGradInput, 3, 2)     \
+  X(grad_input_f32_k2s2, kFloat32, kGradInput, 2, 2)     \
+  X(grad_input_f16_k4s2, kFloat16, kGradInput, 4, 2)     \
+  X(grad_input_f16_k3s2, kFloat16, kGradInput, 3, 2)     \
+  X(grad_input_f16_k2s2, kFloat16, kGradInput, 2, 2)     \
+  X(grad_input_bf16_k4s2, kBFloat16, kGradInput, 4, 2)   \
+  X(grad_input_bf16_k3s2, kBFloat16, kGradInput, 3, 2)   \
+  X(grad_input_bf16_k2s2, kBFloat16, kGradInput, 2, 2)   \
+  X(grad_weight_f32_k4s2, kFloat32, kGradWeight, 4, 2)   \
+  X(grad_weight_f32_k3s2, kFloat32, kGradWeight, 3, 2)   \
+  X(grad_weight_f32_k2s2, kFloat32, kGradWeight, 2, 2)   \
+  X(grad_weight_f16_k4s2, kFloat16, kGradWeight, 4, 2)   \
+  X(grad_weight_f16_k3s2, kFloat16, kGradWeight, 3, 2)   \
+  X(grad_weight_f16_k2s2, kFloat16, kGradWeight, 2, 2)   \
+  X(grad_weight_bf16_k4s2, kBFloat16, kGradWeight, 4, 2) \
+  X(grad_weight_bf16_k3s2, kBFloat16, kGradWeight, 3, 2) \
+  X(grad_weight_bf16_k2s2, kBFloat16, kGradWeight, 2, 2)
 
 inline constexpr ThinDepthwiseInstance kThinDepthwiseInstances[] = {
-#define CONVT_ROW(symbol, dtype, kernel, stride) {"thin_" #symbol, DataType::dtype, kernel, stride},
+#define CONVT_ROW(symbol, dtype, direction, kernel, stride) \
+  {"thin_" #symbol, DataType::dtype, Direction::direction, kernel, stride},
     CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };

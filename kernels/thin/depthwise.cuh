@@ -1,6 +1,8 @@
-// The gradient of the input of depthwise layers: every element of grad_output is read once, into registers, and nothing
-// waits for anybody.
+// The gradients of depthwise layers: every element of grad_output is read once, into registers, and nothing waits for
+// anybody. Both gradients slide over the same rows:
 //     gx[ih, iw]  = sum over taps, kh then kw ascending, of  gy[ih * S - padding + kh, ...] * w[kh, kw]
+//     slab[kh, kw] = sum over a lane's pixels ascending of   x[ih, iw] * gy[...], then over the lanes of the warp, in
+//     halves
 // Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
@@ -14,9 +16,9 @@ struct DepthwiseTraits {
   using Element = typename simt::ElementOf<kDataType>::type;
   static constexpr int kKernel = kKernelValue;
   static constexpr int kStride = kStrideValue;
-  static constexpr int kKept = kKernel - kStride;  // rows, or columns, that neighbours share
-  static constexpr int kPixels = kDepthwiseColumns / kStride;  // of a lane and row
-  static constexpr int kWindow = kDepthwiseColumns + kKept;  // columns of grad_output that they read
+  static constexpr int kKept = kKernel - kStride;                    // rows, or columns, that neighbours share
+  static constexpr int kPixels = kDepthwiseColumns / kStride;        // of a lane and row
+  static constexpr int kWindow = kDepthwiseColumns + kKept;          // columns of grad_output that they read
   static_assert(kStride <= kKernel && kKept <= kDepthwiseColumns && kDepthwiseColumns % kStride == 0);
 };
 
@@ -34,7 +36,7 @@ struct Strip {
   int32_t strip;
   int32_t h;
   int32_t h_end;
-  int32_t w;  // of the lane
+  int32_t w;     // of the lane
   int32_t lane;
 
   __device__ __forceinline__ Strip(const DepthwiseParams& params, int32_t lane_pixels) {
@@ -67,7 +69,7 @@ struct RowReader {
   const Element* g_columns;  // row 0, the lane's first own column
   int64_t row_stride;
   int64_t column_stride;
-  int32_t own_bits;  // own columns that exist
+  int32_t own_bits;   // own columns that exist
   int32_t edge_bits;  // edge columns that this lane loads
   bool vectors;
   int32_t num_rows;
@@ -269,15 +271,63 @@ __device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& para
   });
 }
 
+template <typename Traits, int kPadding>
+__device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& params, const Strip& strip) {
+  using Element = typename Traits::Element;
+  constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels;
+  float r_sums[kKernel][kKernel] = {};
+  const Existence<Traits, kPadding> exist(params, strip);
+  const auto* g_pixels = static_cast<const Element*>(params.x) + strip.image * params.x_stride[0] +
+                         strip.channel * params.x_stride[1] + strip.w * params.x_stride[3];
+  auto load_pixels = [&](int32_t ih) {
+    Neighbours<Element, kPixels> pixels{};
+    const Element* g_row = g_pixels + ih * params.x_stride[2];
+    if (params.x_vectors && strip.w + kPixels <= params.w.in)
+      return *reinterpret_cast<const Neighbours<Element, kPixels>*>(g_row);
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) {
+      if (strip.w + p < params.w.in) pixels.element[p] = g_row[p * params.x_stride[3]];
+    }
+    return pixels;
+  };
+  Neighbours<Element, kPixels> r_next = load_pixels(strip.h);
+  slide<Traits, kPadding>(params, strip, [&](int32_t ih, const auto& r_windows, uint32_t rows_exist) {
+    const Neighbours<Element, kPixels> r_pixels = r_next;
+    if (ih + 1 < strip.h_end) r_next = load_pixels(ih + 1);
+    exist.each_pixel(r_windows, rows_exist, [&](int p, auto each) {
+      const float pixel = simt::to_accumulator(r_pixels.element[p]);
+      each([&](int k_h, int k_w, float column) {
+        r_sums[k_h][k_w] = simt::fused_multiply_add(pixel, column, r_sums[k_h][k_w]);
+      });
+    });
+  });
+  const int64_t slab = (int64_t{strip.image} * params.chunks + strip.chunk) * params.strips + strip.strip;
+  float* g_slab = params.slabs + (slab * params.channels + strip.channel) * kKernel * kKernel;
+#pragma unroll
+  for (int k_h = 0; k_h < kKernel; ++k_h) {
+#pragma unroll
+    for (int k_w = 0; k_w < kKernel; ++k_w) {
+      float sum = r_sums[k_h][k_w];
+#pragma unroll
+      for (int half = 16; half > 0; half /= 2) sum = simt::add(sum, __shfl_down_sync(0xffffffffu, sum, half));
+      if (strip.lane == 0) g_slab[k_h * kKernel + k_w] = sum;
+    }
+  }
+}
+
 // The planner admits paddings up to kKept alone: a window begins kPadding columns before a lane's own.
-template <typename Traits>
-__global__ void __launch_bounds__(kDepthwiseThreads, 5)
+template <typename Traits, bool kOfInput>
+__global__ void __launch_bounds__(kDepthwiseThreads, kOfInput ? 5 : 4)
     depthwise_kernel(const __grid_constant__ DepthwiseParams params) {
   const Strip strip(params, Traits::kPixels);
   if (int64_t{blockIdx.x} * (kDepthwiseThreads / 32) + threadIdx.x / 32 >= params.num_warps) return;
   auto run = [&](auto padding) {
     if constexpr (padding() <= Traits::kKept) {
-      depthwise_grad_input<Traits, padding()>(params, strip);
+      if constexpr (kOfInput) {
+        depthwise_grad_input<Traits, padding()>(params, strip);
+      } else {
+        depthwise_grad_weight<Traits, padding()>(params, strip);
+      }
     }
   };
   switch (params.w.padding) {

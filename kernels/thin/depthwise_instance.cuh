@@ -10,6 +10,7 @@
   const void* symbol() {                                                                         \
     constexpr ThinDepthwiseInstance kInstance = kThinDepthwiseInstances[k_thin_##symbol];        \
     using InstanceTraits = DepthwiseTraits<kInstance.dtype, kInstance.kernel, kInstance.stride>; \
-    return reinterpret_cast<const void*>(&depthwise_kernel<InstanceTraits>);                     \
+    constexpr bool kOfInput = kInstance.direction == Direction::kGradInput;                      \
+    return reinterpret_cast<const void*>(&depthwise_kernel<InstanceTraits, kOfInput>);           \
   }                                                                                              \
   }

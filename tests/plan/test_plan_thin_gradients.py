@@ -14,6 +14,7 @@ from plan.problems import (
     FLOAT32,
     FLOAT64,
     GRAD_INPUT,
+    GRAD_WEIGHT,
     H200,
     from_row,
     problems,
@@ -169,23 +170,28 @@ def assert_warps_cover(problem, layout):
     assert layout["num_blocks"] == -(-layout["num_warps"] // 4)
 
 
+@pytest.mark.parametrize("direction", [GRAD_INPUT, GRAD_WEIGHT])
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16])
-def test_depthwise_plans(plan_module, dtype):
-    """The layer that they were made for."""
-    direction = GRAD_INPUT
+def test_depthwise_plans(plan_module, direction, dtype):
+    """The layer that they were made for, on every GPU the same."""
     problem = {**from_row(*LAYERS["dw_up"], dtype=dtype), "direction": direction}
+    rows = set()
     for device in DEVICES.values():
         (plan,) = [plan for plan in thin_plans(plan_module, problem, direction, device) if is_depthwise(plan)]
         layout = plan_module.thin_depthwise_layout(problem, plan)
         assert layout["num_blocks"] == plan["num_blocks"]
         assert_warps_cover(problem, layout)
-        assert plan["workspace_bytes"] == 0
+        slabs = problem["batch"] * layout["chunks"] * layout["strips"]
+        assert plan["workspace_bytes"] == (slabs * 64 * 16 * 4 if direction == GRAD_WEIGHT else 0)
+        rows.add(plan["rows"])
+    assert len(rows) == 1  # they decide the order of the weight's sums
 
 
 @few_problems
-@given(problem=problems(dtypes=True), rows=st.integers(1, 9), instance=st.integers(0, 8))
+@given(problem=problems(dtypes=True), rows=st.integers(1, 9), instance=st.integers(0, 17))
 def test_depthwise_serves_nothing_else(plan_module, problem, rows, instance):
-    problem = {**problem, "direction": GRAD_INPUT}
+    direction = GRAD_INPUT if instance < 9 else GRAD_WEIGHT
+    problem = {**problem, "direction": direction}
     layout = plan_module.thin_depthwise_layout(problem, {"instance": instance, "rows": rows})
     h, w = problem["h"], problem["w"]
     if layout is None:
@@ -208,5 +214,6 @@ def test_thin_layers_have_plans(plan_module, name):
             assert_grad_input_is_legal(plan_module, problem, plan, H200)
 
 
-def test_float64_has_none(plan_module):
-    assert not thin_plans(plan_module, from_row(*LAYERS["dw_up"], dtype=FLOAT64), GRAD_INPUT)
+@pytest.mark.parametrize("direction", [GRAD_INPUT, GRAD_WEIGHT])
+def test_float64_has_none(plan_module, direction):
+    assert not thin_plans(plan_module, from_row(*LAYERS["dw_up"], dtype=FLOAT64), direction)
