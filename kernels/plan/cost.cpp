@@ -123,7 +123,7 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   // Elements of two bytes pass through registers on their way, in batches that are waited for (measured: 1.2 to 3.5).
-  const double waits = forward && element_bytes(instance.dtype) == 2 ? 1.8 : 1;
+  const double waits = element_bytes(instance.dtype) != 2 ? 1 : forward ? 1.8 : 2.2;
   plan->compute_us = waits * blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
 
   if (!forward) {
@@ -155,7 +155,10 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
                     std::max(input_bytes / (device.copy_gb_per_s * 1e3), l2_reads / (device.copy_gb_per_s * 1.3e3));
   const double larger = std::max(plan->compute_us, plan->memory_us);
   const double smaller = std::min(plan->compute_us, plan->memory_us);
-  plan->estimate_us = larger + smaller / (1 + resident) + 3;
+  // The least that a call takes, and what a layout costs whose neighbours are other channels (measured: 1.2 to 3).
+  const double least_us = is_exact(problem) ? 3 : forward ? 9 : 13;
+  const double layout_cost = !forward || !channels_last ? 1 : problem.c_in == problem.groups ? 2.6 : 1.2;
+  plan->estimate_us = layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
@@ -91,8 +92,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
                        (static_cast<double>(layout.tile_h) * h.in_stride * layout.tile_w * w.in_stride) *
                        layout.co_tiles * (layout.phase_splits > 1 ? h.num_filled : 1);
   plan->memory_us = us_per_byte * (1.1 * result_bytes + std::max(source_bytes, source_bytes * again / 1.3));
-  // Measured: loads and stores are hardly hidden by arithmetic.
-  plan->estimate_us = plan->compute_us + plan->memory_us + 8;
+  // Measured: loads and stores are hardly hidden by arithmetic. In channels_last a channel alone is loaded and stored
+  // element by element, and half precision takes more of both.
+  const double layout_cost = !layout.channels_last_result                   ? 1
+                             : layout.group_ci == 1 && layout.group_co == 1 ? 2.6
+                             : half                                         ? 1.4
+                                                                            : 1.1;
+  plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
 void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinPlan& tile,

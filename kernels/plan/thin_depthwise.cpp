@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/grad_weight.h"
 #include "plan/plan.h"
@@ -38,11 +39,14 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   const double again = 1 + kept / instance.stride / layout.rows;
   const bool channels_last =
       problem.direction == Direction::kGradInput && problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
-  plan->memory_us = (bytes * (inputs + outputs * again) * (channels_last ? 6 : 1.25) +
+  plan->memory_us = (bytes * (inputs + outputs * again) * (channels_last ? 12 : 1.25) +
                      2.0 * static_cast<double>(plan->workspace_bytes)) /
                     (device.copy_gb_per_s * 1e3);
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      (plan->workspace_bytes > 0 ? 10 : 5);
+                      (of_weight                           ? 10
+                       : is_exact(problem)                 ? 5
+                       : element_bytes(problem.dtype) == 4 ? 12
+                                                           : 16);
 }
 
 }  // namespace

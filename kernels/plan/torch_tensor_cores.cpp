@@ -25,11 +25,14 @@ constexpr Coefficients kGradientTf32 = {8.5, 400, 0.75, 1.05, 2.1, 6.0, 1.9, 3.5
 constexpr Coefficients kGradientHalf = {8.0, 800, 0.5, 1.0, 2.9, 8.5, 3.7, 6.0};
 
 // What PyTorch computes with kernels that nobody tuned, in TFLOP/s; 0: with its tuned ones.
-double untuned_tflops(const ConvTProblem& problem, bool forward, bool half) {
+double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool channels_last) {
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
   const bool dilated = problem.h.dilation > 1 || problem.w.dilation > 1;
-  if (channels == 1 && problem.groups > 1) return forward ? 0.4 : 3;
+  if (channels == 1 && problem.groups > 1) {
+    if (problem.direction == Direction::kGradWeight) return 1.5;
+    return forward ? 0.4 : channels_last ? 0.36 : 3;
+  }
   if (problem.groups > 1) return forward ? (half ? 10.5 : 1.5) : 20;
   if (channels < 8) return forward ? 16 : 40;
   if (forward && strided && dilated) return half ? 11 : 5.2;
@@ -55,14 +58,14 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // beside an H200
   const double mflops = 2e-6 * useful_multiply_adds(problem) / machine;
   const double images_us = x_us + used * y_us;
-  if (const double tflops = untuned_tflops(problem, forward, half); tflops > 0) {
+  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
+  if (const double tflops = untuned_tflops(problem, forward, half, channels_last); tflops > 0) {
     constexpr double kCallUs = 7;
     return kCallUs + images_us + mflops / tflops;
   }
   const double channels = static_cast<double>(std::min(problem.c_in, problem.c_out));
   const double tflops = fit.tflops * std::min(1.0, std::pow(channels / 64, fit.few_channels));
   const double kernel_us = fit.call_us + std::max(mflops / tflops, fit.passes * images_us) + fit.weight * weight_us;
-  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
   const bool product = problem.h.kernel * problem.w.kernel * problem.h.stride * problem.w.stride == 1;
   if (channels_last || product) return kernel_us;  // a product of matrices needs no copies
   return kernel_us + fit.copy_call_us + fit.copy_images * (x_us + y_us) + fit.copy_weight * weight_us;
