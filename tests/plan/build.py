@@ -46,9 +46,14 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     """Sources to compile, headers they depend on, and flags of one module."""
     kernels = ROOT / "kernels"
     if name == "_plan":
-        sources = [ROOT / "tests/plan/plan_module.cpp", *sorted((kernels / "plan").glob("*.cpp"))]
-        headers = [*sorted((kernels / "plan").glob("*.h")), *sorted((kernels / "problem").glob("*.h"))]
-        return sources, headers, ["-I", str(kernels)]
+        module = ROOT / "tests/plan/module"
+        sources = [*sorted(module.glob("*.cpp")), *sorted((kernels / "plan").glob("*.cpp"))]
+        headers = [
+            module / "values.h",
+            *sorted((kernels / "plan").glob("*.h")),
+            *sorted((kernels / "problem").glob("*.h")),
+        ]
+        return sources, headers, ["-I", str(kernels), "-I", str(module.parent)]
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []

@@ -1,0 +1,36 @@
+// `_plan`: the planner's inside for pytest. Built by tests/plan/build.py from kernels/problem and
+// kernels/plan with a host compiler alone, which also proves that they need neither torch nor CUDA.
+// Called by: tests/plan. Never shipped: pybind11 cannot make an abi3 extension.
+#include "module/values.h"
+#include "problem/adjoint.h"
+#include "problem/fuse.h"
+
+PYBIND11_MODULE(_plan, module) {
+  module.doc() = "The planner of convt_ext, for its tests.";
+  module.def("num_positions",
+             [](const py::dict& axis, int32_t phase) { return convt::num_positions(axis_of(axis), phase); });
+  module.def("make_phase",
+             [](const py::dict& axis, int32_t phase) { return dict_of(convt::make_phase(axis_of(axis), phase)); });
+  module.def("max_taps", [](const py::dict& axis) { return convt::max_taps(axis_of(axis)); });
+  module.def("fits_axis", [](const py::dict& axis) {
+    auto size = [&axis](const char* key) { return field<int64_t>(axis, key); };
+    return convt::fits_axis(size("in"), size("out"), size("kernel"), size("stride"), size("padding"), size("dilation"));
+  });
+  module.def("can_fuse_phases", [](const py::dict& problem) { return convt::can_fuse_phases(problem_of(problem)); });
+  module.def("fuse_phases", [](const py::dict& problem) { return dict_of(convt::fuse_phases(problem_of(problem))); });
+  module.def("row_window", [](int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_h) {
+    return dict_of(convt::row_window(num_taps, shift_step, position_step, tile_h));
+  });
+  module.def("column_window", [](int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_w) {
+    return dict_of(convt::column_window(num_taps, shift_step, position_step, tile_w));
+  });
+  module.def("adjoint_problem",
+             [](const py::dict& problem) { return dict_of(convt::adjoint_problem(problem_of(problem))); });
+  module.def("input_pitch", &convt::input_pitch);
+  module.def("input_plane", &convt::input_plane);
+  module.def("weight_plane", &convt::weight_plane);
+  add_tiles(module);
+  add_grad_weight(module);
+  add_thin(module);
+  add_plans(module);
+}

@@ -1,0 +1,102 @@
+// Candidates of a problem, their estimates, and what PyTorch is estimated to take.
+#include <array>
+#include <vector>
+
+#include "module/values.h"
+#include "plan/cache.h"
+#include "plan/wgmma.h"
+
+static py::dict dict_of(const convt::Plan& plan) {
+  py::dict result(py::arg("engine") = convt::name_of(plan.engine), py::arg("kernel") = plan.kernel,
+                  py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
+                  py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
+                  py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
+                  py::arg("estimate_us") = plan.estimate_us);
+  if (plan.thin_depthwise.rows > 0) {
+    result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
+    return result;
+  }
+  if (plan.thin_grad_input.tile_h > 0) {
+    const convt::ThinGradInputPlan& tile = plan.thin_grad_input;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["block_ci"] = tile.block_ci, result["block_groups"] = tile.block_groups;
+    result["chunk_co"] = tile.chunk_co, result["stages"] = tile.stages;
+    result["tiles_per_block"] = tile.tiles_per_block;
+    return result;
+  }
+  if (plan.engine == convt::Engine::kThin) {
+    const convt::ThinPlan& tile = plan.thin;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["tiles_per_block"] = tile.tiles_per_block, result["block_co"] = tile.block_co;
+    result["block_groups"] = tile.block_groups, result["split_phases"] = tile.split_phases;
+    result["chunk_ci"] = tile.chunk_ci;
+    return result;
+  }
+  if (plan.engine == convt::Engine::kWgmma) {
+    const convt::WgmmaPlan& tile = plan.wgmma;
+    result["instance"] = tile.instance, result["block_n"] = tile.block_n, result["blocks"] = tile.blocks;
+    result["split_phases"] = tile.split_phases, result["shape"] = static_cast<int32_t>(tile.shape);
+    result["tile_n"] = tile.tile_n, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["rows"] = tile.rows, result["pitch"] = tile.pitch;
+    result["plane_positions"] = tile.plane_positions, result["num_tiles"] = tile.num_tiles;
+    result["k_steps"] = tile.k_steps, result["num_chunks"] = tile.num_chunks;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["slot_taps"] = tile.slot_taps, result["tap_bytes"] = tile.tap_bytes, result["raw_bytes"] = tile.raw_bytes;
+    result["raw_begin"] = tile.raw_begin, result["weights_begin"] = tile.weights_begin;
+    result["staged_begin"] = tile.staged_begin, result["lists_begin"] = tile.lists_begin,
+    result["barriers_begin"] = tile.barriers_begin;
+    result["by_channels"] = tile.by_channels, result["raw_lines"] = tile.raw_lines;
+    result["raw_pitch"] = tile.raw_pitch, result["raw_slots"] = tile.raw_slots;
+    py::list origins;
+    for (int32_t block = 0; block < tile.blocks; ++block) origins.append(convt::block_origin(tile, block));
+    result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
+    return result;
+  }
+  const convt::SimtPlan& tile = plan.simt;
+  result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
+  result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;
+  result["phases_w"] = tile.phases_w, result["chunk_ci"] = tile.chunk_ci, result["chunk_kh"] = tile.chunk_kh;
+  result["chunk_kw"] = tile.chunk_kw, result["stages"] = tile.stages;
+  return result;
+}
+
+static py::list list_of(const std::vector<convt::Plan>& plans, convt::Direction direction) {
+  py::list result;
+  for (const convt::Plan& plan : plans) {
+    py::dict entry = dict_of(plan);
+    if (direction == convt::Direction::kGradWeight) entry["grad_weight"] = dict_of(plan.grad_weight);
+    result.append(entry);
+  }
+  return result;
+}
+
+void add_plans(py::module_& module) {
+  module.def("candidates", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    const convt::ConvTProblem asked = problem_of(problem);
+    return list_of(convt::candidate_plans(asked, device_of(device)), asked.direction);
+  });
+  module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
+  });
+  module.def("cached", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    const convt::ConvTProblem asked = problem_of(problem);
+    return list_of(*convt::cached_plans(asked, device_of(device)), asked.direction);
+  });
+  module.def(
+      "floor_us",
+      [](const py::dict& problem, const std::array<int64_t, 6>& device, double rate_tflops) {
+        return convt::floor_us(problem_of(problem), device_of(device), rate_tflops);
+      },
+      py::arg("problem"), py::arg("device"), py::arg("rate_tflops") = 0.0);
+  module.def("torch_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::torch_us(problem_of(problem), device_of(device));
+  });
+  module.def("to_json", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::to_json(problem_of(problem), device_of(device));
+  });
+  module.def("h200", [] {
+    const convt::DeviceInfo device = convt::h200();
+    return py::make_tuple(device.compute_capability, device.num_sms, device.shared_per_block, device.shared_per_sm,
+                          device.clock_ghz, device.copy_gb_per_s);
+  });
+}

@@ -1,0 +1,107 @@
+// The thin engine's layouts.
+#include <vector>
+
+#include "module/values.h"
+#include "plan/thin_depthwise.h"
+#include "plan/thin_grad_input.h"
+#include "plan/thin_instances.h"
+#include "plan/thin_layout.h"
+
+static convt::ThinPlan thin_plan_of(const py::dict& values) {
+  auto number = [&values](const char* key) { return field<int32_t>(values, key); };
+  return convt::ThinPlan{number("instance"),
+                         number("tile_h"),
+                         number("tile_w"),
+                         number("tiles_per_block"),
+                         number("block_co"),
+                         number("block_groups"),
+                         field<bool>(values, "split_phases"),
+                         number("chunk_ci")};
+}
+
+static py::dict dict_of(const convt::ThinAxis& axis) {
+  py::list taps;
+  for (int32_t t = 0; t < axis.num_taps; ++t) {
+    py::list weight_taps;
+    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::thin_tap(axis, t, phase));
+    taps.append(py::make_tuple(axis.offset[t], weight_taps));
+  }
+  return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("first") = axis.first,
+                  py::arg("positions") = axis.positions, py::arg("in_stride") = axis.in_stride,
+                  py::arg("out_stride") = axis.out_stride, py::arg("out_origin") = axis.out_origin,
+                  py::arg("filled") = axis.filled, py::arg("taps") = taps);
+}
+
+// What the kernel is launched with, or None for an illegal plan.
+static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinPlan tile = thin_plan_of(plan);
+  const convt::ThinInstance& instance = convt::kThinInstances[tile.instance];
+  convt::ThinLayout layout;
+  if (!convt::make_thin_layout(problem_of(problem), tile, instance.outputs, instance.positions, &layout)) {
+    return py::none();
+  }
+  py::dict result;
+  result["h"] = dict_of(layout.h), result["w"] = dict_of(layout.w);
+  auto list = [](const int32_t* values, int32_t count) { return std::vector<int32_t>(values, values + count); };
+  result["tap_row"] = list(layout.tap_row, layout.h.num_taps);
+  result["tap_column"] = list(layout.tap_column, layout.w.num_taps);
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(tiles_per_block), CONVT_FIELD(passes);
+  CONVT_FIELD(phase_splits), CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(block_groups);
+  CONVT_FIELD(warps_w), CONVT_FIELD(output_blocks), CONVT_FIELD(outputs), CONVT_FIELD(rows), CONVT_FIELD(columns);
+  CONVT_FIELD(row_offset), CONVT_FIELD(column_offset), CONVT_FIELD(pitch), CONVT_FIELD(plane), CONVT_FIELD(plane_row);
+  CONVT_FIELD(channel_pitch), CONVT_FIELD(vector_bytes), CONVT_FIELD(needed_rows), CONVT_FIELD(needed_columns);
+  CONVT_FIELD(stage_channel), CONVT_FIELD(stage_row), CONVT_FIELD(stage_phase), CONVT_FIELD(stage_column);
+  CONVT_FIELD(store_vector), CONVT_FIELD(channels_last_result), CONVT_FIELD(weight_begin), CONVT_FIELD(chunk_ci);
+  CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  result["positions"] = instance.positions;
+  return result;
+}
+
+static convt::ThinGradInputPlan thin_grad_input_plan_of(const py::dict& values) {
+  auto number = [&values](const char* key) { return field<int32_t>(values, key); };
+  return convt::ThinGradInputPlan{number("instance"), number("tile_h"),         number("tile_w"),
+                                  number("block_ci"), number("block_groups"),   number("chunk_co"),
+                                  number("stages"),   number("tiles_per_block")};
+}
+
+// The same for the gradient of the input.
+static py::object thin_grad_input_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinGradInputPlan tile = thin_grad_input_plan_of(plan);
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::ThinGradInputLayout layout;
+  if (!convt::make_thin_grad_input_layout(asked, tile, &layout)) return py::none();
+  const convt::ThinPitches pitches = convt::make_thin_pitches(layout, asked);
+  py::dict result(py::arg("slot") = pitches.slot, py::arg("position") = pitches.position, py::arg("tap") = pitches.tap,
+                  py::arg("channel") = pitches.channel);
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(tiles_per_block), CONVT_FIELD(passes);
+  CONVT_FIELD(ci_tiles), CONVT_FIELD(block_ci), CONVT_FIELD(block_groups), CONVT_FIELD(warps_w), CONVT_FIELD(warps_ci);
+  CONVT_FIELD(chunk_co), CONVT_FIELD(chunks), CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(apart);
+  CONVT_FIELD(slot_q), CONVT_FIELD(slot_k), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(stage_begin);
+  CONVT_FIELD(stage_bytes), CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  return result;
+}
+
+// Warps of a depthwise plan, or None for an illegal one.
+static py::object thin_depthwise_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinDepthwiseInstance& instance = convt::kThinDepthwiseInstances[field<int32_t>(plan, "instance")];
+  convt::ThinDepthwiseLayout layout;
+  if (!convt::make_thin_depthwise_layout(problem_of(problem), instance, field<int32_t>(plan, "rows"), &layout)) {
+    return py::none();
+  }
+  return py::dict(py::arg("kernel") = instance.kernel, py::arg("stride") = instance.stride,
+                  py::arg("rows") = layout.rows, py::arg("chunks") = layout.chunks, py::arg("strips") = layout.strips,
+                  py::arg("channels") = layout.channels, py::arg("num_warps") = layout.num_warps,
+                  py::arg("num_blocks") = layout.num_blocks);
+}
+
+void add_thin(py::module_& module) {
+  module.def("thin_layout", &thin_layout);
+  module.def("thin_grad_input_layout", &thin_grad_input_layout);
+  module.def("thin_depthwise_layout", &thin_depthwise_layout);
+}
