@@ -63,7 +63,7 @@ test: install ## run all that this machine can run; -rs lists what was skipped a
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads
 	cd tests && CONVT_REQUIRE_GPU=1 $(RUN) -m pytest -m gpu -rs \
-	  --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
+	  --durations 15 --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
 
 gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)" $(if $(REQUIRE),--require-$(REQUIRE))
