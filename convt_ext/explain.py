@@ -102,28 +102,28 @@ def explain(
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
         routing.refuse_when_explicit(decision, input.dtype, precision)
 
+    wanted, plan = _plan(call, precision, numbers, lowers)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients = {}
     else:
-        served_by, reason = "convt_ext", _why_ours(precision, decision[3].arguments[5])
+        served_by, reason = "convt_ext", _why_ours(precision, wanted)
         gradients = {
             "input": "torch" if decision[3].left_to_torch(GRAD_INPUT) else "convt_ext",
             "weight": "torch" if decision[3].left_to_torch(GRAD_WEIGHT) else "convt_ext",
         }
-    wanted, plan = _plan(call, precision, numbers, lowers)
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
 
 
-def _why_ours(precision: str | None, code: int) -> str:
+def _why_ours(precision: str | None, wanted: str | None) -> str:
     if precision is not None:
         return f"precision={precision!r} asks for it"
     word = precisions.requested(None)
     if word is not None:
         return f"use_precision({word!r}) is active"
-    cores = "no tensor cores" if precisions.WORDS[min(code, 3)] in precisions.EXACT_CLASSES else "tensor cores"
+    cores = "no tensor cores" if wanted in precisions.EXACT_CLASSES else "tensor cores"
     return f"PyTorch's switches ask for {cores}, and our kernels are not known to be slower then"
 
 
@@ -148,7 +148,6 @@ def _plan(
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
         return None, None
-    wanted: str | None
     wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
     planned = wanted if wanted in precisions.WORDS else "ieee"  # no word asks for f16 or bf16: see below
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
@@ -158,13 +157,9 @@ def _plan(
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else wanted), None
     input, weight, bias, directions = decision
-    stride, padding, output_padding, groups, dilation, _, channels_last = directions.arguments
-    assert wanted is not None
-    answer = planner.plan(
-        input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
-        groups, dilation, input.dtype, precisions.CODES[wanted], channels_last, numbers,
-    )  # fmt: skip
-    return wanted, answer
+    *others, _, channels_last = directions.arguments
+    arguments = (*others, precisions.CODES[wanted], channels_last)
+    return wanted, planner.plan_of_call(input, weight, bias is not None, arguments, numbers)
 
 
 def _tensor_words(tensor: Tensor) -> str:

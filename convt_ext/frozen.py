@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from . import ops, planner, routing
-from .directions import FORWARD, Directions
 
 # Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
 _MAX_COPIES = 8
@@ -50,7 +49,7 @@ class FrozenWeight:
         elif batched.is_cuda and torch.cuda.is_current_stream_capturing():  # a copy must have been written to be used
             return None
         else:
-            packed = self._memory(batched, bias is not None, directions)
+            packed = self._memory(batched, bias is not None, directions.arguments)
         result = None
         if packed is not None:
             with torch._C._AutoDispatchBelowAutograd():
@@ -59,14 +58,10 @@ class FrozenWeight:
             self._keep(key, packed)
         return result.squeeze(0) if result is not None and input.dim() == 3 else result
 
-    def _memory(self, input: Tensor, has_bias: bool, directions: Directions) -> Tensor | None:
+    def _memory(self, input: Tensor, has_bias: bool, arguments: tuple[Any, ...]) -> Tensor | None:
         """Memory for the planner's choice to pack into; None where that packs nothing."""
-        stride, padding, output_padding, groups, dilation, code, channels_last = directions.arguments
-        weight = self.weight
-        answer = planner.plan(
-            input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding,
-            groups, dilation, input.dtype, code, channels_last, planner.device_numbers(input.get_device()), FORWARD,
-        )  # fmt: skip
+        device = planner.device_numbers(input.get_device())
+        answer = planner.plan_of_call(input, self.weight, has_bias, arguments, device)
         if answer is None or answer["plan"]["workspace_bytes"] == 0:
             return None
         return torch.empty(answer["plan"]["workspace_bytes"], dtype=torch.uint8, device=input.device)

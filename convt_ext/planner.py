@@ -79,3 +79,15 @@ def plan(
             dilation, _DTYPE_CODES[dtype], code, channels_last, device, direction,
         )  # fmt: skip
     return json.loads(answer)
+
+
+def plan_of_call(
+    input: torch.Tensor, weight: torch.Tensor, has_bias: bool, arguments: tuple[Any, ...], device: Sequence[int],
+    direction: int = 0,
+) -> dict[str, Any] | None:  # fmt: skip
+    """`plan` of an op's tensors and `arguments`: stride to dilation, the precision's code, channels_last."""
+    stride, padding, output_padding, groups, dilation, code, channels_last = arguments
+    return plan(
+        input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding, groups,
+        dilation, input.dtype, code, channels_last, device, direction,
+    )  # fmt: skip

@@ -186,11 +186,8 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
     number = _NUMBERS[direction]
     if direction != "fwd" and directions.left_to_torch(number):
         return "torch"
-    stride, padding, output_padding, groups, dilation, code, channels_last = directions.arguments
-    answer = planner.plan(
-        input.shape, input.stride(), weight.shape, weight.stride(), bias is not None, stride, padding, output_padding,
-        groups, dilation, input.dtype, code, channels_last, planner.device_numbers(input.get_device()), number,
-    )  # fmt: skip
+    device = planner.device_numbers(input.get_device())
+    answer = planner.plan_of_call(input, weight, bias is not None, directions.arguments, device, number)
     if answer is None:
         raise RuntimeError("no plan for a call that convt_ext serves")
     return answer["plan"]["kernel"]
