@@ -171,14 +171,24 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
 
 
 def _positions(plan: dict[str, Any]) -> str:
-    """A tile's images, rows and columns; the thin engine's tiles are of one image."""
+    """A tile's images, rows and columns; the thin engine's tiles are of one image, the flat engine's know no rows."""
+    if "tile_positions" in plan:
+        return str(plan["tile_positions"])
     return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan['tile_w']}"
+
+
+def _flat_channels(plan: dict[str, Any]) -> int:
+    return 128 if plan["split_channels"] else 64
 
 
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    if plan["engine"] == "wgmma_sm90a":
+    if plan["engine"] == "flat_sm90a":
+        channels = f"{_flat_channels(plan)} channels"
+        phases = "one H phase"
+        details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
+    elif plan["engine"] == "wgmma_sm90a":
         channels = f"{plan['block_n']} channels"
         phases = "one phase" if plan["split_phases"] else "all phases"
         details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"

@@ -62,9 +62,9 @@ class FrozenWeight:
         """Memory for the planner's choice to pack into; None where that packs nothing."""
         device = planner.device_numbers(input.get_device())
         answer = planner.plan_of_call(input, self.weight, has_bias, arguments, device)
-        if answer is None or answer["plan"]["workspace_bytes"] == 0:
+        if answer is None or answer["plan"]["packed_bytes"] == 0:
             return None
-        return torch.empty(answer["plan"]["workspace_bytes"], dtype=torch.uint8, device=input.device)
+        return torch.empty(answer["plan"]["packed_bytes"], dtype=torch.uint8, device=input.device)
 
     def _keep(self, key: tuple[Any, ...], packed: Tensor | None) -> None:
         if packed is not None and packed.is_cuda:

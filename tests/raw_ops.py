@@ -22,7 +22,8 @@ DIRECTIONS = ("forward", "grad_input", "grad_weight")
 PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4}
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
-# What the Hopper engine computes.
+# The engines that multiply on tensor cores, and the classes they compute.
+TENSOR_CORE_ENGINES = ("wgmma_sm90a", "flat_sm90a")
 TENSOR_CORE_CLASSES = {
     "tf32": (torch.float32, "tf32"),
     "tf32x3": (torch.float32, "tf32x3"),
@@ -58,9 +59,12 @@ def gradient_kernels(direction: str) -> list[str]:
 
 
 def tensor_core_kernels() -> list[str]:
-    """The kernel instances of the Hopper engine, which serve the forward pass and the gradient of the input."""
-    text = (_PLAN / "wgmma_instances.h").read_text()
-    return [f"wgmma_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
+    """The kernel instances of the tensor-core engines, which serve the forward pass and the gradient of the input."""
+    kernels = []
+    for engine in ("wgmma", "flat"):
+        text = (_PLAN / f"{engine}_instances.h").read_text()
+        kernels += [f"{engine}_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
+    return kernels
 
 
 def _all_kernels() -> list[str]:

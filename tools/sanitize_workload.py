@@ -24,6 +24,7 @@ from raw_ops import (
     DIRECTIONS,
     DTYPES,
     TENSOR_CORE_CLASSES,
+    TENSOR_CORE_ENGINES,
     Call,
     GradientCall,
     gradient_kernels,
@@ -136,7 +137,7 @@ def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
 
 
 def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
-    """launch_all() for the Hopper engine's kernels, in both directions; small integers are exact in every class."""
+    """launch_all() for the tensor-core engines, in both directions; small integers are exact in every class."""
     launches: Counter[str] = Counter()
     wrong: list[str] = []
     seen: set[tuple] = set()
@@ -154,8 +155,9 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                     for index, plan in enumerate(call.candidates()):
                         way: tuple = (plan["kernel"], direction, channels_last)
                         if not short:
-                            way += (plan.get("shape"), plan.get("split_phases"), plan.get("blocks"), name)
-                        if plan["engine"] != "wgmma_sm90a" or way in seen:
+                            names = ("shape", "split_phases", "blocks", "split_channels")
+                            way += (name, *(plan.get(key) for key in names))
+                        if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
                         seen.add(way)
                         launches[plan["kernel"]] += 1

@@ -69,14 +69,21 @@ void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers,
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
                   ", got ", candidate);
   const Plan& plan = (*plans)[candidate];
+  const bool keeps = kept != nullptr && plan.packed_bytes > 0;
+  if (keeps) {
+    STD_TORCH_CHECK(kept->numel() * static_cast<int64_t>(kept->element_size()) >= plan.packed_bytes,
+                    "convt_ext: packed must have ", plan.packed_bytes, " bytes at least");
+    pointers.packed = kept->mutable_data_ptr();
+  }
+  const int64_t bytes = plan.workspace_bytes - (keeps ? plan.packed_bytes : 0);
   std::optional<Tensor> workspace;
-  if (plan.workspace_bytes > 0 && kept != nullptr) {
-    STD_TORCH_CHECK(kept->numel() * static_cast<int64_t>(kept->element_size()) >= plan.workspace_bytes,
-                    "convt_ext: packed must have ", plan.workspace_bytes, " bytes at least");
-    pointers.workspace = kept->mutable_data_ptr();
-  } else if (plan.workspace_bytes > 0) {
-    workspace = empty_workspace(plan.workspace_bytes, device);
+  if (bytes > 0) {
+    workspace = empty_workspace(bytes, device);
     pointers.workspace = workspace->mutable_data_ptr();
+    if (!keeps && plan.packed_bytes > 0) {
+      pointers.packed = pointers.workspace;
+      pointers.workspace = static_cast<char*>(pointers.workspace) + plan.packed_bytes;
+    }
   }
   launch(problem, plan, pointers, current_stream(device));
 }

@@ -10,8 +10,10 @@
 namespace convt {
 
 // Queues plan.num_blocks CTAs with the plan's threads and shared memory, which may need an opt-in.
-// Throws std::runtime_error naming the plan's kernel.
-void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream);
+// With `waits_itself` they may begin before the stream's kernel before them has ended: sm_90 and newer, and the kernel
+// waits for it (ptx::wait_for_previous_kernel). Throws std::runtime_error naming the plan's kernel.
+void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream,
+                   bool waits_itself = false);
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
@@ -29,5 +31,6 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
                            cudaStream_t stream);
 
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 }  // namespace convt

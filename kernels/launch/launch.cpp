@@ -43,11 +43,19 @@ void allow_shared_memory(const void* kernel, const Plan& plan) {
 
 }  // namespace
 
-void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream) {
+void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream, bool waits_itself) {
   allow_shared_memory(kernel, plan);
-  check(cudaLaunchKernel(kernel, dim3(static_cast<uint32_t>(plan.num_blocks)), dim3(plan.threads), arguments,
-                         plan.shared_bytes, stream),
-        "the launch", plan);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<uint32_t>(plan.num_blocks));
+  config.blockDim = dim3(static_cast<uint32_t>(plan.threads));
+  config.dynamicSmemBytes = plan.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = waits_itself ? 1 : 0;
+  check(cudaLaunchKernelExC(&config, kernel, arguments), "the launch", plan);
 }
 
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
@@ -55,6 +63,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
     case Engine::kThin: return launch_thin(problem, plan, pointers, stream);
     case Engine::kWgmma: return launch_wgmma(problem, plan, pointers, stream);
+    case Engine::kFlat: return launch_flat(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

@@ -15,8 +15,9 @@ struct Pointers {
   void* w;           // [c_in, c_out / groups, k_h, k_w], problem.w_stride
   const void* bias;  // [c_out], contiguous, or null
   void* y;           // [batch, c_out, h_out, w_out], problem.y_stride
-  void* workspace;   // plan.workspace_bytes, or null where that is 0
-  bool is_packed;    // the workspace already holds this weight as this plan packs it
+  void* packed;      // plan.packed_bytes, or null where that is 0
+  void* workspace;   // the rest of plan.workspace_bytes, or null
+  bool is_packed;    // `packed` already holds this weight as this plan packs it
 };
 
 // Queues the plan on `stream` of the current device. Throws std::runtime_error when CUDA refuses a launch.

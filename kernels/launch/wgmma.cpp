@@ -20,14 +20,14 @@ constexpr KernelSymbols kKernels[] = {
 
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const WgmmaPlan& tile = plan.wgmma;
-  if (tile.instance < 0 || tile.instance >= kNumWgmmaInstances || pointers.workspace == nullptr) {
+  if (tile.instance < 0 || tile.instance >= kNumWgmmaInstances || pointers.packed == nullptr) {
     throw std::runtime_error("convt_ext: no Hopper kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
   const bool forward = problem.direction == Direction::kForward;
   WgmmaLaunch launch =
       make_wgmma_launch(problem, tile, forward ? pointers.x : pointers.y, pointers.w, forward ? pointers.bias : nullptr,
-                        forward ? pointers.y : pointers.x, pointers.workspace);
+                        forward ? pointers.y : pointers.x, pointers.packed);
   const wgmma_sm90a::Kernels kernels = kKernels[tile.instance]();
 
   constexpr int32_t kPackThreads = 128;

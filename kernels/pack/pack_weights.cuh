@@ -10,11 +10,10 @@ namespace convt::pack {
 
 // A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
 template <typename Traits>
-__global__ void pack_weights(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
+#ifdef CONVT_HAS_WGMMA
   using Element = typename Traits::Element;
   constexpr int kChannels = Traits::kChannels;
-  int32_t number = blockIdx.x;
   const int32_t tap = number % params.program.total_taps;
   number /= params.program.total_taps;
   const int32_t chunk = number % params.num_chunks;
@@ -71,6 +70,13 @@ __global__ void pack_weights(const __grid_constant__ Params params) {
       *reinterpret_cast<uint4*>(g_packed + vector * 16) = words;
     }
   }
+#endif
+}
+
+template <typename Traits>
+__global__ void pack_weights(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+  pack_taps<Traits>(params, static_cast<int32_t>(blockIdx.x));
 #endif
 }
 

@@ -25,7 +25,10 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   std::vector<Plan> plans;
   add_simt_plans(problem, device, &plans);
   add_thin_plans(problem, device, &plans);
-  if (kHasHopperCode) add_wgmma_plans(problem, device, &plans);
+  if (kHasHopperCode) {
+    add_wgmma_plans(problem, device, &plans);
+    add_flat_plans(problem, device, &plans);
+  }
   if (plans.empty()) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +
                                 " bytes of shared memory for this problem");

@@ -28,4 +28,7 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
 // Nothing but tensor-core classes on GPUs that have wgmma.
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// The same without tf32x3, for results of 1, 2 or 4 W phases.
+void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

@@ -90,6 +90,17 @@ void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
   json.field("slot_taps", int64_t{plan.slot_taps});
 }
 
+void write_flat_plan(JsonWriter& json, const FlatPlan& plan) {
+  json.field("phases", int64_t{plan.phases}), json.field("consumers", int64_t{plan.consumers});
+  json.field("sums", int64_t{plan.sums});
+  json.field("split_channels", plan.split_channels);
+  json.field("tile_positions", int64_t{plan.tile_positions}), json.field("window", int64_t{plan.window});
+  json.field("num_tiles", plan.num_tiles);
+  json.field("k_steps", int64_t{plan.k_steps}), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});
+  json.field("slot_taps", int64_t{plan.slot_taps});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -114,9 +125,10 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       }
       break;
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
+    case Engine::kFlat: write_flat_plan(json, plan.flat); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
-  json.field("workspace_bytes", plan.workspace_bytes);
+  json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
   json.field("estimate_us", plan.estimate_us);
   json.end('}');

@@ -13,13 +13,14 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
     case Engine::kSimt: return "simt";
     case Engine::kThin: return "thin";
     case Engine::kWgmma: return "wgmma_sm90a";
+    case Engine::kFlat: return "flat_sm90a";
   }
   return "unknown";
 }
@@ -110,6 +111,23 @@ struct WgmmaPlan {
   int64_t num_tiles;
 };
 
+// The flat engine's tile: plan/flat.h.
+struct FlatPlan {
+  int32_t instance;  // index into kFlatInstances
+  int32_t phases;    // W phases of a tile
+  int32_t consumers;  // warpgroups that multiply
+  int32_t sums;      // of each for a channel: positions times W phases
+  bool split_channels;  // the warpgroups take different channels of the same positions, not the reverse
+  int32_t tile_positions;  // of the CTA
+  int32_t window;    // positions of a plane in a stage
+  int32_t k_steps;   // steps of K in a stage
+  int32_t num_chunks;  // stages, times the residues
+  int32_t source_slots, weight_slots, slot_taps, tap_bytes;
+  int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int64_t plane_bytes;   // of the packed source
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -118,6 +136,7 @@ struct Plan {
   int32_t shared_bytes;  // dynamic shared memory
   int64_t num_blocks;  // CTAs of the grid
   int64_t workspace_bytes;  // device memory for the time of the call
+  int64_t packed_bytes;  // the beginning of that, for the packed weights, which a caller may keep
 
   // The one that engine and direction name; the others are zero.
   SimtPlan simt;
@@ -126,6 +145,7 @@ struct Plan {
   ThinGradInputPlan thin_grad_input;
   ThinDepthwisePlan thin_depthwise;
   WgmmaPlan wgmma;
+  FlatPlan flat;
 
   double compute_us;  // estimates
   double memory_us;

@@ -76,7 +76,7 @@ int32_t source_vector(const ConvTProblem& problem) {
   return 1;
 }
 
-bool make_tap_program(const ConvTProblem& problem, TapProgram* program) {
+bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_vectors) {
   *program = TapProgram{};
   const bool forward = problem.direction == Direction::kForward;
   AxisRun runs_h[kMaxWindows], runs_w[kMaxWindows];
@@ -93,7 +93,7 @@ bool make_tap_program(const ConvTProblem& problem, TapProgram* program) {
   program->extra_h = make_windows(runs_h, count_h, false, program->window_h);
   program->extra_w = make_windows(runs_w, count_w, forward, program->window_w);
 
-  const int32_t vector = source_vector(problem);
+  const int32_t vector = on_vectors ? source_vector(problem) : 1;
   if (vector > 1) {
     const int32_t lead = ((program->window_w[0].shift % vector) + vector) % vector;
     for (int32_t i = 0; i < count_w; ++i) program->window_w[i].shift -= lead;

@@ -52,7 +52,8 @@ struct TapProgram {
 // every row begins on such a vector, 2 in half precision whose rows begin on whole words, otherwise 1.
 int32_t source_vector(const ConvTProblem& problem);
 
-// False where the tables are too small: strides above 16, or more than 64 phases or residues.
-bool make_tap_program(const ConvTProblem& problem, TapProgram* program);
+// False where the tables are too small: strides above 16, or more than 64 phases or residues. Windows begin on vectors
+// of the source where `on_vectors` says so.
+bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_vectors = true);
 
 }  // namespace convt

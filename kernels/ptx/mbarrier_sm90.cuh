@@ -56,6 +56,9 @@ __device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// griddepcontrol.wait: what the kernels before this one have written is there.
+__device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 #endif
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -29,10 +29,10 @@ struct MatrixDescriptor {
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
 };
 
-// cvt.rna.tf32.f32: to the nearest TF32 number, ties away from zero. sm_80 and newer.
+// cvt.rn.tf32.f32: to the nearest TF32 number, ties to even. One instruction on sm_90, where cvt.rna is three.
 __device__ __forceinline__ float round_tf32(float value) {
   uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return __uint_as_float(bits);
 }
 
@@ -53,11 +53,26 @@ __device__ __forceinline__ void wgmma_wait() {
 #define CONVT_D_TEXT_32                                                                    \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define CONVT_D_TEXT_64                                                                                        \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+  "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "  \
+  "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+#define CONVT_D_TEXT_128                                                                                         \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "   \
+  "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "    \
+  "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "    \
+  "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "    \
+  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "   \
+  "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
+  "%124, %125, %126, %127}"
 #define CONVT_D_8(d, i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
 #define CONVT_D_16(d) CONVT_D_8(d, 0), CONVT_D_8(d, 8)
-#define CONVT_D_32(d) CONVT_D_16(d), CONVT_D_8(d, 16), CONVT_D_8(d, 24)
+#define CONVT_D_32_AT(d, i) CONVT_D_8(d, i), CONVT_D_8(d, i + 8), CONVT_D_8(d, i + 16), CONVT_D_8(d, i + 24)
+#define CONVT_D_32(d) CONVT_D_32_AT(d, 0)
+#define CONVT_D_64(d) CONVT_D_32_AT(d, 0), CONVT_D_32_AT(d, 32)
+#define CONVT_D_128(d) CONVT_D_64(d), CONVT_D_32_AT(d, 64), CONVT_D_32_AT(d, 96)
 
 // wgmma.mma_async of N = 2 * registers columns; `a`, `b` and `scale` are the places of its other operands.
 #define CONVT_WGMMA(name, registers, shape, types, transposed, a_place, b_place, scale)                            \
@@ -82,13 +97,24 @@ CONVT_WGMMA(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0, 0", "%16", "%17", "%18"
 CONVT_WGMMA(wgmma_tf32, 32, "m64n64k8", "tf32.tf32", "", "%32", "%33", "%34")
 CONVT_WGMMA(wgmma_bf16, 32, "m64n64k16", "bf16.bf16", ", 0, 0", "%32", "%33", "%34")
 CONVT_WGMMA(wgmma_f16, 32, "m64n64k16", "f16.f16", ", 0, 0", "%32", "%33", "%34")
+CONVT_WGMMA(wgmma_tf32, 64, "m64n128k8", "tf32.tf32", "", "%64", "%65", "%66")
+CONVT_WGMMA(wgmma_bf16, 64, "m64n128k16", "bf16.bf16", ", 0, 0", "%64", "%65", "%66")
+CONVT_WGMMA(wgmma_f16, 64, "m64n128k16", "f16.f16", ", 0, 0", "%64", "%65", "%66")
+CONVT_WGMMA(wgmma_tf32, 128, "m64n256k8", "tf32.tf32", "", "%128", "%129", "%130")
+CONVT_WGMMA(wgmma_bf16, 128, "m64n256k16", "bf16.bf16", ", 0, 0", "%128", "%129", "%130")
+CONVT_WGMMA(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0, 0", "%128", "%129", "%130")
 
 #undef CONVT_WGMMA
 #undef CONVT_D_TEXT_16
 #undef CONVT_D_TEXT_32
+#undef CONVT_D_TEXT_64
+#undef CONVT_D_TEXT_128
 #undef CONVT_D_8
 #undef CONVT_D_16
+#undef CONVT_D_32_AT
 #undef CONVT_D_32
+#undef CONVT_D_64
+#undef CONVT_D_128
 
 #endif
 

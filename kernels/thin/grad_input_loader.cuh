@@ -115,10 +115,10 @@ __device__ __forceinline__ void load_stage(const GradInputParams& params, const 
       int32_t rest = (end - begin + head) * kBytes - lane * 16;
 #pragma unroll 2
       for (; rest >= 16; rest -= lanes * 16) {
-        ptx::cp_async_part(s_vector, g_vector, 16);
+        ptx::cp_async_past_l1(s_vector, g_vector);
         g_vector += lanes * kElems, s_vector += lanes * 16;
       }
-      if (rest > 0) ptx::cp_async_part(s_vector, g_vector, rest);
+      if (rest > 0) ptx::cp_async_rest(s_vector, g_vector, rest);
     } else {
 #pragma unroll 4
       for (int32_t i = begin + lane; i < end; i += lanes) {

@@ -31,6 +31,19 @@ __device__ __forceinline__ void list_lines(const Params& params, const Tile& til
   }
 }
 
+// g_source[at], or zero where that does not exist. Two bytes go through a register: no asynchronous copy is so short.
+template <typename Element>
+__device__ __forceinline__ void copy_element(uint32_t s_element, const Element* g_source, int64_t at, bool exists) {
+  const Element* g_element = exists ? g_source + at : g_source;
+  if constexpr (sizeof(Element) == 4) {
+    ptx::cp_async_or_zero<4>(s_element, g_element, exists);
+  } else {
+    unsigned short bits = 0;
+    if (exists) bits = __ldg(reinterpret_cast<const unsigned short*>(g_element));
+    ptx::store_shared_16(s_element, bits);
+  }
+}
+
 // Copies one stage of a tile into a raw slot. A thread takes a vector (or, where memory forbids that, an element) of a
 // row and walks a part of the stage's channels; neighbouring lanes take neighbouring columns.
 template <typename Traits, bool kGather>
@@ -90,10 +103,11 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
 #pragma unroll 1
         for (int32_t channel = 0; channel < params.copy_channels; ++channel) {
           const int64_t aligned = at & ~int64_t{kVector - 1};
-          const int64_t left = aligned >= 0 ? params.source_elements - aligned : 0;
-          const bool exists = channel < existing && left > 0;
-          ptx::cp_async_part(s_unit, g_source + (exists ? aligned : 0),
-                             exists ? static_cast<int32_t>(min(left, int64_t{kVector}) * sizeof(Element)) : 0);
+#pragma unroll 1
+          for (int32_t i = 0; i < kVector; ++i) {
+            const bool exists = channel < existing && aligned + i >= 0 && aligned + i < params.source_elements;
+            copy_element(s_unit + i * sizeof(Element), g_source, aligned + i, exists);
+          }
           at += channel_step;
           s_unit += channel_bytes;
         }
@@ -104,15 +118,7 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
       const bool inside = static_cast<uint32_t>(first_column + place_in_line) < static_cast<uint32_t>(params.source_w);
 #pragma unroll 4
       for (int32_t channel = 0; channel < params.copy_channels; ++channel) {
-        const bool exists = inside && channel < existing;
-        const Element* g_element = exists ? g_source + at : g_source;
-        if constexpr (sizeof(Element) == 4) {
-          ptx::cp_async_or_zero<4>(s_unit, g_element, exists);
-        } else {
-          unsigned short bits = 0;
-          if (exists) bits = __ldg(reinterpret_cast<const unsigned short*>(g_element));
-          ptx::store_shared_16(s_unit, bits);
-        }
+        copy_element(s_unit, g_source, at, inside && channel < existing);
         at += channel_step;
         s_unit += channel_bytes;
       }

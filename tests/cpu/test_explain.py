@@ -53,7 +53,7 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     found = explain(x, torch.empty(32, 32, 3, 3, dtype=dtype, device="meta"))
     assert (found.served_by, found.precision) == ("convt_ext", wanted)
     assert "ask for tensor cores" in found.reason
-    assert found.plan["plan"]["kernel"].startswith(f"wgmma_{wanted}")
+    assert f"_{wanted}_" in found.plan["plan"]["kernel"]
     engines = {candidate["engine"] for candidate in found.plan["candidates"]}
     assert {"simt", "wgmma_sm90a"} <= engines
     assert all(candidate["kernel"] in str(found) for candidate in found.plan["candidates"])

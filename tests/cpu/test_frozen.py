@@ -24,7 +24,7 @@ def layer(**named) -> ConvTranspose2d:
 @pytest.fixture
 def packing(monkeypatch):
     """A planner whose plans pack the float32 weight of `layer`."""
-    answer = {"plan": {"workspace_bytes": 4 * 6 * 9 * 4}}
+    answer = {"plan": {"packed_bytes": 4 * 6 * 9 * 4}}
     monkeypatch.setattr(planner, "plan", lambda *_: answer)
     return answer
 
@@ -57,7 +57,7 @@ def test_the_first_call_of_a_size_packs(frozen):
 
 
 def test_a_plan_that_packs_nothing_changes_nothing(packing):
-    packing["plan"]["workspace_bytes"] = 0
+    packing["plan"]["packed_bytes"] = 0
     made = layer(precision="ieee")
     made.freeze_weights()
     assert ran(made) == ran(made) == ["forward"]

@@ -22,7 +22,7 @@ def pair(precision: str, dtype=torch.float32):
 
 def packs(x, module) -> bool:
     found = explain(x, module.weight, module.bias, stride=2, padding=1, precision=module.precision)
-    return found.plan["plan"]["workspace_bytes"] > 0
+    return found.plan["plan"]["packed_bytes"] > 0
 
 
 @torch.no_grad()

@@ -179,7 +179,7 @@ def test_a_class_without_a_kernel_is_an_error(plan_module, dtype, precision):
 def test_every_class_has_a_kernel(plan_module, dtype, precision):
     problem = from_row(*LAYERS["kb57"], dtype=dtype, precision=precision)
     kernel = plan_module.choose(problem, H200)["kernel"]
-    expected = {ATEN: "_aten_", TF32: "wgmma_tf32_", TF32X3: "wgmma_tf32x3_"}.get(precision, "_ieee_")
+    expected = {ATEN: "_aten_", TF32: "_tf32_", TF32X3: "_tf32x3_"}.get(precision, "_ieee_")
     assert expected in kernel
 
 

@@ -20,17 +20,23 @@ DIRECTION_NAMES = ["forward", "grad_input", "grad_weight"]
 PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
 TILE_KEYS = [
     "threads", "block_co", "tile_n", "tile_h", "tile_w", "fused_w", "phases_w", "chunk_ci", "chunk_kh", "chunk_kw",
-    "stages", "shared_bytes", "num_blocks", "workspace_bytes",
+    "stages", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 THIN_KEYS = [
     "threads", "block_co", "block_groups", "tile_h", "tile_w", "tiles_per_block", "split_phases", "chunk_ci",
-    "shared_bytes", "num_blocks", "workspace_bytes",
+    "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 WGMMA_KEYS = [
     "threads", "block_n", "split_phases", "shape", "blocks", "tile_n", "tile_h", "tile_w", "num_tiles", "k_steps",
     "num_chunks", "source_slots", "weight_slots", "slot_taps", "shared_bytes", "num_blocks", "workspace_bytes",
+    "packed_bytes",
 ]  # fmt: skip
-KEYS_OF = {"simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS}
+FLAT_KEYS = [
+    "threads", "phases", "consumers", "sums", "split_channels", "tile_positions", "window", "num_tiles", "k_steps",
+    "num_chunks", "source_slots", "weight_slots", "slot_taps", "shared_bytes", "num_blocks", "workspace_bytes",
+    "packed_bytes",
+]  # fmt: skip
+KEYS_OF = {"simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS, "flat_sm90a": FLAT_KEYS}
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]
@@ -46,7 +52,7 @@ def assert_plan(module, problem, written, plan):
     assert written["kernel"] == plan["kernel"]
     assert written["engine"] == plan["engine"]
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
-    served = problem["precision"] if plan["engine"] == "wgmma_sm90a" else served_precision(problem)
+    served = problem["precision"] if plan["engine"].endswith("_sm90a") else served_precision(problem)
     assert written["served_precision"] == PRECISION_NAMES[served]
     expected = {key: plan[key] for key in tile_keys}
     if "shape" in expected:

@@ -10,8 +10,8 @@ static py::dict dict_of(const convt::Plan& plan) {
   py::dict result(py::arg("engine") = convt::name_of(plan.engine), py::arg("kernel") = plan.kernel,
                   py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
                   py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
-                  py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
-                  py::arg("estimate_us") = plan.estimate_us);
+                  py::arg("packed_bytes") = plan.packed_bytes, py::arg("compute_us") = plan.compute_us,
+                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
   if (plan.thin_depthwise.rows > 0) {
     result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
     return result;
@@ -50,6 +50,20 @@ static py::dict dict_of(const convt::Plan& plan) {
     py::list origins;
     for (int32_t block = 0; block < tile.blocks; ++block) origins.append(convt::block_origin(tile, block));
     result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
+    return result;
+  }
+  if (plan.engine == convt::Engine::kFlat) {
+    const convt::FlatPlan& tile = plan.flat;
+    result["instance"] = tile.instance, result["phases"] = tile.phases;
+    result["consumers"] = tile.consumers, result["sums"] = tile.sums, result["split_channels"] = tile.split_channels;
+    result["tile_positions"] = tile.tile_positions;
+    result["window"] = tile.window, result["num_tiles"] = tile.num_tiles;
+    result["k_steps"] = tile.k_steps, result["num_chunks"] = tile.num_chunks;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["slot_taps"] = tile.slot_taps, result["tap_bytes"] = tile.tap_bytes;
+    result["weights_begin"] = tile.weights_begin, result["staged_begin"] = tile.staged_begin;
+    result["barriers_begin"] = tile.barriers_begin;
+    result["plane_bytes"] = tile.plane_bytes;
     return result;
   }
   const convt::SimtPlan& tile = plan.simt;

@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 
 #include "module/values.h"
+#include "plan/flat.h"
 #include "plan/instances.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
@@ -79,9 +80,9 @@ static py::dict dict_of(const convt::TapRun& run) {
 }
 
 // None where the tables are too small.
-static py::object tap_program(const py::dict& problem) {
+static py::object tap_program(const py::dict& problem, bool on_vectors) {
   convt::TapProgram program;
-  if (!convt::make_tap_program(problem_of(problem), &program)) return py::none();
+  if (!convt::make_tap_program(problem_of(problem), &program, on_vectors)) return py::none();
   auto windows = [](const convt::AxisWindow* axis, int32_t count) {
     py::list result;
     for (int32_t i = 0; i < count; ++i) {
@@ -101,6 +102,19 @@ static py::object tap_program(const py::dict& problem) {
                   py::arg("taps_before") = taps_before, py::arg("total_taps") = program.total_taps);
 }
 
+// Where the flat engine's packed source has its elements, of a problem that has a tap program.
+static py::dict flat_geometry(const py::dict& problem) {
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::TapProgram program;
+  convt::FlatGeometry geometry;
+  if (!convt::make_tap_program(asked, &program, false) || !convt::make_flat_geometry(asked, program, &geometry)) {
+    throw std::invalid_argument("the flat engine has no geometry for this problem");
+  }
+  return py::dict(py::arg("rows") = geometry.rows, py::arg("columns") = geometry.columns,
+                  py::arg("pitch") = geometry.pitch, py::arg("image_rows") = geometry.image_rows,
+                  py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
+}
+
 static py::list instances() {
   py::list result;
   for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
@@ -117,7 +131,8 @@ void add_tiles(py::module_& module) {
                     py::arg("channel_stride") = layout.channel_stride, py::arg("column_stride") = layout.column_stride,
                     py::arg("total_bytes") = layout.total_bytes);
   });
-  module.def("tap_program", &tap_program);
+  module.def("tap_program", &tap_program, py::arg("problem"), py::arg("on_vectors") = true);
+  module.def("flat_geometry", &flat_geometry);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);

@@ -1,0 +1,205 @@
+// Sums -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as runs of
+// channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
+#pragma once
+
+#include "flat_sm90a/tile.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+
+namespace convt::flat_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+inline constexpr int kStagingBarrier = 1;  // and the next, one per consumer
+
+// A walk over positions of the sequence, and where they lie in the result.
+class Walk {
+ public:
+  __device__ __forceinline__ Walk(const Params& params, const Tile& tile, int32_t position)
+      : params_(params), phase_h_(tile.phase_h) {
+    image_ = params.by_image_rows(params.by_pitch(position, &column_), &row_);
+    find_row();
+  }
+
+  __device__ __forceinline__ void advance(int32_t positions) {
+    column_ += positions;
+    if (column_ < params_.by_pitch.value) return;
+    do {
+      column_ -= params_.by_pitch.value;
+      if (++row_ == params_.by_image_rows.value) {
+        row_ = 0;
+        ++image_;
+      }
+    } while (column_ >= params_.by_pitch.value);
+    find_row();
+  }
+
+  __device__ __forceinline__ int32_t column() const { return column_; }
+  // Elements from the result's first, of the position's row; negative where that does not exist.
+  __device__ __forceinline__ int64_t row_offset() const { return row_offset_; }
+
+ private:
+  __device__ __forceinline__ void find_row() {
+    const int32_t h = row_ * params_.result_step_h + phase_h_;
+    row_offset_ = image_ < params_.batch && h < params_.result_h
+                      ? image_ * params_.result_stride[0] + h * params_.result_stride[2]
+                      : -1;
+  }
+
+  const Params& params_;
+  int32_t phase_h_;
+  int32_t column_, row_, image_;
+  int64_t row_offset_;
+};
+
+template <typename Element>
+__device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
+  if (params.bias == nullptr || channel >= params.n_channels) return 0;
+  return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
+}
+
+// 4, 8 or several times 16 bytes of neighbouring elements.
+template <typename Element, int kCount>
+__device__ __forceinline__ void store_vector(Element* g, const Element (&elements)[kCount]) {
+  constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
+  uint32_t words[kWords];
+  memcpy(words, elements, sizeof(elements));
+  if constexpr (kWords == 1) {
+    *reinterpret_cast<uint32_t*>(g) = words[0];
+  } else if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(g) = uint2{words[0], words[1]};
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      reinterpret_cast<uint4*>(g)[i / 4] = uint4{words[i], words[i + 1], words[i + 2], words[i + 3]};
+    }
+  }
+}
+
+// The first `left` of kCount neighbours, in as few stores as `unit` allows; one element is `step` from the next.
+template <typename Element, int kCount>
+__device__ __forceinline__ void store_neighbours(Element* g, const float (&values)[kCount], int32_t left, int32_t unit,
+                                                 int64_t step) {
+  constexpr int kVector = kCount * sizeof(Element) > 16 ? 16 / static_cast<int>(sizeof(Element)) : kCount;
+  Element elements[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) elements[i] = wgmma_sm90a::to_element<Element>(values[i]);
+  if (left >= kCount && unit >= kVector) return store_vector(g, elements);
+  if constexpr (kVector * sizeof(Element) >= 8) {
+    if (left >= kCount && unit >= kVector / 2) {
+      constexpr int kHalf = kVector / 2;
+#pragma unroll
+      for (int i = 0; i < kCount; i += kHalf) {
+        Element part[kHalf];
+        memcpy(part, elements + i, sizeof(part));
+        store_vector(g + i, part);
+      }
+      return;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i < left) g[i * step] = elements[i];
+  }
+}
+
+// 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
+// sequence's rows are a multiple of 4 columns apart.
+template <typename Shape>
+__device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                              int32_t first_channel, int32_t first_position, float* s_staged) {
+  using Element = typename Shape::Traits::Element;
+  constexpr int kPhases = Shape::kPhases, kPassPositions = kFlatPassColumns / kPhases;
+  constexpr int kStride = kFlatPassColumns + (kPhases == 1 ? 8 : kPhases == 2 ? 16 : 20);  // no bank is met twice
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) % 128 / 32;
+  float* s_warp = s_staged + warp * 8 * kStride;
+  float* s_mine = s_warp + lane / 4 * kStride + lane % 4 * 2 * kPhases;
+  const float* s_quad = s_warp + lane / 16 * kStride + lane % 16 * 4;
+  const int32_t channel = first_channel + warp * 16 + lane / 16;
+  Element* g_channel = static_cast<Element*>(params.result) +
+                       (int64_t{tile.group} * params.n_channels + channel) * params.result_stride[1];
+  float bias[2][4];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) bias[i / 4][i % 4] = bias_of<Element>(params, tile, channel + i * 2);
+  Walk walk(params, tile, first_position + lane % 16 * 4 / kPhases);
+#pragma unroll
+  for (int pass = 0; pass < Shape::kPositions / kPassPositions; ++pass, walk.advance(kPassPositions)) {
+    const int32_t column = walk.column() * kPhases + lane % 16 * 4 % kPhases;
+    const int32_t left = walk.row_offset() < 0 ? 0 : params.result_w - column;
+    Element* g = g_channel + walk.row_offset() + column * params.result_stride[3];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      __syncwarp();  // the columns before have been read
+#pragma unroll
+      for (int j = 0; j < kPassPositions / 8; ++j) {
+        float values[2 * kPhases];
+#pragma unroll
+        for (int i = 0; i < 2 * kPhases; ++i) {
+          values[i] = sums.of(i % kPhases, pass * (kPassPositions / 8) + j, 2 * half + i / kPhases);
+        }
+        store_vector(s_mine + 8 * j * kPhases, values);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 4; ++i, g += 2 * params.result_stride[1]) {
+        if (left <= 0 || channel + 8 * half + 2 * i >= params.n_channels) continue;
+        const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
+        const float of_channel = bias[half][i];
+        const float values[4] = {sum.x + of_channel, sum.y + of_channel, sum.z + of_channel, sum.w + of_channel};
+        store_neighbours(g, values, left, params.unit, params.result_stride[3]);
+      }
+    }
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                               int32_t first_channel, int32_t first_position, float* s_staged) {
+  using Element = typename Shape::Traits::Element;
+  constexpr int kPhases = Shape::kPhases, kQuads = kFlatChannels / 4;
+  constexpr int kPositionStep = 128 / kQuads;
+  const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t barrier = kStagingBarrier + consumer_of_thread<Shape>();
+  float* s_mine = s_staged + thread % 4 * 2 * kFlatStagedStride + thread / 32 * 16 + thread % 32 / 4;
+  const int32_t channel = first_channel + thread % kQuads * 4;
+  float bias[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) bias[i] = bias_of<Element>(params, tile, channel + i);
+  Element* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + channel;
+  Walk walk(params, tile, first_position + thread / kQuads);
+#pragma unroll
+  for (int pass = 0; pass < Shape::kPositions / kFlatPassPositions; ++pass) {
+    int64_t offset[kFlatPassPositions / kPositionStep];
+    int32_t column[kFlatPassPositions / kPositionStep];
+#pragma unroll
+    for (int i = 0; i < kFlatPassPositions / kPositionStep; ++i, walk.advance(kPositionStep)) {
+      offset[i] = walk.row_offset();
+      column[i] = walk.column() * kPhases;
+    }
+#pragma unroll
+    for (int phase = 0; phase < kPhases; ++phase) {
+      ptx::named_barrier(barrier, 128);  // everybody has read the pass before
+#pragma unroll
+      for (int j = 0; j < kFlatPassPositions / 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          s_mine[(8 * j + i % 2) * kFlatStagedStride + i / 2 * 8] =
+              sums.of(phase, pass * (kFlatPassPositions / 8) + j, i);
+        }
+      }
+      ptx::named_barrier(barrier, 128);  // the pass is staged
+#pragma unroll
+      for (int i = 0; i < kFlatPassPositions / kPositionStep; ++i) {
+        if (offset[i] < 0 || column[i] + phase >= params.result_w || channel >= params.n_channels) continue;
+        const float4 sum = *reinterpret_cast<const float4*>(
+            s_staged + (thread / kQuads + i * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
+        const float values[4] = {sum.x + bias[0], sum.y + bias[1], sum.z + bias[2], sum.w + bias[3]};
+        Element* g = g_channel + offset[i] + (column[i] + phase) * params.result_stride[3];
+        store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::flat_sm90a

@@ -1,0 +1,218 @@
+#include "plan/flat.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "flat_sm90a/instances.h"
+#include "flat_sm90a/params.h"
+#include "launch/engines.h"
+#include "pack/params.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbols = flat_sm90a::Kernels (*)();
+
+constexpr KernelSymbols kKernels[] = {
+#define CONVT_ROW(symbol, ...) &flat_sm90a::symbol,
+    CONVT_FLAT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// What the three kernels share.
+struct Layout {
+  TapProgram program;
+  FlatGeometry geometry;
+  GemmShape gemm;
+  FlatGrid grid;
+};
+
+// Neighbours in memory that may be stored together: addresses of every row, channel and image are a multiple of theirs.
+int32_t storable_neighbours(const int64_t* stride, bool channels_last, const void* result, int64_t bytes) {
+  if (!channels_last && stride[3] != 1) return 1;
+  const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] : stride[1]);
+  int32_t unit = 8;
+  while (unit > 1 &&
+         (others % unit != 0 || reinterpret_cast<uintptr_t>(result) % std::min<int64_t>(unit * bytes, 16))) {
+    unit /= 2;
+  }
+  return unit;
+}
+
+flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
+                                          const void* source, void* packed, int64_t* blocks) {
+  const TapProgram& program = layout.program;
+  flat_sm90a::PackParams params{};
+  params.source = source;
+  params.packed = packed;
+  std::copy_n(source_stride(problem), 4, params.source_stride);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.k_channels = layout.gemm.k_channels;
+  params.source_h = layout.gemm.source_h;
+  params.source_w = layout.gemm.source_w;
+  params.step_h = program.source_step_h;
+  params.step_w = program.source_step_w;
+  params.sub_h = program.sub_h;
+  params.sub_w = program.sub_w;
+  for (int32_t i = 0; i < program.sub_h; ++i) params.residue_h[i] = program.window_h[i].residue;
+  for (int32_t i = 0; i < program.sub_w; ++i) params.residue_w[i] = program.window_w[i].residue;
+  params.by_pitch = Divisor::of(layout.geometry.pitch);
+  params.by_image_rows = Divisor::of(layout.geometry.image_rows);
+  params.lead = layout.geometry.lead;
+  params.plane_positions = static_cast<int32_t>(plan.plane_bytes / 16);
+  params.planes = plan.num_chunks * 2 * plan.k_steps;
+  const int64_t vector = 16 / element_bytes(problem.dtype);
+  const int64_t* stride = params.source_stride;
+  params.channel_vectors = stride[1] == 1 && stride[0] % vector == 0 && stride[2] % vector == 0 &&
+                           stride[3] % vector == 0 && params.k_channels % vector == 0 &&
+                           reinterpret_cast<uintptr_t>(source) % 16 == 0;
+  // 128 bytes of neighbouring channels, or else of neighbouring columns. Fewer planes for a thread where blocks are
+  // few.
+  params.threads_of_position_log2 = stride[1] == 1 ? 3 : 0;
+  const int64_t position_blocks =
+      ceil_div((int64_t{params.plane_positions} << params.threads_of_position_log2), int64_t{kFlatPackThreads});
+  int64_t plane_blocks = 0;
+  for (params.planes_each = 8; params.planes_each > 0; params.planes_each /= 2) {
+    const int32_t of_group = ceil_div(params.planes, params.planes_each << params.threads_of_position_log2);
+    plane_blocks = problem.groups * of_group;
+    params.by_group_blocks = Divisor::of(of_group);
+    params.by_plane_blocks = Divisor::of(static_cast<int32_t>(plane_blocks));
+    if (plane_blocks * position_blocks >= kFlatEnoughPackBlocks || params.planes_each == 1) break;
+  }
+  *blocks = plane_blocks * position_blocks;
+  return params;
+}
+
+pack::Params pack_weights_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout, const void* w,
+                                 void* packed, int64_t* blocks) {
+  const bool forward = problem.direction == Direction::kForward;
+  const TapProgram& program = layout.program;
+  pack::Params params{};
+  params.w = w;
+  params.packed = packed;
+  params.k_stride = problem.w_stride[forward ? 0 : 1];
+  params.n_stride = problem.w_stride[forward ? 1 : 0];
+  params.group_stride = problem.c_in / problem.groups * problem.w_stride[0];
+  params.kh_stride = problem.w_stride[2];
+  params.kw_stride = problem.w_stride[3];
+  params.groups = static_cast<int32_t>(problem.groups);
+  params.k_channels = layout.gemm.k_channels;
+  params.n_channels = layout.gemm.n_channels;
+  params.channel_tiles = layout.grid.channel_tiles;
+  params.block_n = kFlatChannels;
+  params.k_steps = plan.k_steps;
+  params.num_chunks = plan.num_chunks;
+  params.tap_bytes = plan.tap_bytes;
+  const int64_t all_chunks = int64_t{plan.num_chunks} * plan.tap_bytes;  // of one tap
+  params.packed_tile_step = program.total_taps * all_chunks;
+  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
+    params.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
+  }
+  params.program = program;
+  *blocks = problem.groups * layout.grid.channel_tiles * plan.num_chunks * program.total_taps;
+  return params;
+}
+
+flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
+                                   const pack::Params& weights, const void* source, const void* bias, void* result) {
+  const TapProgram& program = layout.program;
+  const GemmShape& gemm = layout.gemm;
+  flat_sm90a::Params params{};
+  params.source = source;
+  params.packed = weights.packed;
+  params.bias = bias;
+  params.result = result;
+  std::copy_n(result_stride(problem), 4, params.result_stride);
+  const int64_t* to = params.result_stride;
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.n_channels = gemm.n_channels;
+  params.result_h = gemm.result_h;
+  params.result_w = gemm.result_w;
+  params.result_step_h = gemm.result_step_h;
+  params.channels_last = is_channels_last(to);
+  params.unit = storable_neighbours(to, params.channels_last, result, element_bytes(problem.dtype));
+  params.block_tiles = Divisor::of(layout.grid.block_tiles);
+  params.h_phases = Divisor::of(program.phases_h);
+  params.group_tiles = Divisor::of(static_cast<int32_t>(problem.groups));
+  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.tile_positions = plan.tile_positions;
+  params.channel_tiles = layout.grid.channel_tiles;
+  params.split_channels = plan.split_channels;
+  params.by_pitch = Divisor::of(layout.geometry.pitch);
+  params.by_image_rows = Divisor::of(layout.geometry.image_rows);
+  params.plane_bytes = plan.plane_bytes;
+  params.sub_tiles = program.sub_h * program.sub_w;
+  params.group_planes = plan.num_chunks * 2 * plan.k_steps * params.sub_tiles;
+  params.window = plan.window;
+  params.k_steps = plan.k_steps;
+  params.num_chunks = plan.num_chunks;
+  params.source_slots = plan.source_slots;
+  params.weight_slots = plan.weight_slots;
+  params.slot_taps = plan.slot_taps;
+  params.tap_bytes = plan.tap_bytes;
+  params.packed_tile_step = weights.packed_tile_step;
+  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
+    params.packed_phase_begin[phase] = weights.packed_phase_begin[phase];
+    params.packed_chunk_step[phase] = program.num_taps[phase] * plan.tap_bytes;
+  }
+  params.weights_begin = plan.weights_begin;
+  params.staged_begin = plan.staged_begin;
+  params.barriers_begin = plan.barriers_begin;
+  const int32_t pitch = layout.geometry.pitch;
+  for (int32_t i = 0; i < std::max(params.sub_tiles, program.phases_h); ++i) {
+    const int32_t h = params.sub_tiles > 1 ? i / program.sub_w : i, w = params.sub_tiles > 1 ? i % program.sub_w : 0;
+    params.window_begin[i] = layout.geometry.lead + program.window_h[h].shift * pitch + program.window_w[w].shift;
+  }
+  int32_t tap = 0;
+  for (int32_t r = 0; r < program.num_runs; ++r) {
+    const TapRun& run = program.runs[r];
+    params.run_begin[r] = tap;
+    for (int32_t i = 0; i < run.num_h; ++i) {
+      for (int32_t j = 0; j < run.num_w; ++j) {
+        params.places[tap++] =
+            static_cast<int16_t>((run.row + i * run.row_step) * pitch + run.column + j * run.column_step);
+      }
+    }
+  }
+  params.run_begin[program.num_runs] = tap;
+  return params;
+}
+
+}  // namespace
+
+void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const FlatPlan& tile = plan.flat;
+  Layout layout;
+  if (tile.instance < 0 || tile.instance >= kNumFlatInstances || pointers.workspace == nullptr ||
+      !make_tap_program(problem, &layout.program, false) ||
+      !make_flat_geometry(problem, layout.program, &layout.geometry)) {
+    throw std::runtime_error("convt_ext: no flat kernel number " + std::to_string(tile.instance) +
+                             ", or no workspace for it");
+  }
+  layout.gemm = make_gemm_shape(problem);
+  layout.grid = make_flat_grid(problem, layout.geometry, tile);
+  const flat_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const bool forward = problem.direction == Direction::kForward;
+
+  Plan packing = plan;
+  packing.shared_bytes = 0;
+  packing.threads = kFlatPackThreads;
+  int64_t source_blocks = 0, weight_blocks = 0;
+  flat_sm90a::PackParams source =
+      pack_source_params(problem, tile, layout, forward ? pointers.x : pointers.y, pointers.workspace, &source_blocks);
+  pack::Params weights = pack_weights_params(problem, tile, layout, pointers.w, pointers.packed, &weight_blocks);
+  if (pointers.is_packed) weight_blocks = 0;
+  packing.num_blocks = weight_blocks + source_blocks;
+  auto first_source_block = static_cast<int32_t>(weight_blocks);
+  void* packing_arguments[] = {&source, &weights, &first_source_block};
+  launch_kernel(kernels.pack, packing, packing_arguments, stream);
+
+  flat_sm90a::Params params = convolve_params(problem, tile, layout, weights, pointers.workspace,
+                                              forward ? pointers.bias : nullptr, forward ? pointers.y : pointers.x);
+  void* arguments[] = {&params};
+  launch_kernel(kernels.convolve, plan, arguments, stream, true);
+}
+
+}  // namespace convt
