@@ -107,10 +107,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
   // A row of NCHW that begins within a sector shares it with the row before.
   const bool whole_sectors = to_channels || static_cast<int64_t>(gemm.result_w * element) % 32 == 0;
   const double partial_sectors = whole_sectors ? 0 : 2 * results / gemm.result_w;
-  const double store = 33.5 * plan.sums / 2 + results * element / 37 + (element == 4 ? 5 : 1.7) * partial_sectors;
+  const double store = 33.5 * plan.sums / 2 + results * element / 37;
   // Two CTAs of an SM share its tensor cores and its memory, but one stores while the other multiplies.
-  const double cycles =
-      plan.consumers == 1 ? 2 * (std::max(multiply, store) + 0.34 * std::min(multiply, store)) : multiply + store;
+  const double ctas = 3 - plan.consumers;
+  const double together = ctas == 2 ? std::max(multiply, store) + 0.34 * std::min(multiply, store) : multiply + store;
+  const double cycles = ctas * (together + (element == 4 ? 5 : 1.7) * partial_sectors);
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / whole->num_blocks);
   whole->compute_us = 1.08 * tiles * (cycles + 2300) * 1e-3 / device.clock_ghz;  // 1.08: the clock under this load
 

@@ -67,10 +67,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double result_bytes = bytes * problem.batch * problem.c_in * problem.h.in * problem.w.in;
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
   const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
-  plan->memory_us = us_per_byte * ((channels_last ? 3 : 1) * result_bytes + source_bytes + again) /
+  // Measured: in channels_last a channel alone is loaded and stored element by element, and of several every element
+  // brings its whole sector.
+  const bool alone = problem.c_in == problem.groups && problem.c_out == problem.groups;
+  const double layout_cost = channels_last && alone ? 5 : 1;
+  const double spread = channels_last && !alone ? std::min(32 / bytes, static_cast<double>(problem.c_out)) : 1;
+  plan->memory_us = us_per_byte * ((channels_last ? 3 : 1) * result_bytes + spread * source_bytes + again) /
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));
-  // Measured: in channels_last a channel alone is loaded and stored element by element.
-  const double layout_cost = channels_last && problem.c_in == problem.groups && problem.c_out == problem.groups ? 5 : 1;
   plan->estimate_us =
       layout_cost * (std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us)) +
       (is_exact(problem) ? 6
