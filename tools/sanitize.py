@@ -76,8 +76,9 @@ def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int, st
 def findings(output: str, lines: int = 60) -> str:
     """The tool's first findings and the workload's last words, without the stacks of host functions."""
     told = [line for line in output.splitlines() if "Host Frame" not in line and not line.startswith("frame #")]
-    found = [line for line in told if line.startswith("=====")]
-    return "\n".join(found[:lines] + [line for line in told if line not in found][-10:])
+    of_tool = [line for line in told if line.startswith("=====")]
+    of_workload = [line for line in told if not line.startswith("=====")]
+    return "\n".join(of_tool[:lines] + of_workload[-10:])
 
 
 def main() -> None:
