@@ -2,6 +2,7 @@
 // channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
 #pragma once
 
+#include "epilogue/store_neighbours.cuh"
 #include "flat_sm90a/tile.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 
@@ -57,51 +58,6 @@ __device__ __forceinline__ float bias_of(const Params& params, const Tile& tile,
   return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
 }
 
-// 4, 8 or several times 16 bytes of neighbouring elements.
-template <typename Element, int kCount>
-__device__ __forceinline__ void store_vector(Element* g, const Element (&elements)[kCount]) {
-  constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
-  uint32_t words[kWords];
-  memcpy(words, elements, sizeof(elements));
-  if constexpr (kWords == 1) {
-    *reinterpret_cast<uint32_t*>(g) = words[0];
-  } else if constexpr (kWords == 2) {
-    *reinterpret_cast<uint2*>(g) = uint2{words[0], words[1]};
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4) {
-      reinterpret_cast<uint4*>(g)[i / 4] = uint4{words[i], words[i + 1], words[i + 2], words[i + 3]};
-    }
-  }
-}
-
-// The first `left` of kCount neighbours, in as few stores as `unit` allows; one element is `step` from the next.
-template <typename Element, int kCount>
-__device__ __forceinline__ void store_neighbours(Element* g, const float (&values)[kCount], int32_t left, int32_t unit,
-                                                 int64_t step) {
-  constexpr int kVector = kCount * sizeof(Element) > 16 ? 16 / static_cast<int>(sizeof(Element)) : kCount;
-  Element elements[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) elements[i] = wgmma_sm90a::to_element<Element>(values[i]);
-  if (left >= kCount && unit >= kVector) return store_vector(g, elements);
-  if constexpr (kVector * sizeof(Element) >= 8) {
-    if (left >= kCount && unit >= kVector / 2) {
-      constexpr int kHalf = kVector / 2;
-#pragma unroll
-      for (int i = 0; i < kCount; i += kHalf) {
-        Element part[kHalf];
-        memcpy(part, elements + i, sizeof(part));
-        store_vector(g + i, part);
-      }
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if (i < left) g[i * step] = elements[i];
-  }
-}
-
 // 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
 // sequence's rows are a multiple of 4 columns apart.
 template <typename Shape>
@@ -136,7 +92,7 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
         for (int i = 0; i < 2 * kPhases; ++i) {
           values[i] = sums.of(i % kPhases, pass * (kPassPositions / 8) + j, 2 * half + i / kPhases);
         }
-        store_vector(s_mine + 8 * j * kPhases, values);
+        epilogue::store_vector(s_mine + 8 * j * kPhases, values);
       }
       __syncwarp();
 #pragma unroll
@@ -145,7 +101,7 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
         const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
         const float of_channel = bias[half][i];
         const float values[4] = {sum.x + of_channel, sum.y + of_channel, sum.z + of_channel, sum.w + of_channel};
-        store_neighbours(g, values, left, params.unit, params.result_stride[3]);
+        epilogue::store_neighbours(g, values, left, params.unit, params.result_stride[3]);
       }
     }
   }
@@ -194,7 +150,7 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
             s_staged + (thread / kQuads + i * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
         const float values[4] = {sum.x + bias[0], sum.y + bias[1], sum.z + bias[2], sum.w + bias[3]};
         Element* g = g_channel + offset[i] + (column[i] + phase) * params.result_stride[3];
-        store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
+        epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
       }
     }
   }

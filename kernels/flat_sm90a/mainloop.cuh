@@ -4,14 +4,14 @@
 #pragma once
 
 #include "flat_sm90a/tile.cuh"
+#include "pipeline/ring.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "wgmma_sm90a/tile.cuh"
 
 namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using wgmma_sm90a::Ring;
+using pipeline::Ring;
 
 // d += a b on one step of K.
 template <typename Shape>

@@ -7,7 +7,7 @@
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/params.h"
 #include "launch/engines.h"
-#include "pack/params.h"
+#include "launch/operands.h"
 #include "plan/wgmma.h"
 
 namespace convt {
@@ -28,18 +28,6 @@ struct Layout {
   GemmShape gemm;
   FlatGrid grid;
 };
-
-// Neighbours in memory that may be stored together: addresses of every row, channel and image are a multiple of theirs.
-int32_t storable_neighbours(const int64_t* stride, bool channels_last, const void* result, int64_t bytes) {
-  if (!channels_last && stride[3] != 1) return 1;
-  const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] : stride[1]);
-  int32_t unit = 8;
-  while (unit > 1 &&
-         (others % unit != 0 || reinterpret_cast<uintptr_t>(result) % std::min<int64_t>(unit * bytes, 16))) {
-    unit /= 2;
-  }
-  return unit;
-}
 
 flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
                                           const void* source, void* packed, int64_t* blocks) {
@@ -85,36 +73,6 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   return params;
 }
 
-pack::Params pack_weights_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout, const void* w,
-                                 void* packed, int64_t* blocks) {
-  const bool forward = problem.direction == Direction::kForward;
-  const TapProgram& program = layout.program;
-  pack::Params params{};
-  params.w = w;
-  params.packed = packed;
-  params.k_stride = problem.w_stride[forward ? 0 : 1];
-  params.n_stride = problem.w_stride[forward ? 1 : 0];
-  params.group_stride = problem.c_in / problem.groups * problem.w_stride[0];
-  params.kh_stride = problem.w_stride[2];
-  params.kw_stride = problem.w_stride[3];
-  params.groups = static_cast<int32_t>(problem.groups);
-  params.k_channels = layout.gemm.k_channels;
-  params.n_channels = layout.gemm.n_channels;
-  params.channel_tiles = layout.grid.channel_tiles;
-  params.block_n = kFlatChannels;
-  params.k_steps = plan.k_steps;
-  params.num_chunks = plan.num_chunks;
-  params.tap_bytes = plan.tap_bytes;
-  const int64_t all_chunks = int64_t{plan.num_chunks} * plan.tap_bytes;  // of one tap
-  params.packed_tile_step = program.total_taps * all_chunks;
-  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
-    params.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
-  }
-  params.program = program;
-  *blocks = problem.groups * layout.grid.channel_tiles * plan.num_chunks * program.total_taps;
-  return params;
-}
-
 flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
                                    const pack::Params& weights, const void* source, const void* bias, void* result) {
   const TapProgram& program = layout.program;
@@ -132,7 +90,7 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatPlan& 
   params.result_w = gemm.result_w;
   params.result_step_h = gemm.result_step_h;
   params.channels_last = is_channels_last(to);
-  params.unit = storable_neighbours(to, params.channels_last, result, element_bytes(problem.dtype));
+  params.unit = storable_neighbours(problem, result);
   params.block_tiles = Divisor::of(layout.grid.block_tiles);
   params.h_phases = Divisor::of(program.phases_h);
   params.group_tiles = Divisor::of(static_cast<int32_t>(problem.groups));
@@ -199,17 +157,18 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   Plan packing = plan;
   packing.shared_bytes = 0;
   packing.threads = kFlatPackThreads;
-  int64_t source_blocks = 0, weight_blocks = 0;
+  int64_t source_blocks = 0;
   flat_sm90a::PackParams source =
       pack_source_params(problem, tile, layout, forward ? pointers.x : pointers.y, pointers.workspace, &source_blocks);
-  pack::Params weights = pack_weights_params(problem, tile, layout, pointers.w, pointers.packed, &weight_blocks);
-  if (pointers.is_packed) weight_blocks = 0;
-  packing.num_blocks = weight_blocks + source_blocks;
-  auto first_source_block = static_cast<int32_t>(weight_blocks);
-  void* packing_arguments[] = {&source, &weights, &first_source_block};
+  PackLaunch weights = make_pack_launch(problem, layout.program, kFlatChannels, tile.k_steps, tile.num_chunks,
+                                        tile.tap_bytes, pointers.w, pointers.packed);
+  if (pointers.is_packed) weights.blocks = 0;
+  packing.num_blocks = weights.blocks + source_blocks;
+  auto first_source_block = static_cast<int32_t>(weights.blocks);
+  void* packing_arguments[] = {&source, &weights.params, &first_source_block};
   launch_kernel(kernels.pack, packing, packing_arguments, stream);
 
-  flat_sm90a::Params params = convolve_params(problem, tile, layout, weights, pointers.workspace,
+  flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers.workspace,
                                               forward ? pointers.bias : nullptr, forward ? pointers.y : pointers.x);
   void* arguments[] = {&params};
   launch_kernel(kernels.convolve, plan, arguments, stream, true);

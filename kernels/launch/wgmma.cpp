@@ -30,15 +30,7 @@ void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers&
                         forward ? pointers.y : pointers.x, pointers.packed);
   const wgmma_sm90a::Kernels kernels = kKernels[tile.instance]();
 
-  constexpr int32_t kPackThreads = 128;
-  if (launch.pack_blocks > 0 && !pointers.is_packed) {
-    Plan packing = plan;
-    packing.num_blocks = launch.pack_blocks;
-    packing.threads = kPackThreads;
-    packing.shared_bytes = 0;
-    void* arguments[] = {&launch.pack};
-    launch_kernel(kernels.pack, packing, arguments, stream);
-  }
+  if (launch.pack.blocks > 0 && !pointers.is_packed) launch_pack(kernels.pack, plan, launch.pack, stream);
   void* arguments[] = {&launch.convolve};
   launch_kernel(kernels.convolve, plan, arguments, stream);
 }

@@ -61,32 +61,9 @@ WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan
     throw std::runtime_error("convt_ext: the plan's engine has no tap program for this problem");
   }
   const WgmmaGrid grid = make_wgmma_grid(problem, program, plan);
-  const int64_t group_c_in = problem.c_in / problem.groups;
-
-  pack::Params& pack = launch.pack;
-  pack.w = w;
-  pack.packed = packed;
-  pack.k_stride = problem.w_stride[forward ? 0 : 1];
-  pack.n_stride = problem.w_stride[forward ? 1 : 0];
-  pack.group_stride = group_c_in * problem.w_stride[0];
-  pack.kh_stride = problem.w_stride[2];
-  pack.kw_stride = problem.w_stride[3];
-  pack.groups = static_cast<int32_t>(problem.groups);
-  pack.k_channels = gemm.k_channels;
-  pack.n_channels = gemm.n_channels;
-  pack.channel_tiles = grid.channel_tiles;
-  pack.block_n = plan.block_n;
-  pack.k_steps = plan.k_steps;
-  pack.num_chunks = plan.num_chunks;
-  pack.tap_bytes = plan.tap_bytes;
-  const int64_t all_chunks = int64_t{plan.num_chunks} * plan.tap_bytes;  // of one tap
-  pack.packed_tile_step = program.total_taps * all_chunks;
-  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
-    pack.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
-  }
-  pack.program = program;
-  launch.pack_blocks =
-      static_cast<uint32_t>(problem.groups * grid.channel_tiles * plan.num_chunks * program.total_taps);
+  launch.pack =
+      make_pack_launch(problem, program, plan.block_n, plan.k_steps, plan.num_chunks, plan.tap_bytes, w, packed);
+  const pack::Params& pack = launch.pack.params;
 
   wgmma_sm90a::Params& params = launch.convolve;
   params.source = source;

@@ -2,16 +2,15 @@
 // Called by: launch/wgmma.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
-#include "pack/params.h"
+#include "launch/operands.h"
 #include "plan/wgmma.h"
 #include "wgmma_sm90a/params.h"
 
 namespace convt {
 
 struct WgmmaLaunch {
-  pack::Params pack;
+  PackLaunch pack;
   wgmma_sm90a::Params convolve;
-  uint32_t pack_blocks;
 };
 
 // `source` and `result` by direction; `packed` has plan.packed_bytes.

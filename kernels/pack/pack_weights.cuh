@@ -4,9 +4,17 @@
 #pragma once
 
 #include "pack/params.h"
+#include "ptx/mbarrier_sm90.cuh"
 #include "wgmma_sm90a/traits.cuh"
 
 namespace convt::pack {
+
+// A matrix product leaves columns 8 * j + 2 * q and the next of them in thread q of four. With their channels in this
+// order the pairs of `interleaved` neighbouring blocks j are neighbouring channels.
+__device__ __forceinline__ int32_t channel_of_column(int32_t column, int32_t interleaved) {
+  const int32_t block = column / 8 % interleaved, quad = column % 8 / 2;
+  return column / (8 * interleaved) * (8 * interleaved) + (quad * interleaved + block) * 2 + column % 2;
+}
 
 // A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
 template <typename Traits>
@@ -45,7 +53,7 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
   const int32_t vectors = params.k_steps * 2 * params.block_n;
   for (int32_t vector = threadIdx.x; vector < vectors; vector += blockDim.x) {
     const int32_t plane = vector / params.block_n;
-    const int32_t n = channel_tile * params.block_n + vector % params.block_n;
+    const int32_t n = channel_tile * params.block_n + channel_of_column(vector % params.block_n, params.interleaved);
     const int32_t k = (chunk * params.k_steps * 2 + plane) * kChannels;
     Element r[kChannels];
 #pragma unroll
@@ -76,6 +84,7 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
 template <typename Traits>
 __global__ void pack_weights(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+  ptx::let_next_kernel_begin();
   pack_taps<Traits>(params, static_cast<int32_t>(blockIdx.x));
 #endif
 }

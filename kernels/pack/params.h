@@ -17,6 +17,7 @@ struct Params {
   int32_t channel_tiles, block_n;
   int32_t k_steps, num_chunks;
   int32_t tap_bytes;
+  int32_t interleaved;  // blocks of 8 columns whose pairs are neighbouring channels: 1, 2 or 4
   int64_t packed_tile_step;
   int64_t packed_phase_begin[kMaxWindows];
   TapProgram program;

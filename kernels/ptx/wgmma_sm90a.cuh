@@ -1,6 +1,6 @@
 // Warpgroup matrix products of sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
-// D[64, N] = A[64, K] B[K, N], plus D where `add` is true; both operands in shared memory, K-major, without swizzle.
-// D is in float32 registers: thread t of the warpgroup holds row t / 32 * 16 + t % 32 / 4 + 8 * h, column
+// D[64, N] = A[64, K] B[K, N], plus D where `add` is true; operands in shared memory, K-major, without swizzle, A also
+// in registers. D is in float32 registers: thread t of the warpgroup holds row t / 32 * 16 + t % 32 / 4 + 8 * h, column
 // 8 * j + t % 4 * 2 + i as d[4 * j + 2 * h + i].
 // The bodies exist only where the compiler's feature macro says that the target has the instructions.
 #pragma once
@@ -104,7 +104,38 @@ CONVT_WGMMA(wgmma_tf32, 128, "m64n256k8", "tf32.tf32", "", "%128", "%129", "%130
 CONVT_WGMMA(wgmma_bf16, 128, "m64n256k16", "bf16.bf16", ", 0, 0", "%128", "%129", "%130")
 CONVT_WGMMA(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0, 0", "%128", "%129", "%130")
 
+// The same with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
+// 4 further (TF32), or the pairs that begin at t % 4 * 2 and 8 further (half precision): both rows of the first, then
+// of the second columns. They must not change before the products are done.
+#define CONVT_WGMMA_OF_REGISTERS(name, registers, shape, types, transposed, a_places, b_place, scale)                 \
+  __device__ __forceinline__ void name(float (&d)[registers], const uint32_t (&a)[4], MatrixDescriptor b, bool add) { \
+    asm volatile(                                                                                                     \
+        "{\n"                                                                                                         \
+        ".reg .pred add;\n"                                                                                           \
+        "setp.ne.b32 add, " scale                                                                                     \
+        ", 0;\n"                                                                                                      \
+        "wgmma.mma_async.sync.aligned." shape ".f32." types " " CONVT_D_TEXT_##registers ", {" a_places "}, " b_place \
+                                                                                         ", add, 1, 1" transposed     \
+                                                                                         ";\n"                        \
+                                                                                         "}"                          \
+        : CONVT_D_##registers(d)                                                                                      \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "r"(static_cast<int32_t>(add)));                 \
+  }
+
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 32, "m64n64k8", "tf32.tf32", "", "%32, %33, %34, %35", "%36", "%37")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 32, "m64n64k16", "bf16.bf16", ", 0", "%32, %33, %34, %35", "%36", "%37")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 32, "m64n64k16", "f16.f16", ", 0", "%32, %33, %34, %35", "%36", "%37")
+
+// Such a register is written here, where no product reads it, and not a moment sooner.
+__device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word) {
+  asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
+}
+
+// And stays as it is up to here, behind the wait for the products that read it.
+__device__ __forceinline__ void keep_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
+
 #undef CONVT_WGMMA
+#undef CONVT_WGMMA_OF_REGISTERS
 #undef CONVT_D_TEXT_16
 #undef CONVT_D_TEXT_32
 #undef CONVT_D_TEXT_64

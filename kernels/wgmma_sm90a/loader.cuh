@@ -6,6 +6,7 @@
 // zero, so that a product with it adds nothing.
 #pragma once
 
+#include "pipeline/ring.cuh"
 #include "plan/wgmma.h"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
@@ -18,6 +19,8 @@
 namespace convt::wgmma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
 
 // What this thread stored is seen by the tensor cores, and its warp has filled its part of the slot.
 __device__ __forceinline__ void announce(const Ring& ring, int32_t thread) {

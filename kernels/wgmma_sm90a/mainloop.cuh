@@ -2,6 +2,7 @@
 // address of the same operand planes.
 #pragma once
 
+#include "pipeline/ring.cuh"
 #include "wgmma_sm90a/params.h"
 #include "wgmma_sm90a/tile.cuh"
 #include "wgmma_sm90a/traits.cuh"
@@ -9,6 +10,8 @@
 namespace convt::wgmma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
 
 // The results: kSums accumulators of 64 positions x kN channels, those of W phase p from p * kBlocks on.
 template <typename Traits>

@@ -1,8 +1,6 @@
-// Which results a tile owns, and the pipelines that the warps of a CTA share.
+// Which results a tile owns.
 #pragma once
 
-#include "ptx/mbarrier_sm90.cuh"
-#include "ptx/wgmma_sm90a.cuh"
 #include "wgmma_sm90a/params.h"
 
 namespace convt::wgmma_sm90a {
@@ -46,33 +44,5 @@ __device__ __forceinline__ RunRange runs_of(const Params& params, const Tile& ti
   const int32_t run = tile.phase_h * program.phases_w + phase_w;
   return {run, run + 1};
 }
-
-// A ring of slots in shared memory with two barriers each: full (the producers have arrived) and empty (the consumers
-// have).
-class Ring {
- public:
-  __device__ __forceinline__ Ring(uint32_t s_barriers, int32_t slots) : s_barriers_(s_barriers), slots_(slots) {}
-
-  __device__ __forceinline__ uint32_t full() const { return s_barriers_ + 16 * slot_; }
-  __device__ __forceinline__ uint32_t empty() const { return s_barriers_ + 16 * slot_ + 8; }
-  __device__ __forceinline__ int32_t slot() const { return slot_; }
-#ifdef CONVT_HAS_WGMMA
-  __device__ __forceinline__ void wait_full() const { ptx::mbarrier_wait(full(), parity_); }
-  // The first time around every slot is empty.
-  __device__ __forceinline__ void wait_empty() const { ptx::mbarrier_wait(empty(), parity_ ^ 1); }
-#endif
-  __device__ __forceinline__ void advance() {
-    if (++slot_ == slots_) {
-      slot_ = 0;
-      parity_ ^= 1;
-    }
-  }
-
- private:
-  uint32_t s_barriers_;
-  int32_t slots_;
-  int32_t slot_ = 0;
-  uint32_t parity_ = 0;
-};
 
 }  // namespace convt::wgmma_sm90a

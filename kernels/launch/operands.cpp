@@ -1,0 +1,67 @@
+#include "launch/operands.h"
+
+#include <algorithm>
+
+#include "launch/engines.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+
+PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& program, int32_t block_n, int32_t k_steps,
+                            int32_t num_chunks, int32_t tap_bytes, const void* w, void* packed) {
+  const bool forward = problem.direction == Direction::kForward;
+  const GemmShape gemm = make_gemm_shape(problem);
+  PackLaunch launch{};
+  pack::Params& params = launch.params;
+  params.w = w;
+  params.packed = packed;
+  params.k_stride = problem.w_stride[forward ? 0 : 1];
+  params.n_stride = problem.w_stride[forward ? 1 : 0];
+  params.group_stride = problem.c_in / problem.groups * problem.w_stride[0];
+  params.kh_stride = problem.w_stride[2];
+  params.kw_stride = problem.w_stride[3];
+  params.groups = static_cast<int32_t>(problem.groups);
+  params.k_channels = gemm.k_channels;
+  params.n_channels = gemm.n_channels;
+  params.channel_tiles = ceil_div(gemm.n_channels, block_n);
+  params.block_n = block_n;
+  params.k_steps = k_steps;
+  params.num_chunks = num_chunks;
+  params.tap_bytes = tap_bytes;
+  params.interleaved = 1;
+  const int64_t all_chunks = int64_t{num_chunks} * tap_bytes;  // of one tap
+  params.packed_tile_step = program.total_taps * all_chunks;
+  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
+    params.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
+  }
+  params.program = program;
+  launch.blocks = problem.groups * params.channel_tiles * num_chunks * program.total_taps;
+  return launch;
+}
+
+void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cudaStream_t stream) {
+  constexpr int32_t kThreads = 256;
+  Plan alone = plan;
+  alone.num_blocks = packing.blocks;
+  alone.threads = kThreads;
+  alone.shared_bytes = 0;
+  void* arguments[] = {&packing.params};
+  launch_kernel(kernel, alone, arguments, stream);
+}
+
+int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
+  const int64_t* stride = result_stride(problem);
+  const int64_t bytes = element_bytes(problem.dtype);
+  const bool channels_last = is_channels_last(stride);
+  if (!channels_last && stride[3] != 1) return 1;
+  const int64_t group = problem.groups == 1 ? 0 : make_gemm_shape(problem).n_channels;
+  const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] | group : stride[1]);
+  int32_t unit = 8;
+  while (unit > 1 &&
+         (others % unit != 0 || reinterpret_cast<uintptr_t>(result) % std::min<int64_t>(unit * bytes, 16) != 0)) {
+    unit /= 2;
+  }
+  return unit;
+}
+
+}  // namespace convt

@@ -1,0 +1,32 @@
+// What the launchers of the tensor-core engines fill in alike. Called by: launch/flat.cpp, patch.cpp, wgmma_params.cpp.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "pack/params.h"
+#include "plan/plan.h"
+#include "plan/tap_program.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// The weights' packing and the number of its blocks.
+struct PackLaunch {
+  pack::Params params;
+  int64_t blocks;
+};
+// Channel tiles of `block_n` result channels, `num_chunks` stages of `k_steps` steps of K, each tap `tap_bytes` in a
+// stage.
+PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& program, int32_t block_n, int32_t k_steps,
+                            int32_t num_chunks, int32_t tap_bytes, const void* w, void* packed);
+
+// Queues the packing alone, for the plan that names it in errors.
+void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cudaStream_t stream);
+
+// Neighbours in memory that may be stored together, 1 to 8: addresses of every row, channel, group and image are a
+// multiple of theirs. Channels are neighbours in channels_last, columns in NCHW.
+int32_t storable_neighbours(const ConvTProblem& problem, const void* result);
+
+}  // namespace convt

@@ -1,0 +1,38 @@
+// The pipelines that the warps of a CTA share.
+#pragma once
+
+#include <cstdint>
+
+#include "ptx/mbarrier_sm90.cuh"
+
+namespace convt::pipeline {
+
+// A ring of slots in shared memory with two barriers each: full (the producers have arrived) and empty (the consumers
+// have).
+class Ring {
+ public:
+  __device__ __forceinline__ Ring(uint32_t s_barriers, int32_t slots) : s_barriers_(s_barriers), slots_(slots) {}
+
+  __device__ __forceinline__ uint32_t full() const { return s_barriers_ + 16 * slot_; }
+  __device__ __forceinline__ uint32_t empty() const { return s_barriers_ + 16 * slot_ + 8; }
+  __device__ __forceinline__ int32_t slot() const { return slot_; }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  __device__ __forceinline__ void wait_full() const { ptx::mbarrier_wait(full(), parity_); }
+  // The first time around every slot is empty.
+  __device__ __forceinline__ void wait_empty() const { ptx::mbarrier_wait(empty(), parity_ ^ 1); }
+#endif
+  __device__ __forceinline__ void advance() {
+    if (++slot_ == slots_) {
+      slot_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  uint32_t s_barriers_;
+  int32_t slots_;
+  int32_t slot_ = 0;
+  uint32_t parity_ = 0;
+};
+
+}  // namespace convt::pipeline
