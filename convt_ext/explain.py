@@ -171,7 +171,7 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
 
 
 def _positions(plan: dict[str, Any]) -> str:
-    """A tile's images, rows and columns; the thin engine's tiles are of one image, the flat engine's know no rows."""
+    """A tile's images, rows and columns; the thin engine's are of one image, and some know no rows."""
     if "tile_positions" in plan:
         return str(plan["tile_positions"])
     return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan['tile_w']}"
@@ -188,6 +188,12 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         channels = f"{_flat_channels(plan)} channels"
         phases = "one H phase"
         details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
+    elif plan["engine"] == "patch_sm90a":
+        channels = "64 channels"
+        phases = "4 taps of a patch"
+        details = (
+            f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' if plan['resident'] else ''}"
+        )
     elif plan["engine"] == "wgmma_sm90a":
         channels = f"{plan['block_n']} channels"
         phases = "one phase" if plan["split_phases"] else "all phases"

@@ -101,6 +101,14 @@ void write_flat_plan(JsonWriter& json, const FlatPlan& plan) {
   json.field("slot_taps", int64_t{plan.slot_taps});
 }
 
+void write_patch_plan(JsonWriter& json, const PatchPlan& plan) {
+  json.field("blocks", int64_t{plan.blocks}), json.field("consumers", int64_t{plan.consumers});
+  json.field("tile_positions", int64_t{plan.tile_positions});
+  json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});
+  json.field("resident", plan.resident);
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -126,6 +134,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       break;
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
+    case Engine::kPatch: write_patch_plan(json, plan.patch); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

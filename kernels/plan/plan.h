@@ -13,7 +13,7 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
@@ -21,6 +21,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kThin: return "thin";
     case Engine::kWgmma: return "wgmma_sm90a";
     case Engine::kFlat: return "flat_sm90a";
+    case Engine::kPatch: return "patch_sm90a";
   }
   return "unknown";
 }
@@ -128,6 +129,21 @@ struct FlatPlan {
   int64_t num_tiles;
 };
 
+// The patch engine's tile: plan/patch.h.
+struct PatchPlan {
+  int32_t instance;  // index into kPatchInstances
+  int32_t blocks;     // of 64 columns of the product
+  int32_t consumers;  // warpgroups that multiply
+  int32_t step;  // positions of a warpgroup
+  int32_t tile_positions;  // of all
+  int32_t num_chunks;  // stages
+  int32_t source_slots, weight_slots;
+  bool resident;  // a CTA's weights stay in shared memory
+  bool staged;  // whole rows leave by way of shared memory
+  int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -146,6 +162,7 @@ struct Plan {
   ThinDepthwisePlan thin_depthwise;
   WgmmaPlan wgmma;
   FlatPlan flat;
+  PatchPlan patch;
 
   double compute_us;  // estimates
   double memory_us;

@@ -107,13 +107,28 @@ def test_every_kernel_is_offered(kind, direction):
     for case in ALL_CASES:
         offered |= {plan["kernel"] for plan in make_call(case, kind, direction, False).candidates()}
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
-    if direction == "grad_input":  # has one W phase
-        expected = {kernel for kernel in expected if kernel.startswith("wgmma_") or "_1x" in kernel}
+    if direction == "grad_input":  # has one W phase, and patches are gathered
+        expected = {
+            kernel for kernel in expected if kernel.startswith("wgmma_") or "_1x" in kernel or "gather" in kernel
+        }
+    else:
+        expected = {kernel for kernel in expected if "gather" not in kernel}
     assert offered & set(tensor_core_kernels()) == expected
 
 
 @each_class
-@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row")
+@each_case(
+    "plain",
+    "k4s2p1",
+    "odd_sizes",
+    "kb75",
+    "gcd_2",
+    "padding_over_kernel",
+    "channels_last",
+    "wide_row",
+    "patches",
+    "patches_wide",
+)
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""
     clean = make_call(case, kind, "forward", False)

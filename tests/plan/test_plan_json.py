@@ -36,7 +36,15 @@ FLAT_KEYS = [
     "num_chunks", "source_slots", "weight_slots", "slot_taps", "shared_bytes", "num_blocks", "workspace_bytes",
     "packed_bytes",
 ]  # fmt: skip
-KEYS_OF = {"simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS, "flat_sm90a": FLAT_KEYS}
+PATCH_KEYS = [
+    "threads", "blocks", "consumers", "tile_positions", "num_tiles", "num_chunks", "source_slots", "weight_slots",
+    "resident",
+    "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+]  # fmt: skip
+KEYS_OF = {
+    "simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS, "flat_sm90a": FLAT_KEYS,
+    "patch_sm90a": PATCH_KEYS,
+}  # fmt: skip
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]

@@ -66,6 +66,17 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["plane_bytes"] = tile.plane_bytes;
     return result;
   }
+  if (plan.engine == convt::Engine::kPatch) {
+    const convt::PatchPlan& tile = plan.patch;
+    result["instance"] = tile.instance, result["blocks"] = tile.blocks;
+    result["consumers"] = tile.consumers;
+    result["tile_positions"] = tile.tile_positions, result["num_tiles"] = tile.num_tiles, result["step"] = tile.step;
+    result["num_chunks"] = tile.num_chunks, result["staged"] = tile.staged, result["resident"] = tile.resident;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["weights_begin"] = tile.weights_begin, result["staged_begin"] = tile.staged_begin;
+    result["barriers_begin"] = tile.barriers_begin;
+    return result;
+  }
   const convt::SimtPlan& tile = plan.simt;
   result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
   result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;

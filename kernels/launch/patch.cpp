@@ -1,0 +1,95 @@
+#include "plan/patch.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "launch/operands.h"
+#include "patch_sm90a/instances.h"
+#include "patch_sm90a/params.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbols = patch_sm90a::Kernels (*)();
+
+constexpr KernelSymbols kKernels[] = {
+#define CONVT_ROW(symbol, ...) &patch_sm90a::symbol,
+    CONVT_PATCH_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan& plan, const pack::Params& weights,
+                                    const Pointers& pointers) {
+  const PatchGrid grid = make_patch_grid(problem, plan);
+  patch_sm90a::Params params{};
+  const bool forward = problem.direction == Direction::kForward;
+  params.source = forward ? pointers.x : pointers.y;
+  params.packed = weights.packed;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.result = forward ? pointers.y : pointers.x;
+  std::copy_n(source_stride(problem), 4, params.source_stride);
+  std::copy_n(result_stride(problem), 4, params.result_stride);
+  params.positions = static_cast<int32_t>(problem.batch * problem.h.in * problem.w.in);
+  params.by_image = Divisor::of(problem.h.in * problem.w.in);
+  params.by_row = Divisor::of(problem.w.in);
+  params.by_rows = Divisor::of(problem.h.in);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.k_channels = weights.k_channels;
+  params.n_channels = weights.n_channels;
+  params.kernel_h = forward ? problem.h.kernel : 1;
+  params.kernel_w = forward ? problem.w.kernel : 1;
+  // A tensor may begin in the middle of a vector.
+  params.source_vector = patch_source_vector(problem);
+  while (reinterpret_cast<uintptr_t>(params.source) % params.source_vector != 0) params.source_vector /= 2;
+  params.unit = storable_neighbours(problem, params.result);
+  const PatchForm form = kPatchInstances[plan.instance].form;
+  const int32_t run = form == PatchForm::kGather ? problem.h.in * problem.w.in : problem.w.in;  // positions
+  params.exchange = !plan.staged && run % 4 == 0 && reinterpret_cast<uintptr_t>(params.result) % 16 == 0;
+  params.tap_tiles = Divisor::of(grid.tap_tiles);
+  params.channel_tiles = Divisor::of(grid.channel_tiles);
+  params.channel_blocks = grid.channel_blocks;
+  params.group_tiles = Divisor::of(grid.groups);
+  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.tile_positions = plan.tile_positions;
+  params.step = plan.step;
+  params.num_chunks = plan.num_chunks;
+  params.source_slots = plan.source_slots;
+  params.weight_slots = plan.weight_slots;
+  params.resident = plan.resident;
+  params.packed_tile_step = weights.packed_tile_step;
+  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * kPatchBlockBytes;
+  params.staged = plan.staged;
+  params.staged_begin = plan.staged_begin;
+  params.weights_begin = plan.weights_begin;
+  params.barriers_begin = plan.barriers_begin;
+  return params;
+}
+
+}  // namespace
+
+void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const PatchPlan& tile = plan.patch;
+  TapProgram program;
+  if (tile.instance < 0 || tile.instance >= kNumPatchInstances || pointers.packed == nullptr ||
+      !make_tap_program(problem, &program, false)) {
+    throw std::runtime_error("convt_ext: no patch kernel number " + std::to_string(tile.instance) +
+                             ", or no workspace for it");
+  }
+  const patch_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const PatchForm form = kPatchInstances[tile.instance].form;
+  const int32_t steps = patch_tap_steps(form);
+  PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks,
+                                        kPatchBlockBytes / kPatchSteps * steps, pointers.w, pointers.packed);
+  if (form == PatchForm::kChannels) {
+    packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
+  }
+  if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
+  patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
+  void* arguments[] = {&params};
+  launch_kernel(kernels.convolve, plan, arguments, stream, true);
+}
+
+}  // namespace convt

@@ -1,0 +1,222 @@
+// Sums -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
+#pragma once
+
+#include "epilogue/store_neighbours.cuh"
+#include "patch_sm90a/tile.cuh"
+
+namespace convt::patch_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Where a position's patch begins, in elements from the tile's first channel in the first image; negative where the
+// position does not exist.
+__device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile& tile, int32_t position) {
+  if (position >= params.positions) return -1;
+  int32_t place, column;
+  const int32_t image = params.by_image(position, &place);
+  const int32_t row = params.by_row(place, &column);
+  return image * params.result_stride[0] + (row * params.kernel_h + tile.tap_h) * params.result_stride[2] +
+         (column * params.kernel_w + tile.tap_w) * params.result_stride[3];
+}
+
+template <typename Element>
+__device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
+  if (params.bias == nullptr || channel >= params.n_channels) return 0;
+  return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
+}
+
+// NCHW. Both positions of a thread are neighbours, unless a row ends between them.
+template <typename Shape>
+__device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+  using Element = typename Shape::Element;
+  constexpr int kColumns = Shape::kGathers ? 1 : Shape::kForm == PatchForm::kPairs ? 2 : 4;  // of a position in a row
+  const int32_t position = tile.begin + position_of_thread<Shape>(0);
+  const int64_t offset[2] = {patch_offset(params, tile, position), patch_offset(params, tile, position + 1)};
+  if (offset[0] < 0) return;
+  const bool neighbours = offset[1] == offset[0] + kColumns;
+  // The next block is the next row of the patch, or the next channels.
+  constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
+  const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];
+  const int32_t first = tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1) +
+                        static_cast<int32_t>(threadIdx.x) % 4 * 2;
+  Element* g_channel = static_cast<Element*>(params.result) +
+                       (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+#pragma unroll
+  for (int j = 0; j < kPatchChannels / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t channel = first + 8 * j + i;
+      const float bias = bias_of<Element>(params, tile, channel);
+      Element* g = g_channel + (8 * j + i) * params.result_stride[1];
+#pragma unroll
+      for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
+        if (channel + row * kBlockChannels >= params.n_channels) continue;
+        float values[2][kColumns];
+#pragma unroll
+        for (int k = 0; k < 2 * kColumns; ++k) {
+          values[k / kColumns][k % kColumns] =
+              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias;
+        }
+        if (neighbours) {
+          float both[2 * kColumns];
+#pragma unroll
+          for (int k = 0; k < 2 * kColumns; ++k) both[k] = values[k / kColumns][k % kColumns];
+          epilogue::store_neighbours(g + offset[0], both, 2 * kColumns, params.unit, 1);
+        } else {
+          epilogue::store_neighbours(g + offset[0], values[0], kColumns, params.unit, 1);
+          if (offset[1] >= 0) epilogue::store_neighbours(g + offset[1], values[1], kColumns, params.unit, 1);
+        }
+      }
+    }
+  }
+}
+
+// Where a thread has less than 16 bytes of a channel: threads of neighbouring positions exchange one of their two
+// channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
+// (params.exchange).
+template <typename Shape>
+__device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+  using Element = typename Shape::Element;
+  constexpr int kColumns = Shape::kGathers ? 1 : 2;
+  constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
+  constexpr int kWords = 2 * kColumns * Shape::kElement / 4;
+  const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
+  const int64_t offset = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(0) - 2 * odd);
+  const int32_t first = tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1) + lane % 4 * 2;
+  Element* g_first = static_cast<Element*>(params.result) + offset +
+                     (int64_t{tile.group} * params.n_channels + first + odd) * params.result_stride[1];
+#pragma unroll
+  for (int j = 0; j < kPatchChannels / 8; ++j) {
+    const float bias[2] = {bias_of<Element>(params, tile, first + 8 * j),
+                           bias_of<Element>(params, tile, first + 8 * j + 1)};
+    Element* g = g_first + 8 * j * params.result_stride[1];
+#pragma unroll
+    for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
+      uint32_t words[2][kWords];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Element elements[2 * kColumns];
+#pragma unroll
+        for (int k = 0; k < 2 * kColumns; ++k) {
+          elements[k] = wgmma_sm90a::to_element<Element>(
+              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias[i]);
+        }
+        memcpy(words[i], elements, sizeof(elements));
+      }
+      uint32_t both[2 * kWords];
+#pragma unroll
+      for (int word = 0; word < kWords; ++word) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? words[0][word] : words[1][word], 4);
+        both[word] = odd ? other : words[0][word];
+        both[kWords + word] = odd ? words[1][word] : other;
+      }
+      if (offset < 0 || first + 8 * j + odd + row * kBlockChannels >= params.n_channels) continue;
+      epilogue::store_vector(reinterpret_cast<uint32_t*>(g), both);
+    }
+  }
+}
+
+// The same for pairs of columns and whole rows of positions, which are one run of memory but for the end of an image:
+// staged as they lie there, 8 channels at a time. A sector of 32 bytes that two stores share costs many times a whole
+// one.
+template <typename Shape>
+__device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           typename Shape::Element* s_staged, int32_t consumer) {
+  using Element = typename Shape::Element;
+  constexpr int kVector = 4;  // results: rows of patches are a multiple of it
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128, quad = thread % 4;
+  const int32_t row_results = params.by_row.value * kPatchTaps;
+  const int32_t first_channel = tile.channel_tile * kPatchChannels;
+  Element* s_position[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    int32_t column;
+    const int32_t row = params.by_row(position_of_thread<Shape>(h), &column);
+    s_position[h] = s_staged + 2 * quad * kPatchStagedStride + row * row_results + column * 2;
+  }
+  // What this thread stores of each 8 channels: one vector for each position and channel.
+  constexpr int kStores = 8 * kPatchPositions / 128;
+  Element* g_vector[kStores];
+  int32_t channel[kStores], staged[kStores];
+#pragma unroll
+  for (int store = 0; store < kStores; ++store) {
+    const int32_t of_eight = (thread + store * 128) / kPatchPositions;
+    const int32_t place = (thread + store * 128) % kPatchPositions;
+    int32_t column, row_of_image;
+    const int32_t row = params.by_row(place, &column);
+    const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
+    channel[store] = place < params.step && image < params.batch ? first_channel + of_eight : params.n_channels;
+    staged[store] = of_eight * kPatchStagedStride + place * kVector;
+    g_vector[store] = static_cast<Element*>(params.result) + image * params.result_stride[0] +
+                      (int64_t{tile.group} * params.n_channels + first_channel + of_eight) * params.result_stride[1] +
+                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + column * kVector;
+  }
+#pragma unroll
+  for (int j = 0; j < kPatchChannels / 8; ++j) {
+    const int32_t buffer = j % 2 * 8 * kPatchStagedStride;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float bias = bias_of<Element>(params, tile, first_channel + 8 * j + 2 * quad + i);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (position_of_thread<Shape>(h) >= params.step) continue;
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float values[2] = {sums.r[2 * row][4 * j + 2 * h + i] + bias,
+                                   sums.r[2 * row + 1][4 * j + 2 * h + i] + bias};
+          const Element elements[2] = {wgmma_sm90a::to_element<Element>(values[0]),
+                                       wgmma_sm90a::to_element<Element>(values[1])};
+          epilogue::store_vector(s_position[h] + buffer + i * kPatchStagedStride + row * row_results / 2, elements);
+        }
+      }
+    }
+    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
+#pragma unroll
+    for (int store = 0; store < kStores; ++store) {
+      if (channel[store] + 8 * j >= params.n_channels) continue;
+      using Word = std::conditional_t<Shape::kElement == 4, uint4, uint2>;
+      *reinterpret_cast<Word*>(g_vector[store] + 8 * j * params.result_stride[1]) =
+          *reinterpret_cast<const Word*>(s_staged + buffer + staged[store]);
+    }
+  }
+}
+
+// channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
+template <typename Shape>
+__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+  using Element = typename Shape::Element;
+  constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns, whose pairs are a thread's neighbours
+  const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 4 * 2 * kInterleaved;
+  auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
+  int64_t offset[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
+#pragma unroll
+  for (int m = 0; m < kPatchChannels / 8 / kInterleaved; ++m) {
+    const int32_t channel = first + m * 8 * kInterleaved;
+    float bias[2 * kInterleaved];
+#pragma unroll
+    for (int k = 0; k < 2 * kInterleaved; ++k) bias[k] = bias_of<Element>(params, tile, channel + k);
+#pragma unroll
+    for (int tap = 0; tap < kPatchTaps; ++tap) {
+      const bool two_rows = params.kernel_w == 2;
+      const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.result_stride[2] +
+                             (two_rows ? tap % 2 : tap) * params.result_stride[3] + m * 8 * kInterleaved;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (offset[h] < 0 || channel >= params.n_channels) continue;
+        float values[2 * kInterleaved];
+#pragma unroll
+        for (int k = 0; k < 2 * kInterleaved; ++k) {
+          values[k] = sums.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2] + bias[k];
+        }
+        epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::patch_sm90a

@@ -1,0 +1,77 @@
+// The patch engine: one persistent CTA an SM, one or two warpgroups that multiply and store, one that loads. Every
+// result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
+#pragma once
+
+#include "patch_sm90a/epilogue.cuh"
+#include "patch_sm90a/loader.cuh"
+#include "patch_sm90a/mainloop.cuh"
+
+namespace convt::patch_sm90a {
+
+// Per thread. With a loading warpgroup's these are those of the launch: 192 + 64 = 2 * 128, 2 * 216 + 72 = 3 * 168.
+inline constexpr int loader_registers(int consumers) { return consumers == 1 ? 64 : 72; }
+inline constexpr int consumer_registers(int consumers) { return consumers == 1 ? 192 : 216; }
+
+template <typename Shape>
+__global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::kConsumers)
+    convolve(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA
+  constexpr int kConsumers = Shape::kConsumers;
+  extern __shared__ __align__(128) unsigned char s_bytes[];
+  const uint32_t s_source = ptx::shared_address(s_bytes);
+  const uint32_t s_weights = s_source + params.weights_begin;
+  const uint32_t s_barriers = s_source + params.barriers_begin;
+  auto* s_staged = reinterpret_cast<typename Shape::Element*>(s_bytes + params.staged_begin);
+  const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
+  if (threadIdx.x == 0) {
+    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
+      const bool of_source = slot < params.source_slots;
+      ptx::mbarrier_init(s_barriers + 16 * slot, of_source ? 32 * kPatchLoaderWarps : 1);
+      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kConsumers * 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers exist
+
+  if (threadIdx.x < kConsumers * 128) {
+    ptx::take_registers<consumer_registers(kConsumers)>();
+    // A value that the compiler knows to be the same for the whole warp.
+    const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
+    Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
+    for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+      Sums<Shape> sums;
+      multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
+      Tile tile = tile_of(params, number);
+      tile.begin += consumer * params.step;
+      if constexpr (Shape::kByChannels) {
+        store_channels<Shape>(sums, params, tile);
+      } else {
+        if constexpr (Shape::kForm == PatchForm::kPairs) {
+          if (params.staged) {
+            store_rows<Shape>(sums, params, tile, s_staged + consumer * kPatchStagedElements, consumer);
+            continue;
+          }
+        }
+        if constexpr (Shape::kExchanges) {
+          if (params.exchange) {
+            store_exchanged<Shape>(sums, params, tile);
+            continue;
+          }
+        }
+        store_planes<Shape>(sums, params, tile);
+      }
+    }
+  } else {
+    ptx::give_registers<loader_registers(kConsumers)>();
+    ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
+    const auto thread = static_cast<int32_t>(threadIdx.x) - kConsumers * 128;
+    if (thread < 32 * kPatchLoaderWarps) {
+      load_source<Shape>(params, s_source, s_barriers, thread);
+    } else if (thread == 32 * kPatchLoaderWarps) {
+      load_weights<Shape>(params, s_weights, s_weight_barriers);
+    }
+  }
+#endif
+}
+
+}  // namespace convt::patch_sm90a

@@ -1,0 +1,170 @@
+// The patch engine's products. Positions are the first operand, in registers: a fragment is read from a stage as it
+// lies, in either layout, and TF32 is rounded on the way. Weights are the second operand, in blocks of 64 columns.
+#pragma once
+
+#include "patch_sm90a/weights.cuh"
+#include "ptx/shared.cuh"
+
+namespace convt::patch_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// The first operand of each step of K in a stage.
+using Fragments = uint32_t[kPatchSteps][4];
+
+// The words of a stage that this thread's fragments are made of, from `s_mine` on.
+template <typename Shape>
+__device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
+  constexpr int kRow = Shape::kRowBytes;
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+    if constexpr (Shape::kForm == PatchForm::kGather) {
+      // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
+      const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
+      if constexpr (Shape::Traits::kFloat32) {
+        uint32_t pairs[4];
+        ptx::load_shared(pairs, s_step);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[step][i] = pairs[i % 2 * 2 + i / 2];
+      } else {
+        uint32_t pairs[2][2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) ptx::load_shared(pairs[i], s_step + i * 2 * kRow);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[step][i] = pairs[i % 2][i / 2];
+      }
+    } else if constexpr (Shape::kByChannels) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[step][i] = ptx::load_shared(s_mine + i % 2 * 8 * kRow + 32 * step + i / 2 * 16);
+    } else if constexpr (Shape::Traits::kFloat32) {
+      uint32_t pair[2][2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) ptx::load_shared(pair[i], s_mine + (8 * step + 4 * i) * kRow);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[step][i] = pair[i / 2][i % 2];
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[step][i] = ptx::load_shared(s_mine + (16 * step + i / 2 * 8 + i % 2) * kRow);
+    }
+  }
+}
+
+// Where this thread's words begin in a stage, of its warpgroup's positions.
+template <typename Shape>
+__device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
+  const auto quad = static_cast<uint32_t>(threadIdx.x) % 4;
+  const auto position = static_cast<uint32_t>(first_position + position_of_thread<Shape>(0));
+  if constexpr (Shape::kByChannels) return position * Shape::kRowBytes + quad * 4;
+  if constexpr (Shape::kGathers) {
+    return quad * (Shape::Traits::kFloat32 ? 1 : 2) * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
+  }
+  return quad * (Shape::Traits::kFloat32 ? 1 : 2) * Shape::kRowBytes + position * Shape::kElement;
+}
+
+// Products read their fragments while they are in flight, so that the registers are written here and not a moment
+// sooner. ptxas does not know: a plain copy of a word it would do without, and load the next stage's words into the
+// fragments. `zero` is 0, which it does not know either.
+template <typename Shape>
+__device__ __forceinline__ void to_operand(Fragments& fragments, const Fragments& words, uint32_t zero) {
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t word = words[step][i];
+      if constexpr (Shape::Traits::kFloat32) {
+        word = __float_as_uint(ptx::round_tf32(__uint_as_float(word)));
+      } else if constexpr (Shape::kByChannels) {
+        word ^= zero;
+      } else if constexpr (Shape::kGathers) {
+        // Two columns of each of two channels, of one and the other position -> two channels of each of them.
+        word = __byte_perm(words[step][i % 2 * 2], words[step][i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+      } else {
+        // Two positions of each of two channels -> two channels of each of two positions.
+        word = __byte_perm(words[step][i / 2 * 2], words[step][i / 2 * 2 + 1], i % 2 == 0 ? 0x5410 : 0x7632);
+      }
+      ptx::write_fragment(fragments[step][i], word);
+    }
+  }
+}
+
+__device__ __forceinline__ void keep(Fragments& fragments) {
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[step][i]);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void multiply(float (&d)[kPatchChannels / 2], const uint32_t (&a)[4],
+                                         const ptx::MatrixDescriptor& b, bool add) {
+  using Traits = typename Shape::Traits;
+  if constexpr (Traits::kFloat32) {
+    ptx::wgmma_tf32(d, a, b, add);
+  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
+    ptx::wgmma_bf16(d, a, b, add);
+  } else {
+    ptx::wgmma_f16(d, a, b, add);
+  }
+}
+
+// Every warp says for itself that it has left a slot.
+__device__ __forceinline__ void leave(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+// Where a step of K of a block begins in a slot of weights, in 16 bytes.
+template <typename Shape>
+__device__ constexpr uint32_t weights_place(int block, int step) {
+  constexpr uint32_t kPlane = kPatchChannels;
+  const uint32_t first = block * (kPatchBlockBytes / 16);
+  // [tap][2 planes], a step has a plane of each of two taps
+  if constexpr (Shape::kForm == PatchForm::kGather) return first + step % 2 * 4 * kPlane + step / 2 * kPlane;
+  return first + step * 2 * kPlane;
+}
+
+// All products of a tile. The sums' order: stages, steps of K.
+template <typename Shape>
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, bool first_tile,
+                                              int32_t consumer, uint32_t s_source, uint32_t s_weights, Ring* sources,
+                                              Ring* weights) {
+  const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
+  Fragments fragments{};
+  uint32_t used = 0;  // the barrier of the weights that products in flight read
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    Fragments words;
+    sources->wait_full();
+    load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);
+    leave(sources->empty());
+    sources->advance();
+    ptx::wgmma_wait<0>();
+    keep(fragments);
+    if (used != 0) leave(used);
+    to_operand<Shape>(fragments, words, static_cast<uint32_t>(params.num_chunks) >> 31);
+    if (first_tile || !params.resident) weights->wait_full();
+    constexpr uint32_t kAlongK = (Shape::kForm == PatchForm::kGather ? 2 : 1) * kPatchChannels * 16;
+    const auto b =
+        ptx::MatrixDescriptor::of(s_weights + weights->slot() * Shape::kBlocks * kPatchBlockBytes, kAlongK, 128);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kPatchSteps; ++step) {
+#pragma unroll
+      for (int block = 0; block < Shape::kBlocks; ++block) {
+        multiply<Shape>(sums.r[block], fragments[step], b.moved(weights_place<Shape>(block, step)),
+                        chunk > 0 || step > 0);
+      }
+    }
+    ptx::wgmma_commit();
+    used = params.resident ? 0 : weights->empty();
+    weights->advance();
+  }
+  ptx::wgmma_wait<0>();
+  keep(fragments);
+  if (used != 0) leave(used);
+}
+
+#endif
+
+}  // namespace convt::patch_sm90a

@@ -1,0 +1,72 @@
+// Which results a tile of the patch engine owns, and what a warpgroup holds of them.
+#pragma once
+
+#include "patch_sm90a/params.h"
+#include "plan/patch_instances.h"
+#include "wgmma_sm90a/traits.cuh"
+
+namespace convt::patch_sm90a {
+
+// kBlocks taps of a patch or sets of channels, of kPatchChannels channels each, of kPatchPositions positions for each
+// warpgroup.
+template <typename TraitsValue, PatchForm kFormValue, int kBlocksValue, int kConsumersValue>
+struct Shape {
+  using Traits = TraitsValue;
+  using Element = typename Traits::Element;
+  static constexpr PatchForm kForm = kFormValue;
+  static constexpr int kConsumers = kConsumersValue;
+  static constexpr int kBlocks = kBlocksValue;
+  static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
+  static constexpr bool kGathers = (kForm == PatchForm::kGather);
+  static constexpr int kElement = sizeof(Element);
+  // A thread has less than 16 bytes of a channel. With two warpgroups, float32 gradients were slower for it.
+  static constexpr bool kExchanges =
+      kGathers ? kElement == 2 || kConsumers == 1 : kForm == PatchForm::kPairs && kElement == 2;
+  static constexpr int kStagePositions = kConsumers * kPatchPositions;
+  static constexpr int kStageChannels = 128 / kElement;
+  static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
+  static constexpr int kStageRows = patch_stage_rows(kForm, kStagePositions, kElement);
+  static constexpr int kStageBytes = patch_stage_bytes(kForm, kStagePositions, kElement);
+};
+
+struct Tile {
+  int32_t tap_h, tap_w;  // the first of its taps
+  int32_t channel_tile;
+  int32_t group;
+  int32_t begin;  // the first position
+};
+
+// Neighbouring tiles share their source in L2: taps first, then channels, groups, positions.
+__device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
+  Tile tile;
+  int32_t taps;
+  number = params.tap_tiles(number, &taps);
+  number = params.channel_tiles(number, &tile.channel_tile);
+  number = params.group_tiles(number, &tile.group);
+  tile.begin = number * params.tile_positions;
+  if (params.kernel_w <= 2) {
+    tile.tap_h = 2 * taps;
+    tile.tap_w = 0;
+  } else {
+    const int32_t of_row = params.kernel_w / kPatchTaps;
+    tile.tap_h = taps / of_row;
+    tile.tap_w = taps % of_row * kPatchTaps;
+  }
+  return tile;
+}
+
+// This thread's part: sum 4 * j + 2 * h + i of a block is channel 8 * j + 2 * (lane % 4) + i of the lane's position h.
+template <typename Shape>
+struct Sums {
+  float r[Shape::kBlocks][kPatchChannels / 2];
+};
+
+// The place among the warpgroup's of a lane's position 0 or 1. Neighbours where they are neighbours in memory too.
+template <typename Shape>
+__device__ __forceinline__ int32_t position_of_thread(int which) {
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t of_warp = thread / 32 * 16, of_lane = thread % 32 / 4;
+  return of_warp + (Shape::kByChannels ? of_lane + 8 * which : 2 * of_lane + which);
+}
+
+}  // namespace convt::patch_sm90a

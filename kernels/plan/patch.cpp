@@ -1,0 +1,174 @@
+#include "plan/patch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/engines.h"
+#include "plan/patch_instances.h"
+#include "plan/tap_program.h"
+#include "plan/tile.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostSourceSlots = 8;
+constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
+
+bool makes_patches(const Axis& axis) {
+  return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
+         axis.out == axis.in * axis.kernel;
+}
+
+// Rows of results that do not begin on sectors, where whole rows fill most of a warpgroup's positions: a tile is then
+// one run of memory, and only its ends share a sector with others.
+bool fills_rows(const ConvTProblem& problem) {
+  const int32_t rows = kPatchPositions / problem.w.in;
+  return problem.w.out * element_bytes(problem.dtype) % 32 != 0 && rows * problem.w.in >= kPatchPositions * 7 / 8;
+}
+
+// Everything that follows from the instance, or false where it does not fit.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, Plan* whole) {
+  PatchPlan& plan = whole->patch;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  plan.blocks = instance.blocks;
+  plan.consumers = instance.consumers;
+  plan.staged = instance.form == PatchForm::kPairs && fills_rows(problem);
+  plan.step = plan.staged ? kPatchPositions / problem.w.in * problem.w.in : kPatchPositions;
+  plan.tile_positions = plan.step * plan.consumers;
+  // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
+  const int64_t k_channels = (instance.form == PatchForm::kGather ? problem.c_out : problem.c_in) / problem.groups;
+  const int64_t of_stage = 128 / element / (instance.form == PatchForm::kGather ? kPatchTaps : 1);
+  plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, of_stage));
+  const PatchGrid grid = make_patch_grid(problem, plan);
+  const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
+  plan.num_tiles = columns * grid.position_tiles;
+  // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
+  const int64_t each = std::max<int64_t>(1, device.num_sms / columns);
+  whole->num_blocks = std::min(plan.num_tiles, columns <= device.num_sms ? each * columns : int64_t{device.num_sms});
+  const int32_t slot_bytes = plan.blocks * kPatchBlockBytes;
+  const int32_t most_slots = kWeightBytes / slot_bytes;
+  plan.resident = plan.num_chunks <= most_slots && whole->num_blocks % columns == 0;
+  plan.weight_slots = plan.resident ? plan.num_chunks : most_slots;
+  const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
+  const int32_t weight_bytes = plan.weight_slots * slot_bytes;
+  const int32_t staged_bytes = plan.staged ? plan.consumers * kPatchStagedElements * element : 0;
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots);
+  const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
+  plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
+  if (plan.source_slots < 2) return false;
+  plan.weights_begin = plan.source_slots * stage_bytes;
+  plan.staged_begin = plan.weights_begin + weight_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
+  return true;
+}
+
+// Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
+// the rest, and their stores. Constants from a fit to 120 measurements of 8 layers on an H200 (docs/performance.md).
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
+  const PatchPlan& plan = whole->patch;
+  const bool gathers = form == PatchForm::kGather;
+  const double element = static_cast<double>(element_bytes(problem.dtype));
+  const double stages = static_cast<double>(plan.consumers) * plan.num_chunks;  // of 64 positions
+  const double products = 128 * plan.blocks * stages / 0.74;
+  const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
+  const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
+  const double loads = stages * ((gathers ? 530 : 0) + 700 * (16.0 / patch_source_vector(problem) - 1));
+  const double limit = std::max({products, bytes, loads});
+  // A thread's results in one store, 16 bytes but where there are not as many.
+  const double of_store = std::min(16 / element, gathers ? 4.0 : 8.0);
+  const double stores = 250.0 * plan.staged + 35 * plan.blocks * kPatchChannels / 2 / of_store;
+  const double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
+  whole->compute_us = 1.08 * (tiles * cycles + 2000) * 1e-3 / device.clock_ghz;
+
+  const double images = static_cast<double>(problem.batch) * element;
+  const double input = images * problem.c_in * problem.h.in * problem.w.in;
+  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+}
+
+// The kernels' form for a problem, or false where none serves it.
+bool form_of(const ConvTProblem& problem, PatchForm* form) {
+  const bool by_channels = is_channels_last(source_stride(problem));
+  if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
+  if (problem.direction == Direction::kGradInput) {
+    *form = PatchForm::kGather;
+    return !by_channels && problem.h.kernel == 2 && problem.w.kernel == 2;
+  }
+  const bool pairs = problem.w.kernel == 2 && problem.h.kernel % 2 == 0, quads = problem.w.kernel % 4 == 0;
+  *form = by_channels ? PatchForm::kChannels : pairs ? PatchForm::kPairs : PatchForm::kQuads;
+  return problem.direction == Direction::kForward && (pairs || quads);
+}
+
+}  // namespace
+
+PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan) {
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
+  PatchGrid grid;
+  grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
+  grid.channel_tiles = ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
+  grid.groups = static_cast<int32_t>(problem.groups);
+  grid.position_tiles = ceil_div(problem.batch * problem.h.in * problem.w.in, int64_t{plan.tile_positions});
+  return grid;
+}
+
+int32_t patch_source_vector(const ConvTProblem& problem) {
+  const int64_t* stride = source_stride(problem);
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
+  const int64_t channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
+  int64_t together;  // all of these begin where a vector does
+  if (is_channels_last(stride)) {
+    if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3])) return 0;
+    together = stride[0] | stride[2] | stride[3] | channels;
+  } else if (forward) {
+    if ((problem.w.in > 1 && stride[3] != 1) || (problem.h.in > 1 && stride[2] != problem.w.in)) return 0;
+    together = stride[0] | stride[1] | image;
+  } else {
+    if (stride[3] != 1) return 0;
+    together = stride[0] | stride[1] | stride[2] | problem.w.out;
+  }
+  for (const int32_t bytes : {16, 8, 4, 2}) {
+    if (together * element % bytes == 0) return bytes;
+  }
+  return 0;
+}
+
+void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  const bool served = half ? problem.precision == Precision::kHalf
+                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
+  TapProgram program;  // by which the weights are packed
+  PatchForm form;
+  if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
+  for (int32_t index = 0; index < kNumPatchInstances; ++index) {
+    const PatchInstance& instance = kPatchInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
+    Plan plan{};
+    plan.patch.instance = index;
+    if (!lay_out(problem, device, instance, &plan)) continue;
+    const PatchGrid grid = make_patch_grid(problem, plan.patch);
+    const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * kPatchTaps;
+    const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
+    const int64_t positions = problem.batch * problem.h.in * problem.w.in;
+    constexpr int64_t kLimit = int64_t{1} << 30;
+    if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+    plan.packed_bytes = plan.workspace_bytes = packed_blocks * kPatchBlockBytes;
+    plan.engine = Engine::kPatch;
+    plan.kernel = instance.name;
+    plan.served_precision = problem.precision;
+    plan.threads = patch_threads(instance.consumers);
+    estimate(problem, device, form, &plan);
+    plans->push_back(plan);
+  }
+}
+
+}  // namespace convt

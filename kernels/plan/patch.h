@@ -1,0 +1,63 @@
+// Plans of the patch engine (patch_sm90a/): layers whose kernel is their stride, so that every position of the source
+// makes a patch of the result that no other one touches. Without padding, as up-sampling layers have them.
+//
+// Such a layer is one matrix product, [positions, channels] times [channels, taps times channels], and its gradient of
+// the input [positions, taps times channels] times [taps times channels, channels]. Positions are the rows: fragments
+// of the source come from shared memory as it lies in global memory, in either layout, so that nothing is transposed. A
+// thread's sums are then whole runs of a patch. Called by: plan/choose.cpp, launch/patch.cpp, tests. Must not know:
+// torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/patch_instances.h"
+#include "plan/plan.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kPatchPositions = 64;  // of a warpgroup
+inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
+inline constexpr int32_t kPatchTaps = 4;  // of a patch in a tile, or where patches are gathered of a patch
+inline constexpr int32_t kPatchSteps = 4;  // steps of K in a stage: 128 bytes of every position
+inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 16;  // weights of a stage
+inline constexpr int32_t kPatchLoaderWarps = 3;  // that copy the source; one thread of the fourth has the weights
+inline constexpr int32_t patch_threads(int32_t consumers) { return 128 * (consumers + 1); }
+
+// Rows of results that do not begin on sectors of 32 bytes are staged, 8 channels at a time, twice.
+inline constexpr int32_t kPatchStagedStride = kPatchPositions * kPatchTaps + 8;  // elements of a channel
+inline constexpr int32_t kPatchStagedElements = 2 * 8 * kPatchStagedStride;  // of a warpgroup
+
+// A row of a stage: a channel's positions, where pairs are gathered a channel's row of their patches, or where channels
+// are neighbours a position's channels. The 8 elements or 16 bytes more let fragments be read without bank conflicts.
+inline constexpr int32_t patch_row_bytes(PatchForm form, int32_t positions, int32_t element) {
+  if (form == PatchForm::kChannels) return 128 + 16;
+  return form == PatchForm::kGather ? 2 * positions * element + 16 : (positions + 8) * element;
+}
+inline constexpr int32_t patch_stage_rows(PatchForm form, int32_t positions, int32_t element) {
+  if (form == PatchForm::kChannels) return positions;
+  return (form == PatchForm::kGather ? 64 : 128) / element;
+}
+inline constexpr int32_t patch_stage_bytes(PatchForm form, int32_t positions, int32_t element) {
+  return patch_row_bytes(form, positions, element) * patch_stage_rows(form, positions, element);
+}
+// Steps of K of one tap in a stage: where pairs are gathered, a stage has all four taps.
+inline constexpr int32_t patch_tap_steps(PatchForm form) {
+  return form == PatchForm::kGather ? kPatchSteps / kPatchTaps : kPatchSteps;
+}
+
+// Tiles along each digit of a tile's number: the first three are columns of the matrix product.
+struct PatchGrid {
+  int32_t tap_tiles;  // of kPatchTaps; 1 where patches are gathered
+  int32_t channel_blocks;  // of kPatchChannels
+  int32_t channel_tiles;  // of as many of these as a tile has
+  int32_t groups;
+  int64_t position_tiles;
+};
+PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan);
+
+// How many bytes of the source may be copied at once, neighbours that exist or do not exist together: 16, 8, 4 or 2; 0
+// where positions (channels) are no neighbours in memory.
+int32_t patch_source_vector(const ConvTProblem& problem);
+
+}  // namespace convt

@@ -1,0 +1,72 @@
+// The kernel instances of the patch engine: the one list that dispatch (launch/patch.cpp), planning and tests read.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// What a position of the matrix product has, and how it lies in memory, which decides what of a thread's results are
+// neighbours.
+enum class PatchForm : int32_t {
+  kPairs,     // a patch of the output, NCHW: two columns of each of two rows of it
+  kQuads,     // four columns of a row of it
+  kChannels,  // channels_last, either of these
+  kGather,    // NCHW, an element of the input's gradient from a patch of 2 x 2 of the output's
+};
+
+// A kernel of the patch engine. Blocks are taps of 64 channels or, where it gathers, 64 channels each; two warpgroups
+// multiply, or for problems of few tiles one.
+struct PatchInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  PatchForm form;
+  int32_t blocks;
+  int32_t consumers;
+};
+
+// X(symbol, dtype, precision, form, blocks, consumers)
+#define CONVT_PATCH_INSTANCES(X)                          \
+  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)        \
+  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)        \
+  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)        \
+  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)        \
+  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)  \
+  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)  \
+  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)      \
+  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)      \
+  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)      \
+  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)      \
+  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)       \
+  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)       \
+  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)       \
+  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)       \
+  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2) \
+  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1) \
+  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)     \
+  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)     \
+  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)     \
+  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)     \
+  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)         \
+  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)         \
+  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)         \
+  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)         \
+  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)   \
+  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)   \
+  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)       \
+  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)       \
+  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)       \
+  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)
+
+inline constexpr PatchInstance kPatchInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, form, blocks, consumers) \
+  {"patch_" #symbol, DataType::dtype, Precision::precision, PatchForm::form, blocks, consumers},
+    CONVT_PATCH_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumPatchInstances = sizeof(kPatchInstances) / sizeof(kPatchInstances[0]);
+
+}  // namespace convt

@@ -1,0 +1,121 @@
+"""Plans of the patch engine: one matrix product computes the operator, and everything lies where it has room."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT32,
+    FORWARD,
+    GRAD_INPUT,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    from_row,
+)
+from plan.profile import many_problems
+
+HALF = 4
+CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each
+KERNELS = [(2, 2), (4, 2), (1, 4), (3, 4), (4, 4), (2, 8)]
+
+
+def engine_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "patch_sm90a"]
+
+
+def shapes(plans):
+    return {(plan["blocks"], plan["consumers"]) for plan in plans}
+
+
+def patches(batch, c_in, c_out, h, w, kernel, groups=1, **others):
+    """A layer whose kernel is its stride."""
+    return from_row(batch, c_in, c_out, (h, w), kernel, kernel, 0, 0, groups, **others)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_layers_of_patches_get_plans(plan_module, kind, kernel):
+    dtype, precision = CLASSES[kind]
+    problem = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision)
+    assert shapes(engine_plans(plan_module, problem)) == {(4, 1), (4, 2)}
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
+    gathered = engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
+    nhwc = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision, channels_last=True)
+    assert not engine_plans(plan_module, nhwc | {"direction": GRAD_INPUT})
+    assert shapes(gathered) == ({(4, 1), (4, 2), (2, 1), (2, 2)} if kernel == (2, 2) else set())
+    assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
+    for other in (IEEE, TF32X3):
+        assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=other))
+
+
+@pytest.mark.parametrize("change", ["padding", "output_padding", "stride", "dilation", "odd width", "odd height"])
+def test_other_layers_get_none(plan_module, change):
+    rows = {
+        "padding": from_row(4, 256, 128, 32, 4, 4, 1, precision=TF32),
+        "output_padding": from_row(4, 256, 128, 32, 4, 4, 0, 1, precision=TF32),
+        "stride": from_row(4, 256, 128, 32, 4, 2, precision=TF32),
+        "dilation": from_row(4, 256, 128, 32, 2, 2, 0, 0, 1, 3, precision=TF32),
+        "odd width": from_row(4, 256, 128, 32, 3, 3, precision=TF32),
+        "odd height": patches(4, 256, 128, 32, 32, (3, 2), precision=TF32),
+    }
+    assert not engine_plans(plan_module, rows[change])
+
+
+@many_problems
+@given(
+    kernel=st.sampled_from(KERNELS),
+    kind=st.sampled_from(sorted(CLASSES)),
+    direction=st.sampled_from([FORWARD, GRAD_INPUT]),
+    groups=st.sampled_from([1, 3]),
+    batch=st.integers(1, 5),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
+    channels_last=st.booleans(),
+)
+def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, size, channels, channels_last):
+    dtype, precision = CLASSES[kind]
+    forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
+    if not forward:
+        kernel, channels_last = (2, 2), False
+    c_in, c_out = channels
+    asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
+    problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
+    plans = engine_plans(plan_module, problem)
+    assert len({plan["kernel"] for plan in plans}) == (2 if forward else 4)
+    for plan in plans:
+        assert plan["tile_positions"] == plan["step"] * plan["consumers"], plan
+        # Fewer than 64 positions are whole rows, of results that do not begin on sectors.
+        assert 56 <= plan["step"] <= 64, plan
+        assert plan["staged"] or plan["step"] == 64, plan
+        assert not plan["staged"] or (plan["step"] % size[1] == 0 and 2 * size[1] * element % 32), plan
+        # A stage has 128 bytes of every position: of its channels, or of its patch.
+        k_bytes = (c_in if forward else 4 * c_out) * element
+        assert k_bytes <= plan["num_chunks"] * 128 < k_bytes + (128 if forward else 512), plan
+        if forward:
+            columns = groups * -(-c_out // 64) * kernel[0] * kernel[1] // 4
+            assert plan["packed_bytes"] == columns * 4 * plan["num_chunks"] * BLOCK_BYTES, plan
+        else:
+            columns = groups * -(-c_in // (64 * plan["blocks"]))
+            assert plan["packed_bytes"] == groups * -(-c_in // 64) * plan["num_chunks"] * BLOCK_BYTES, plan
+        assert plan["packed_bytes"] == plan["workspace_bytes"], plan
+        assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
+        assert 1 <= plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
+        positions = 64 * plan["consumers"]
+        row = 144 if channels_last else (positions + 8) * element if forward else 2 * positions * element + 16
+        rows = positions if channels_last else (128 if forward else 64) // element
+        assert plan["source_slots"] >= 2, plan
+        assert plan["source_slots"] * row * rows <= plan["weights_begin"], plan
+        assert plan["weights_begin"] + plan["weight_slots"] * plan["blocks"] * BLOCK_BYTES <= plan["staged_begin"], plan
+        staged = plan["consumers"] * 2 * 8 * (4 * 64 + 8) * element if plan["staged"] else 0
+        assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
+        slots = plan["source_slots"] + plan["weight_slots"]
+        assert plan["barriers_begin"] + 16 * slots <= plan["shared_bytes"] <= H200[2], plan
+        if plan["resident"]:  # all tiles of a CTA have one column's weights, each stage its own slot
+            assert plan["num_blocks"] % columns == 0, plan
+            assert plan["weight_slots"] == plan["num_chunks"], plan
