@@ -39,13 +39,13 @@ PROBLEMS = (
     "k4s2p1", "gcd_2", "kernel_below_stride_no_bias", "odd_sizes", "kb75", "padding_over_kernel", "plain",
     "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
     "many_taps", "wide_kernel", "tall_kernel", "wide_stride", "fcn8s", "many_stages", "groups_of_16",
-    "depthwise", "depthwise_k3s2", "depthwise_k2s2",
+    "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
 )  # fmt: skip
 
 
 # racecheck follows every access of shared memory, hundreds of times slower: one launch of each kernel and layout
 # on problems of several phases and taps.
-SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2")
+SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1")
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:

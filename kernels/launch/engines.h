@@ -27,9 +27,13 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
 void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                             cudaStream_t stream);
 
-// The thin engine's gradients of depthwise layers; called by launch_thin().
+// The thin engine's depthwise layers, in all directions; called by launch_thin().
 void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream);
+
+// The thin engine's depthwise layers in channels_last; called by launch_thin().
+void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                               cudaStream_t stream);
 
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);

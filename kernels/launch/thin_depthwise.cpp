@@ -22,7 +22,9 @@ constexpr KernelSymbol kKernels[] = {
 
 // `columns` neighbours of a tensor can be read or written as one vector from every multiple of `columns` on.
 bool has_vectors(const void* pointer, const int64_t (&stride)[4], int32_t columns, DataType dtype) {
-  if (stride[3] != 1 || reinterpret_cast<uintptr_t>(pointer) % (columns * element_bytes(dtype)) != 0) return false;
+  const int64_t bytes = std::min<int64_t>(columns * element_bytes(dtype), 16);  // of one instruction
+  if (stride[3] != 1 || reinterpret_cast<uintptr_t>(pointer) % bytes != 0) return false;
+  columns = static_cast<int32_t>(bytes / element_bytes(dtype));
   return stride[0] % columns == 0 && stride[1] % columns == 0 && stride[2] % columns == 0;
 }
 
@@ -40,20 +42,21 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
-  const bool of_input = problem.direction == Direction::kGradInput;
-  params.gy = pointers.y;
-  params.x = of_input ? nullptr : pointers.x;
-  params.gx = of_input ? pointers.x : nullptr;
-  params.weight = of_input ? pointers.w : nullptr;
-  params.slabs = of_input ? nullptr : static_cast<float*>(pointers.workspace);
-  std::copy_n(problem.y_stride, 4, params.gy_stride);
+  const bool of_weight = problem.direction == Direction::kGradWeight;
+  params.x = pointers.x;
+  params.y = pointers.y;
+  params.weight = of_weight ? nullptr : pointers.w;
+  params.bias = pointers.bias;
+  params.slabs = of_weight ? static_cast<float*>(pointers.workspace) : nullptr;
   std::copy_n(problem.x_stride, 4, params.x_stride);
+  std::copy_n(problem.y_stride, 4, params.y_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
-  params.gy_vectors = has_vectors(pointers.y, problem.y_stride, kDepthwiseColumns, problem.dtype);
-  params.x_vectors = has_vectors(pointers.x, problem.x_stride, kDepthwiseColumns / instance.stride, problem.dtype);
+  const int32_t columns = depthwise_columns(problem.dtype, problem.direction);
+  params.x_vectors = has_vectors(pointers.x, problem.x_stride, columns / instance.stride, problem.dtype);
+  params.y_vectors = has_vectors(pointers.y, problem.y_stride, columns, problem.dtype);
   void* arguments[] = {&params};
   launch_kernel(kKernels[index](), plan, arguments, stream);
-  if (of_input) return;
+  if (!of_weight) return;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, 1};
   const int64_t stride[4] = {problem.w_stride[0], problem.w_stride[2], problem.w_stride[3], problem.w_stride[1]};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.strips, size, stride,

@@ -22,8 +22,11 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // Its kernels of the gradient of the input; called by add_thin_plans().
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Its kernels of both gradients of depthwise layers; called by add_thin_plans().
+// Its kernels of depthwise layers, in all directions; called by add_thin_plans().
 void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// Its kernels of depthwise layers in channels_last; called by add_thin_plans().
+void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Nothing but tensor-core classes on GPUs that have wgmma.
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);

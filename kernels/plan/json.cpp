@@ -75,8 +75,9 @@ void write_thin_grad_input_plan(JsonWriter& json, const ThinGradInputPlan& plan)
   json.field("stages", int64_t{plan.stages});
 }
 
-void write_thin_depthwise_plan(JsonWriter& json, const ThinDepthwisePlan& plan) {
-  json.field("tile_h", int64_t{plan.rows});
+// Depthwise plans in the words of the other thin ones: a tile is what a warp, or in channels_last a CTA, walks down.
+void write_depthwise_tile(JsonWriter& json, int32_t channels, int32_t rows, int32_t columns) {
+  write_thin_plan(json, ThinPlan{0, rows, columns, 1, 1, channels, false, 1});
 }
 
 void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
@@ -125,7 +126,10 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       break;
     case Engine::kThin:
       if (plan.thin_depthwise.rows > 0) {
-        write_thin_depthwise_plan(json, plan.thin_depthwise);
+        write_depthwise_tile(json, 1, plan.thin_depthwise.rows, plan.thin_depthwise.columns);
+      } else if (plan.thin_channels_last.rows > 0) {
+        const ThinChannelsLastPlan& tile = plan.thin_channels_last;
+        write_depthwise_tile(json, tile.channels, tile.rows, tile.columns);
       } else if (problem.direction == Direction::kGradInput) {
         write_thin_grad_input_plan(json, plan.thin_grad_input);
       } else {

@@ -78,10 +78,20 @@ struct ThinGradInputPlan {
   int32_t tiles_per_block;
 };
 
-// The same engine's pixels of a warp for both gradients of a depthwise layer: plan/thin_depthwise.h.
+// The same engine's rows of a warp for a depthwise layer, in any direction: plan/thin_depthwise.h.
 struct ThinDepthwisePlan {
   int32_t instance;  // index into kThinDepthwiseInstances
-  int32_t rows;      // of the input; 0: this is no such plan
+  int32_t rows;      // of positions; 0: this is no such plan
+  int32_t columns;   // of positions: follows from the instance
+};
+
+// The same engine's rows of a CTA for a depthwise layer in channels_last: plan/thin_channels_last.h.
+struct ThinChannelsLastPlan {
+  int32_t instance;  // index into kThinChannelsLastInstances
+  int32_t rows;      // of positions; 0: this is no such plan
+  int32_t vector;    // channels of a thread; where operands do not allow it, launch/ takes 1
+  int32_t channels;  // of a CTA: follows from the problem and `vector`, as do its columns of positions
+  int32_t columns;
 };
 
 // How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
@@ -160,6 +170,7 @@ struct Plan {
   ThinPlan thin;
   ThinGradInputPlan thin_grad_input;
   ThinDepthwisePlan thin_depthwise;
+  ThinChannelsLastPlan thin_channels_last;
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;

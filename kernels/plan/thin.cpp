@@ -125,10 +125,13 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
 }  // namespace
 
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.direction != Direction::kForward) add_thin_depthwise_plans(problem, device, plans);
+  const bool forward = problem.direction == Direction::kForward;
+  if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
+  if (forward && problem.precision == Precision::kAten) return;
+  add_thin_depthwise_plans(problem, device, plans);
+  add_thin_channels_last_plans(problem, device, plans);
   if (problem.direction == Direction::kGradInput) add_thin_grad_input_plans(problem, device, plans);
-  if (problem.direction != Direction::kForward || problem.batch == 0) return;
-  if (problem.dtype == DataType::kFloat64 || problem.precision == Precision::kAten) return;
+  if (!forward) return;
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;

@@ -1,9 +1,9 @@
-// The gradients of a depthwise layer (one channel a group on both sides): which pixels a warp owns. One definition for
-// the planner, launch/ and the kernels (thin/depthwise.cuh).
+// Depthwise layers (one channel a group on both sides): what a warp owns. One definition for the planner, launch/ and
+// the kernels (thin/depthwise_forward.cuh, thin/depthwise.cuh).
 //
-// A warp walks down `rows` rows of the input in one strip of columns of one image and channel, and the rows of
-// grad_output that the taps read slide past it. Neighbouring lanes take neighbouring columns of the strip: each lane as
-// many as make four columns of grad_output.
+// A warp walks down `rows` rows in one strip of columns of one image and channel: rows of positions in the forward
+// pass, of the input in the gradients. The rows that the taps read slide past it. Neighbouring lanes take neighbouring
+// columns of the strip, each as many as make one vector of y or grad_output.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,21 @@
 
 namespace convt {
 
-inline constexpr int32_t kDepthwiseColumns = 4;  // of grad_output that a lane loads
+// Columns of y that a lane stores, 16 bytes, or of grad_output that it loads: as many vectors as pay for what a row
+// costs.
+constexpr int32_t depthwise_columns(DataType dtype, Direction direction) {
+  return dtype == DataType::kFloat32 && direction == Direction::kForward ? 4 : 8;
+}
+
 inline constexpr int32_t kDepthwiseThreads = 128;  // of a CTA: warps know nothing of each other
 
 struct ThinDepthwiseLayout {
   Axis h;
   Axis w;
   int32_t channels;
-  int32_t rows;  // of the input, of a warp
+  int32_t first_row;  // of the input, or in the forward pass rows of positions, counted from the padded output's edge
+  int32_t num_rows;
+  int32_t rows;  // of a warp
   int32_t chunks;  // warps along H
   int32_t strips;  // warps along W
   int64_t num_warps;  // strips, then chunks, then channels, then images

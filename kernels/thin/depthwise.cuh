@@ -6,300 +6,174 @@
 // Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
-#include "simt/traits.cuh"
-#include "thin/depthwise_params.h"
+#include "thin/depthwise_rows.cuh"
 
 namespace convt::thin {
 
-template <DataType kDataType, int kKernelValue, int kStrideValue>
+template <DataType kDataType, int kKernelValue, int kStrideValue, bool kOfInputValue>
 struct DepthwiseTraits {
   using Element = typename simt::ElementOf<kDataType>::type;
+  static constexpr bool kOfInput = kOfInputValue;
   static constexpr int kKernel = kKernelValue;
   static constexpr int kStride = kStrideValue;
-  static constexpr int kKept = kKernel - kStride;                    // rows, or columns, that neighbours share
-  static constexpr int kPixels = kDepthwiseColumns / kStride;        // of a lane and row
-  static constexpr int kWindow = kDepthwiseColumns + kKept;          // columns of grad_output that they read
-  static_assert(kStride <= kKernel && kKept <= kDepthwiseColumns && kDepthwiseColumns % kStride == 0);
+  static constexpr int kKept = kKernel - kStride;                  // columns that neighbours share
+  static constexpr int kRows = (kKernel + kStride - 1) / kStride;  // of pixels that one row belongs to, at most
+  static constexpr int kSteps = kOfInput ? 2 : 1;                  // of kStride rows of grad_output, in flight
+  static constexpr int kColumns = depthwise_columns(kDataType, Direction::kGradInput);  // of grad_output, of a lane
+  static constexpr int kPixels = kColumns / kStride;                                    // of a lane and row
+  static_assert(kStride <= kKernel && kKept <= kColumns && kColumns % kStride == 0);
 };
 
-// kCount neighbours that one load takes.
-template <typename Element, int kCount>
-struct alignas(sizeof(Element) * kCount) Neighbours {
-  Element element[kCount];
-};
-
-// A warp's pixels: rows h .. h_end - 1 of one image and channel, columns from w on, of which a lane has kPixels.
-struct Strip {
-  int32_t image;
-  int32_t channel;
-  int32_t chunk;
-  int32_t strip;
+// A warp's pixels: rows h .. h_end - 1, columns from w on, of which a lane has kPixels.
+struct PixelStrip : Strip {
   int32_t h;
   int32_t h_end;
-  int32_t w;     // of the lane
-  int32_t lane;
+  int32_t w;  // of the lane
 
-  __device__ __forceinline__ Strip(const DepthwiseParams& params, int32_t lane_pixels) {
-    int64_t index = int64_t{blockIdx.x} * (kDepthwiseThreads / 32) + threadIdx.x / 32;
-    lane = static_cast<int32_t>(threadIdx.x) % 32;
-    strip = static_cast<int32_t>(index % params.strips), index /= params.strips;
-    chunk = static_cast<int32_t>(index % params.chunks), index /= params.chunks;
-    channel = static_cast<int32_t>(index % params.channels);
-    image = static_cast<int32_t>(index / params.channels);
+  __device__ __forceinline__ PixelStrip(const DepthwiseParams& params, int32_t lane_pixels) : Strip(params) {
     h = chunk * params.rows;
     h_end = min(h + params.rows, params.h.in);
     w = (strip * 32 + lane) * lane_pixels;
   }
 };
 
-// A lane's columns of one row of grad_output, as they come from memory: its own four, and those that the first and the
-// last lane of the warp need of the neighbouring strips.
-template <typename Traits>
-struct RawRow {
-  typename Traits::Element own[kDepthwiseColumns];
-  typename Traits::Element edge[Traits::kKept > 0 ? Traits::kKept : 1];
-};
+template <typename Traits, int kPadding, bool kWhole>
+using GradientRows =
+    DepthwiseRows<typename Traits::Element, Traits::kColumns, kPadding, Traits::kKept - kPadding, kWhole>;
 
-// kPadding: the columns of a window before a lane's own.
-template <typename Traits, int kPadding>
-struct RowReader {
+// Calls use(rows, ih, later, r_row, k_h) for every row of grad_output that pixel rows h .. h_end - 1 read, from the
+// top: as tap row k_h of pixel row ih + later, for each of the kRows pixel rows that it belongs to, those outside the
+// strip too. Then done(ih) when the last of ih's rows has been used. The next rows' loads are in flight meanwhile.
+template <typename Traits, int kPadding, bool kWhole, typename Use, typename Done>
+__device__ __forceinline__ void slide(const DepthwiseParams& params, const PixelStrip& strip, Use use, Done done) {
+  constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kSteps = Traits::kSteps;
   using Element = typename Traits::Element;
-  static constexpr int kKept = Traits::kKept;
-
-  const Element* g_columns;  // row 0, the lane's first own column
-  int64_t row_stride;
-  int64_t column_stride;
-  int32_t own_bits;   // own columns that exist
-  int32_t edge_bits;  // edge columns that this lane loads
-  bool vectors;
-  int32_t num_rows;
-  int32_t lane;
-
-  __device__ __forceinline__ RowReader(const DepthwiseParams& params, const Strip& strip)
-      : row_stride(params.gy_stride[2]), column_stride(params.gy_stride[3]), num_rows(params.h.out), lane(strip.lane) {
-    const int32_t column = strip.w * Traits::kStride, columns = params.w.out;
-    g_columns = static_cast<const Element*>(params.gy) + strip.image * params.gy_stride[0] +
-                strip.channel * params.gy_stride[1] + column * column_stride;
-    own_bits = edge_bits = 0;
+  using Rows = GradientRows<Traits, kPadding, kWhole>;
+  int32_t ih = strip.h - (Traits::kRows - 1);
+  int32_t row = ih * kStride - params.h.padding + kKernel - kStride;  // the first that no earlier pixel row ends with
+  const int32_t end = min((strip.h_end - 1) * kStride - params.h.padding + kKernel, params.h.out);
+  const auto* g_plane =
+      static_cast<const Element*>(params.y) + strip.image * params.y_stride[0] + strip.channel * params.y_stride[1];
+  Rows rows(g_plane, params.y_stride, row, end, strip.w * kStride, params.w.out, params.y_vectors, strip.lane);
+  typename Rows::Raw r_ahead[kSteps][kStride] = {};
 #pragma unroll
-    for (int i = 0; i < kDepthwiseColumns; ++i) own_bits |= (column + i < columns) << i;
+  for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-    for (int e = 0; e < kKept; ++e) {
-      const int32_t place = column + edge_offset(e);
-      const bool mine = lane == (e < kPadding ? 0 : 31);
-      edge_bits |= (mine && place >= 0 && place < columns) << e;
-    }
-    vectors = params.gy_vectors && own_bits == (1 << kDepthwiseColumns) - 1;
+    for (int k = 0; k < kStride; ++k) rows.load(r_ahead[step][k]);
   }
-
-  // Column of edge element e, from the lane's first own: before it, then behind its last.
-  static __device__ __forceinline__ int32_t edge_offset(int32_t e) {
-    return e < kPadding ? e - kPadding : e - kPadding + kDepthwiseColumns;
-  }
-
-  __device__ __forceinline__ bool exists(int32_t row) const { return row >= 0 && row < num_rows; }
-
-  __device__ __forceinline__ void load(int32_t row, RawRow<Traits>& raw) const {
-    if (!exists(row)) return;
-    const Element* g_row = g_columns + row * row_stride;
-    if (vectors) {
-      const auto vector = *reinterpret_cast<const Neighbours<Element, kDepthwiseColumns>*>(g_row);
+  while (true) {
 #pragma unroll
-      for (int i = 0; i < kDepthwiseColumns; ++i) raw.own[i] = vector.element[i];
-    } else {
+    for (int step = 0; step < kSteps; ++step, row += kStride) {
+      // All rows of a step together: they are waited for as one.
+      float r_rows[kStride][Rows::kWindow];
 #pragma unroll
-      for (int i = 0; i < kDepthwiseColumns; ++i) {
-        if (own_bits >> i & 1) raw.own[i] = g_row[i * column_stride];
+      for (int k = 0; k < kStride; ++k) rows.finish(r_ahead[step][k], r_rows[k]);
+#pragma unroll
+      for (int k = 0; k < kStride; ++k) {
+        if (row + k < 0 || row + k >= params.h.out) continue;
+#pragma unroll
+        for (int later = 0; later < Traits::kRows; ++later) {
+          const int k_h = kKernel - kStride + k - later * kStride;
+          if (k_h >= 0) use(rows, ih, later, r_rows[k], k_h);
+        }
       }
-    }
+      // Not before the use of their registers: loads into rows that are still needed are followed by moves, which wait.
 #pragma unroll
-    for (int e = 0; e < kKept; ++e) {
-      if (edge_bits >> e & 1) raw.edge[e] = g_row[edge_offset(e) * column_stride];
-    }
-  }
-
-  // The window: kPadding columns of the lane before, the own ones, the rest of the lane behind.
-  __device__ __forceinline__ void finish(const RawRow<Traits>& raw, float (&r_window)[Traits::kWindow]) const {
-    float r_own[kDepthwiseColumns];
-#pragma unroll
-    for (int i = 0; i < kDepthwiseColumns; ++i) r_window[kPadding + i] = r_own[i] = simt::to_accumulator(raw.own[i]);
-#pragma unroll
-    for (int e = 0; e < kPadding; ++e) {
-      const float other = __shfl_up_sync(0xffffffffu, r_own[kDepthwiseColumns - kPadding + e], 1);
-      r_window[e] = lane == 0 ? simt::to_accumulator(raw.edge[e]) : other;
-    }
-#pragma unroll
-    for (int e = kPadding; e < kKept; ++e) {
-      const float other = __shfl_down_sync(0xffffffffu, r_own[e - kPadding], 1);
-      r_window[kDepthwiseColumns + e] = lane == 31 ? simt::to_accumulator(raw.edge[e]) : other;
-    }
-  }
-};
-
-// Bit i: window column i exists for pixel p, and the pixel itself does.
-template <typename Traits, int kPadding>
-__device__ __forceinline__ uint32_t window_bits(const DepthwiseParams& params, const Strip& strip, int32_t pixel) {
-  uint32_t bits = 0;
-#pragma unroll
-  for (int i = 0; i < Traits::kWindow; ++i) {
-    const int32_t column = strip.w * Traits::kStride - kPadding + i;
-    bits |= static_cast<uint32_t>(column >= 0 && column < params.w.out) << i;
-  }
-  return strip.w + pixel < params.w.in ? bits : 0;
-}
-
-// Calls use(ih, windows, rows_exist) for every row of the strip: the windows of the kKernel rows that its taps read,
-// and which of these rows exist, one bit each. The next row's loads are in flight meanwhile.
-template <typename Traits, int kPadding, typename Use>
-__device__ __forceinline__ void slide(const DepthwiseParams& params, const Strip& strip, Use use) {
-  constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kKept = Traits::kKept;
-  const RowReader<Traits, kPadding> reader(params, strip);
-  float r_windows[kKernel][Traits::kWindow];
-  RawRow<Traits> r_next[kStride] = {};
-  int32_t row = strip.h * kStride - params.h.padding;  // of tap 0
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    RawRow<Traits> raw{};
-    reader.load(row + k, raw);
-    reader.finish(raw, r_windows[k]);
-  }
-#pragma unroll
-  for (int k = 0; k < kStride; ++k) reader.load(row + kKept + k, r_next[k]);
-#pragma unroll 1
-  for (int32_t ih = strip.h; ih < strip.h_end; ++ih, row += kStride) {
-#pragma unroll
-    for (int k = 0; k < kStride; ++k) reader.finish(r_next[k], r_windows[kKept + k]);
-    if (ih + 1 < strip.h_end) {
-#pragma unroll
-      for (int k = 0; k < kStride; ++k) reader.load(row + kKernel + k, r_next[k]);
-    }
-    uint32_t rows_exist = 0;
-#pragma unroll
-    for (int k = 0; k < kKernel; ++k) rows_exist |= static_cast<uint32_t>(reader.exists(row + k)) << k;
-    use(ih, r_windows, rows_exist);
-#pragma unroll
-    for (int k = 0; k < kKept; ++k) {
-#pragma unroll
-      for (int i = 0; i < Traits::kWindow; ++i) r_windows[k][i] = r_windows[k + kStride][i];
+      for (int k = 0; k < kStride; ++k) rows.load(r_ahead[step][k]);
+      done(ih);
+      if (++ih >= strip.h_end) return;
     }
   }
 }
 
-// One pixel's taps: calls use(kh, kw, column of grad_output) for those that exist, ascending. kWhole: all rows exist,
-// and all columns that are some lane's own.
-template <typename Traits, int kPadding, bool kWhole, typename Use>
-__device__ __forceinline__ void each_tap(const float (&r_windows)[Traits::kKernel][Traits::kWindow], int32_t pixel,
-                                         uint32_t columns_exist, uint32_t rows_exist, Use use) {
-#pragma unroll
-  for (int k_h = 0; k_h < Traits::kKernel; ++k_h) {
-    if (!kWhole && (rows_exist >> k_h & 1) == 0) continue;
-#pragma unroll
-    for (int k_w = 0; k_w < Traits::kKernel; ++k_w) {
-      const int i = pixel * Traits::kStride + k_w;
-      const bool own = i >= kPadding && i < kPadding + kDepthwiseColumns;
-      if ((kWhole && own) || (columns_exist >> i & 1) != 0) use(k_h, k_w, r_windows[k_h][i]);
-    }
-  }
-}
-
-// Which columns exist for each pixel of a lane, and whether all own columns of the warp and all of its pixels do.
-template <typename Traits, int kPadding>
-struct Existence {
-  uint32_t columns[Traits::kPixels];
-  bool whole;
-
-  __device__ __forceinline__ Existence(const DepthwiseParams& params, const Strip& strip) {
-#pragma unroll
-    for (int p = 0; p < Traits::kPixels; ++p) columns[p] = window_bits<Traits, kPadding>(params, strip, p);
-    const bool lane_whole =
-        strip.w * Traits::kStride + kDepthwiseColumns <= params.w.out && strip.w + Traits::kPixels <= params.w.in;
-    whole = __all_sync(0xffffffffu, lane_whole) != 0;
-  }
-
-  // Calls use(pixel, each) for every pixel; each(use_tap) is each_tap().
-  template <typename Use>
-  __device__ __forceinline__ void each_pixel(const float (&r_windows)[Traits::kKernel][Traits::kWindow],
-                                             uint32_t rows_exist, Use use) const {
-    constexpr uint32_t kAllRows = (1u << Traits::kKernel) - 1;
-    if (whole && rows_exist == kAllRows) {
-#pragma unroll
-      for (int p = 0; p < Traits::kPixels; ++p) {
-        use(p, [&](auto use_tap) { each_tap<Traits, kPadding, true>(r_windows, p, columns[p], rows_exist, use_tap); });
-      }
-    } else {
-#pragma unroll
-      for (int p = 0; p < Traits::kPixels; ++p) {
-        use(p, [&](auto use_tap) { each_tap<Traits, kPadding, false>(r_windows, p, columns[p], rows_exist, use_tap); });
-      }
-    }
-  }
-};
-
-template <typename Traits, int kPadding>
-__device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& params, const Strip& strip) {
+template <typename Traits, int kPadding, bool kWhole>
+__device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& params, const PixelStrip& strip) {
   using Element = typename Traits::Element;
-  constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels;
+  constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels, kRows = Traits::kRows;
   float r_weight[kKernel][kKernel];
-  const auto* g_weight = static_cast<const Element*>(params.weight) + strip.channel * params.weight_stride[0];
-#pragma unroll
-  for (int k_h = 0; k_h < kKernel; ++k_h) {
+  load_weight<Element>(params, strip.channel, r_weight);
+  auto* g_pixels = static_cast<Element*>(params.x) + strip.image * params.x_stride[0] +
+                   strip.channel * params.x_stride[1] + strip.w * params.x_stride[3] + strip.h * params.x_stride[2];
+  float r_sums[kRows][kPixels] = {};  // [0]: of the row of pixels that is completed next
+  auto use = [&](const auto& rows, int32_t, int later, const auto& r_row, int k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
-      r_weight[k_h][k_w] =
-          simt::to_accumulator(g_weight[k_h * params.weight_stride[2] + k_w * params.weight_stride[3]]);
-    }
-  }
-  const Existence<Traits, kPadding> exist(params, strip);
-  auto* g_pixels = static_cast<Element*>(params.gx) + strip.image * params.x_stride[0] +
-                   strip.channel * params.x_stride[1] + strip.w * params.x_stride[3];
-  slide<Traits, kPadding>(params, strip, [&](int32_t ih, const auto& r_windows, uint32_t rows_exist) {
-    Neighbours<Element, kPixels> result;
-    exist.each_pixel(r_windows, rows_exist, [&](int p, auto each) {
-      float sum = 0;
-      each([&](int k_h, int k_w, float column) { sum = simt::fused_multiply_add(column, r_weight[k_h][k_w], sum); });
-      result.element[p] = simt::to_element<Element>(sum);
-    });
-    Element* g_row = g_pixels + ih * params.x_stride[2];
-    if (params.x_vectors && strip.w + kPixels <= params.w.in) {
-      *reinterpret_cast<Neighbours<Element, kPixels>*>(g_row) = result;
-    } else {
 #pragma unroll
       for (int p = 0; p < kPixels; ++p) {
-        if (strip.w + p < params.w.in) g_row[p * params.x_stride[3]] = result.element[p];
+        const int i = p * Traits::kStride + k_w;
+        if (!rows.has(i)) continue;
+        r_sums[later][p] = simt::fused_multiply_add(r_row[i], r_weight[k_h][k_w], r_sums[later][p]);
       }
+    }
+  };
+  slide<Traits, kPadding, kWhole>(params, strip, use, [&](int32_t ih) {
+    if (ih >= strip.h) {
+      Vector<Element, kPixels> results;
+      results.round(r_sums[0]);
+      if (params.x_vectors && strip.w + kPixels <= params.w.in) {
+        results.store(g_pixels);
+      } else if constexpr (!kWhole) {
+#pragma unroll
+        for (int p = 0; p < kPixels; ++p) {
+          if (strip.w + p < params.w.in) results.store(p, g_pixels + p * params.x_stride[3]);
+        }
+      }
+      g_pixels += params.x_stride[2];
+    }
+#pragma unroll
+    for (int later = 0; later < kRows; ++later) {
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) r_sums[later][p] = later + 1 < kRows ? r_sums[(later + 1) % kRows][p] : 0.0f;
     }
   });
 }
 
-template <typename Traits, int kPadding>
-__device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& params, const Strip& strip) {
+template <typename Traits, int kPadding, bool kWhole>
+__device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& params, const PixelStrip& strip) {
   using Element = typename Traits::Element;
-  constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels;
+  constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels, kRows = Traits::kRows;
   float r_sums[kKernel][kKernel] = {};
-  const Existence<Traits, kPadding> exist(params, strip);
   const auto* g_pixels = static_cast<const Element*>(params.x) + strip.image * params.x_stride[0] +
                          strip.channel * params.x_stride[1] + strip.w * params.x_stride[3];
-  auto load_pixels = [&](int32_t ih) {
-    Neighbours<Element, kPixels> pixels{};
+  auto load_pixels = [&](int32_t ih, Vector<Element, kPixels>& pixels) {
+    if (ih >= strip.h_end) return;
     const Element* g_row = g_pixels + ih * params.x_stride[2];
-    if (params.x_vectors && strip.w + kPixels <= params.w.in)
-      return *reinterpret_cast<const Neighbours<Element, kPixels>*>(g_row);
+    if (params.x_vectors && strip.w + kPixels <= params.w.in) {
+      pixels.load(g_row);
+    } else if constexpr (!kWhole) {
+#pragma unroll
+      for (int p = 0; p < kPixels; ++p) {
+        if (strip.w + p < params.w.in) pixels.load(p, g_row + p * params.x_stride[3]);
+      }
+    }
+  };
+  Vector<Element, kPixels> r_pixels[kRows + 1] = {};  // rows ih, ih + 1, ..., and one on its way
+  load_pixels(strip.h, r_pixels[kRows - 1]);
+  load_pixels(strip.h + 1, r_pixels[kRows]);
+  // Which products exist of a row, one bit each: of pixels that exist with columns that do.
+  uint32_t terms = 0;
+#pragma unroll
+  for (int term = 0; term < kPixels * kKernel; ++term) {
+    const int32_t pixel = strip.w + term / kKernel, column = pixel * Traits::kStride - kPadding + term % kKernel;
+    terms |= static_cast<uint32_t>(pixel < params.w.in && column >= 0 && column < params.w.out) << term;
+  }
+  auto use = [&](const auto& rows, int32_t ih, int later, const auto& r_row, int k_h) {
+    if (ih + later < strip.h || ih + later >= strip.h_end) return;
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
-      if (strip.w + p < params.w.in) pixels.element[p] = g_row[p * params.x_stride[3]];
+      const float pixel = r_pixels[later][p];
+#pragma unroll
+      for (int k_w = 0; k_w < kKernel; ++k_w) {
+        const int i = p * Traits::kStride + k_w;
+        if (!rows.always_has(i) && (terms >> (p * kKernel + k_w) & 1) == 0) continue;
+        r_sums[k_h][k_w] = simt::fused_multiply_add(pixel, r_row[i], r_sums[k_h][k_w]);
+      }
     }
-    return pixels;
   };
-  Neighbours<Element, kPixels> r_next = load_pixels(strip.h);
-  slide<Traits, kPadding>(params, strip, [&](int32_t ih, const auto& r_windows, uint32_t rows_exist) {
-    const Neighbours<Element, kPixels> r_pixels = r_next;
-    if (ih + 1 < strip.h_end) r_next = load_pixels(ih + 1);
-    exist.each_pixel(r_windows, rows_exist, [&](int p, auto each) {
-      const float pixel = simt::to_accumulator(r_pixels.element[p]);
-      each([&](int k_h, int k_w, float column) {
-        r_sums[k_h][k_w] = simt::fused_multiply_add(pixel, column, r_sums[k_h][k_w]);
-      });
-    });
+  slide<Traits, kPadding, kWhole>(params, strip, use, [&](int32_t ih) {
+#pragma unroll
+    for (int later = 0; later < kRows; ++later) r_pixels[later] = r_pixels[later + 1];
+    load_pixels(ih + kRows + 1, r_pixels[kRows]);
   });
   const int64_t slab = (int64_t{strip.image} * params.chunks + strip.chunk) * params.strips + strip.strip;
   float* g_slab = params.slabs + (slab * params.channels + strip.channel) * kKernel * kKernel;
@@ -307,7 +181,7 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
   for (int k_h = 0; k_h < kKernel; ++k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
-      float sum = r_sums[k_h][k_w];
+      float sum = kWhole && strip.w >= params.w.in ? 0.0f : r_sums[k_h][k_w];
 #pragma unroll
       for (int half = 16; half > 0; half /= 2) sum = simt::add(sum, __shfl_down_sync(0xffffffffu, sum, half));
       if (strip.lane == 0) g_slab[k_h * kKernel + k_w] = sum;
@@ -315,20 +189,35 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
   }
 }
 
-// The planner admits paddings up to kKept alone: a window begins kPadding columns before a lane's own.
-template <typename Traits, bool kOfInput>
-__global__ void __launch_bounds__(kDepthwiseThreads, kOfInput ? 5 : 4)
-    depthwise_kernel(const __grid_constant__ DepthwiseParams params) {
-  const Strip strip(params, Traits::kPixels);
-  if (int64_t{blockIdx.x} * (kDepthwiseThreads / 32) + threadIdx.x / 32 >= params.num_warps) return;
-  auto run = [&](auto padding) {
-    if constexpr (padding() <= Traits::kKept) {
-      if constexpr (kOfInput) {
-        depthwise_grad_input<Traits, padding()>(params, strip);
-      } else {
-        depthwise_grad_weight<Traits, padding()>(params, strip);
-      }
+template <typename Traits, int kPadding>
+__device__ __forceinline__ void depthwise_gradient(const DepthwiseParams& params, const PixelStrip& strip) {
+  const int32_t column = strip.w * Traits::kStride;
+  const bool has_columns = column + Traits::kColumns <= params.w.out;
+  // A lane without pixels may have columns that the lane before needs.
+  const bool whole = strip.w < params.w.in ? has_columns && strip.w + Traits::kPixels <= params.w.in
+                                           : has_columns || column >= params.w.out;
+  auto run = [&](auto all_whole) {
+    if constexpr (Traits::kOfInput) {
+      depthwise_grad_input<Traits, kPadding, all_whole()>(params, strip);
+    } else {
+      depthwise_grad_weight<Traits, kPadding, all_whole()>(params, strip);
     }
+  };
+  if (__all_sync(0xffffffffu, params.x_vectors && params.y_vectors && whole) != 0) {
+    run(std::true_type{});
+  } else {
+    run(std::false_type{});
+  }
+}
+
+// The planner admits paddings up to kKept alone: a window begins kPadding columns before a lane's own.
+template <typename Traits>
+__global__ void __launch_bounds__(kDepthwiseThreads, 4)
+    depthwise_kernel(const __grid_constant__ DepthwiseParams params) {
+  const PixelStrip strip(params, Traits::kPixels);
+  if (strip.number >= params.num_warps) return;
+  auto run = [&](auto padding) {
+    if constexpr (padding() <= Traits::kKept) depthwise_gradient<Traits, padding()>(params, strip);
   };
   switch (params.w.padding) {
     case 0: return run(std::integral_constant<int, 0>{});

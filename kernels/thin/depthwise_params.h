@@ -6,16 +6,16 @@
 namespace convt::thin {
 
 struct DepthwiseParams : ThinDepthwiseLayout {
-  const void* gy;  // [batch, channels, h.out, w.out], any strides
-  const void* x;   // [batch, channels, h.in, w.in], any strides: of the gradient of the weight
-  const void* weight;  // [channels, 1, h.kernel, w.kernel], any strides: of the gradient of the input
-  void* gx;        // [batch, channels, h.in, w.in], NCHW or channels_last
-  float* slabs;    // [batch * chunks * strips][channels, h.kernel, w.kernel]
-  int64_t gy_stride[4];
-  int64_t x_stride[4];  // of x or gx
+  void* y;             // [batch, channels, h.out, w.out]: the result of the forward pass, else grad_output
+  void* x;             // [batch, channels, h.in, w.in]: the result of the gradient of the input, else an operand
+  const void* weight;  // [channels, 1, h.kernel, w.kernel]: not of the gradient of the weight
+  const void* bias;    // [channels] or null: of the forward pass
+  float* slabs;        // [batch * chunks * strips][channels, h.kernel, w.kernel]: of the gradient of the weight
+  int64_t y_stride[4];
+  int64_t x_stride[4];
   int64_t weight_stride[4];
-  bool gy_vectors;  // four columns of gy are one vector, wherever a lane begins
-  bool x_vectors;   // a lane's columns of x or gx are
+  bool y_vectors;  // a lane's columns of y are one vector, wherever it begins
+  bool x_vectors;
 };
 
 }  // namespace convt::thin

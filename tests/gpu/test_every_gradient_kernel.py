@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import random
+from itertools import product
 
 import oracle.plugin
 import pytest
@@ -92,8 +93,9 @@ def test_every_kernel_is_a_candidate():
     for direction in DIRECTIONS:
         offered = set()
         for case in (*CASES, *STAGED_CASES):
-            for dtype in DTYPES:
-                offered |= {plan["kernel"] for plan in integers(case, dtype, direction)[0].candidates()}
+            for dtype, channels_last in product(DTYPES, (False, True)):
+                call = integers(case, dtype, direction)[0].replace(channels_last=channels_last)
+                offered |= {plan["kernel"] for plan in call.candidates()}
         assert offered - set(tensor_core_kernels()) == set(gradient_kernels(direction))
 
 
@@ -214,11 +216,14 @@ def sums_with(gradient: GradientCall, name: str, index: tuple[int, ...]) -> torc
 
 
 @each_direction
-@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "channels_last", "wide_row")
+@each_case(
+    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "channels_last", "wide_row",
+    "depthwise", "depthwise_nhwc", "depthwise_blocks",
+)  # fmt: skip
 @pytest.mark.parametrize("name", ["grad_output", "other"])
 def test_nan_and_inf_reach_exactly_their_sums(case, name, direction):
     """Nothing that lies outside a tensor is multiplied, not even by zero."""
-    clean = GradientCall.of(direction, Call.of(case))
+    clean = in_format(GradientCall.of(direction, Call.of(case)), case.layout == "channels_last")
     for place in ("first", "middle", "last"):
         index = element(getattr(clean, name), place)
         reached = sums_with(clean, name, index)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from itertools import product
 
 import pytest
 import torch
@@ -91,17 +93,19 @@ def test_every_candidate_is_right(case, kernel):
 def test_the_list_of_kernels_is_complete():
     """Every instance of kernels/plan/instances.h is a candidate somewhere above, and no candidate is none of them."""
     offered = set()
-    for case in (*CASES, *STAGED_CASES):
+    for case, channels_last in product((*CASES, *STAGED_CASES), (False, True)):
         for dtype, precision in CLASSES.values():
-            offered |= {plan["kernel"] for plan in Call.of(case, dtype, precision).candidates()}
+            offered |= {plan["kernel"] for plan in Call.of(case, dtype, precision, channels_last).candidates()}
     assert offered == set(kernel_names())
 
 
 @each_kernel
 def test_every_kernel_is_launched(kernel):
     """The cases above reach it: a kernel that no plan offers is tested by nobody."""
-    launches = sum(len(numbered_candidates(call_of(case, kernel), kernel)) for case in (*CASES, *STAGED_CASES))
-    assert launches >= len(CASES)
+    calls = [call_of(*pair) for pair in product((*CASES, *STAGED_CASES), (kernel,), (False, True))]
+    # Those of one kernel size and stride serve depthwise layers alone.
+    wanted = 1 if re.search(r"_k\ds\d", kernel) else 2 * len(CASES)
+    assert sum(len(numbered_candidates(call, kernel)) for call in calls) >= wanted
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -155,11 +159,14 @@ def outputs_of(call: Call, name: str, index: tuple[int, ...]) -> torch.Tensor:
 
 
 @each_kernel
-@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row")
+@each_case(
+    "plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row", "depthwise",
+    "depthwise_nhwc", "depthwise_blocks",
+)  # fmt: skip
 @pytest.mark.parametrize("name", ["x", "weight"])
 def test_nan_and_inf_reach_exactly_their_outputs(case, kernel, name):
     """No output outside the sum's terms is touched: a tap that meets padding is not multiplied."""
-    clean = call_of(case, kernel)
+    clean = call_of(case, kernel, channels_last=case.layout == "channels_last")
     expected = clean.run()
     for place in ("first", "middle", "last"):
         index = element(getattr(clean, name), place)

@@ -160,50 +160,6 @@ def test_any_tile_of_grad_input(plan_module, problem, data):
     assert_written_once(problem, layout, channels, positions)
 
 
-def assert_warps_cover(problem, layout):
-    """Strips and chunks of rows cover every pixel once."""
-    (batch, c_in, height, width), _, _ = sizes_of(problem)
-    pixels = 32 * 4 // layout["stride"]
-    assert layout["num_warps"] == batch * c_in * layout["chunks"] * layout["strips"]
-    assert (layout["chunks"] - 1) * layout["rows"] < height <= layout["chunks"] * layout["rows"]
-    assert (layout["strips"] - 1) * pixels < width <= layout["strips"] * pixels
-    assert layout["num_blocks"] == -(-layout["num_warps"] // 4)
-
-
-@pytest.mark.parametrize("direction", [GRAD_INPUT, GRAD_WEIGHT])
-@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16])
-def test_depthwise_plans(plan_module, direction, dtype):
-    """The layer that they were made for, on every GPU the same."""
-    problem = {**from_row(*LAYERS["dw_up"], dtype=dtype), "direction": direction}
-    rows = set()
-    for device in DEVICES.values():
-        (plan,) = [plan for plan in thin_plans(plan_module, problem, direction, device) if is_depthwise(plan)]
-        layout = plan_module.thin_depthwise_layout(problem, plan)
-        assert layout["num_blocks"] == plan["num_blocks"]
-        assert_warps_cover(problem, layout)
-        slabs = problem["batch"] * layout["chunks"] * layout["strips"]
-        assert plan["workspace_bytes"] == (slabs * 64 * 16 * 4 if direction == GRAD_WEIGHT else 0)
-        rows.add(plan["rows"])
-    assert len(rows) == 1  # they decide the order of the weight's sums
-
-
-@few_problems
-@given(problem=problems(dtypes=True), rows=st.integers(1, 9), instance=st.integers(0, 17))
-def test_depthwise_serves_nothing_else(plan_module, problem, rows, instance):
-    direction = GRAD_INPUT if instance < 9 else GRAD_WEIGHT
-    problem = {**problem, "direction": direction}
-    layout = plan_module.thin_depthwise_layout(problem, {"instance": instance, "rows": rows})
-    h, w = problem["h"], problem["w"]
-    if layout is None:
-        return
-    assert problem["groups"] == problem["c_in"] == problem["c_out"]
-    assert h["kernel"] == w["kernel"] == layout["kernel"]
-    assert h["stride"] == w["stride"] == layout["stride"]
-    assert h["dilation"] == w["dilation"] == 1
-    assert w["padding"] <= layout["kernel"] - layout["stride"]
-    assert_warps_cover(problem, layout)
-
-
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dw_up", "dcgan_rgb", "fsrcnn"])
 def test_thin_layers_have_plans(plan_module, name):
     problem = {**from_row(*LAYERS[name]), "direction": GRAD_INPUT}

@@ -16,6 +16,11 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
     return result;
   }
+  if (plan.thin_channels_last.rows > 0) {
+    const convt::ThinChannelsLastPlan& tile = plan.thin_channels_last;
+    result["instance"] = tile.instance, result["rows"] = tile.rows, result["vector"] = tile.vector;
+    return result;
+  }
   if (plan.thin_grad_input.tile_h > 0) {
     const convt::ThinGradInputPlan& tile = plan.thin_grad_input;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "module/values.h"
+#include "plan/thin_channels_last.h"
 #include "plan/thin_depthwise.h"
 #include "plan/thin_grad_input.h"
 #include "plan/thin_instances.h"
@@ -95,13 +96,37 @@ static py::object thin_depthwise_layout(const py::dict& problem, const py::dict&
     return py::none();
   }
   return py::dict(py::arg("kernel") = instance.kernel, py::arg("stride") = instance.stride,
+                  py::arg("first_row") = layout.first_row, py::arg("num_rows") = layout.num_rows,
                   py::arg("rows") = layout.rows, py::arg("chunks") = layout.chunks, py::arg("strips") = layout.strips,
                   py::arg("channels") = layout.channels, py::arg("num_warps") = layout.num_warps,
                   py::arg("num_blocks") = layout.num_blocks);
+}
+
+// CTAs of a channels_last plan, or None for an illegal one.
+static py::object thin_channels_last_layout(const py::dict& problem, const py::dict& plan) {
+  const convt::ThinChannelsLastInstance& instance = convt::kThinChannelsLastInstances[field<int32_t>(plan, "instance")];
+  convt::ThinChannelsLastLayout layout;
+  if (!convt::make_thin_channels_last_layout(problem_of(problem), instance, field<int32_t>(plan, "rows"),
+                                             field<int32_t>(plan, "vector"), &layout)) {
+    return py::none();
+  }
+  auto range = [](const convt::PositionRange& positions) { return py::make_tuple(positions.first, positions.count); };
+  py::dict result(py::arg("positions_h") = range(layout.positions_h),
+                  py::arg("positions_w") = range(layout.positions_w));
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(channels), CONVT_FIELD(vector), CONVT_FIELD(lanes), CONVT_FIELD(channel_blocks), CONVT_FIELD(columns);
+  CONVT_FIELD(column_blocks), CONVT_FIELD(rows), CONVT_FIELD(chunks), CONVT_FIELD(shared_bytes);
+  CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+#define CONVT_FIELD(name) result[#name] = instance.name
+  CONVT_FIELD(kernel), CONVT_FIELD(stride), CONVT_FIELD(positions);
+#undef CONVT_FIELD
+  return result;
 }
 
 void add_thin(py::module_& module) {
   module.def("thin_layout", &thin_layout);
   module.def("thin_grad_input_layout", &thin_grad_input_layout);
   module.def("thin_depthwise_layout", &thin_depthwise_layout);
+  module.def("thin_channels_last_layout", &thin_channels_last_layout);
 }

@@ -1,0 +1,65 @@
+#include "plan/thin_channels_last.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "plan/thin_instances.h"
+#include "thin/channels_last_params.h"
+#include "thin/instances.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &thin::symbol,
+    CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// `vector` neighbouring channels can be read or written at once, from every multiple of `vector` on.
+bool has_vectors(const void* pointer, const int64_t (&stride)[4], int32_t vector, DataType dtype) {
+  if (stride[1] != 1 || reinterpret_cast<uintptr_t>(pointer) % (vector * element_bytes(dtype)) != 0) return false;
+  return stride[0] % vector == 0 && stride[2] % vector == 0 && stride[3] % vector == 0;
+}
+
+}  // namespace
+
+void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                               cudaStream_t stream) {
+  const ThinChannelsLastPlan& tile = plan.thin_channels_last;
+  if (tile.instance < 0 || tile.instance >= kNumThinChannelsLastInstances) {
+    throw std::runtime_error("convt_ext: no channels_last kernel instance number " + std::to_string(tile.instance));
+  }
+  const ThinChannelsLastInstance& instance = kThinChannelsLastInstances[tile.instance];
+  thin::ChannelsLastParams params{};
+  if (!make_thin_channels_last_layout(problem, instance, tile.rows, tile.vector, &params) ||
+      params.shared_bytes != plan.shared_bytes || params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+  }
+  // Operands may begin anywhere and have any strides; then every channel is a thread's.
+  Plan launched = plan;
+  if (tile.vector > 1 && (!has_vectors(pointers.x, problem.x_stride, tile.vector, problem.dtype) ||
+                          !has_vectors(pointers.y, problem.y_stride, tile.vector, problem.dtype))) {
+    if (!make_thin_channels_last_layout(problem, instance, tile.rows, 1, &params)) {
+      throw std::runtime_error(std::string("convt_ext: ") + plan.kernel + " has too many CTAs for these strides");
+    }
+    launched.shared_bytes = params.shared_bytes;
+    launched.num_blocks = params.num_blocks;
+  }
+  const bool forward = problem.direction == Direction::kForward;
+  params.source = forward ? pointers.x : pointers.y;
+  params.result = forward ? pointers.y : pointers.x;
+  params.weight = pointers.w;
+  params.bias = pointers.bias;
+  std::copy_n(forward ? problem.x_stride : problem.y_stride, 4, params.source_stride);
+  std::copy_n(forward ? problem.y_stride : problem.x_stride, 4, params.result_stride);
+  std::copy_n(problem.w_stride, 4, params.weight_stride);
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[tile.instance](), launched, arguments, stream);
+}
+
+}  // namespace convt

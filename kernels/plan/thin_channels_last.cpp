@@ -1,0 +1,129 @@
+// Candidates of the thin engine for depthwise layers in channels_last, and their estimated times.
+#include "plan/thin_channels_last.h"
+
+#include <algorithm>
+
+#include "plan/cost.h"
+#include "plan/engines.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+PositionRange positions_of(const Axis& axis, Direction direction) {
+  if (direction != Direction::kForward) return PositionRange{0, axis.in};
+  const int32_t first = axis.padding / axis.stride;
+  return PositionRange{first, (axis.out - 1 + axis.padding) / axis.stride - first + 1};
+}
+
+// The result's format; of the gradient of the weight, its operands'.
+bool is_channels_last(const ConvTProblem& problem) {
+  const int64_t (&stride)[4] = problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
+  return stride[1] == 1 && stride[3] != 1;
+}
+
+// Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few: then no
+// SM is without work at the end. The gradient also reads rows before its first, so what counts is how many rows the SMs
+// walk down in whole waves.
+int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
+                       int32_t vector) {
+  constexpr int32_t kForwardRows = 8, kMostRows = 32, kFewestRows = 2, kBegin = 3;  // kBegin: what a CTA costs besides
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t resident = int64_t{device.num_sms} * channels_last_blocks_per_sm(problem.dtype, problem.direction);
+  int32_t best = 0;
+  int64_t least = 0;
+  for (int32_t rows = forward ? kForwardRows : kMostRows; rows >= kFewestRows; rows -= 2) {
+    ThinChannelsLastLayout layout;
+    if (!make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) break;
+    if (forward && layout.num_blocks >= resident) return rows;
+    const int64_t walked = ceil_div(layout.num_blocks, resident) * (std::min(rows, layout.positions_h.count) + kBegin);
+    if (best == 0 || walked < least) best = rows, least = walked;
+  }
+  return best;
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
+              const ThinChannelsLastLayout& layout, Plan* plan) {
+  const double vector = layout.vector, positions = instance.positions, rows = layout.rows;
+  const double kept = instance.kernel - instance.stride, stride = instance.stride;
+  const bool forward = problem.direction == Direction::kForward;
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  // Warp instructions of a row of positions: products, loads with their addresses, stores.
+  const double taps = instance.kernel * instance.kernel * positions;
+  const double loads = forward ? positions + kept / stride : stride * ((positions - 1) * stride + instance.kernel);
+  const double stores = forward ? positions * stride * stride : positions;
+  const double unpacked = bytes == 2 ? 1.5 : 1.1;
+  const double row_slots = taps * vector * unpacked + 4 * loads + 5 * stores + 30;
+  const double warps = static_cast<double>(layout.num_blocks) * kChannelsLastThreads / 32;
+  plan->compute_us = warps * (rows + kept / stride) * row_slots / 4 / 0.6 / device.num_sms / (device.clock_ghz * 1e3);
+  const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
+  const double outputs = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+  const double again = 1 + kept / stride / rows;
+  // Elements one by one: more instructions in flight for fewer bytes.
+  const double alone = layout.vector == 1 ? 1.7 : 1;
+  plan->memory_us = (bytes == 2 ? 1.35 : 1.2) * alone * bytes *
+                    (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) / (device.copy_gb_per_s * 1e3);
+  plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
+                      (is_exact(problem)                   ? 5
+                       : element_bytes(problem.dtype) == 4 ? 12
+                                                           : 16);
+}
+
+}  // namespace
+
+int32_t channels_last_vector(const ConvTProblem& problem, const ThinChannelsLastInstance& instance) {
+  return problem.c_in % instance.vector == 0 ? instance.vector : 1;
+}
+
+bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t rows,
+                                    int32_t vector, ThinChannelsLastLayout* layout) {
+  const Axis &h = problem.h, &w = problem.w;
+  if (instance.dtype != problem.dtype || instance.direction != problem.direction) return false;
+  if (problem.c_in != problem.groups || problem.c_out != problem.groups || !is_channels_last(problem)) return false;
+  for (const Axis* axis : {&h, &w}) {
+    if (axis->kernel != instance.kernel || axis->stride != instance.stride || axis->dilation != 1) return false;
+  }
+  if (vector != 1 && (vector != instance.vector || problem.c_in % vector != 0)) return false;
+  if (problem.c_in > INT32_MAX || problem.batch > INT32_MAX) return false;
+  layout->h = h;
+  layout->w = w;
+  layout->positions_h = positions_of(h, problem.direction);
+  layout->positions_w = positions_of(w, problem.direction);
+  layout->channels = static_cast<int32_t>(problem.c_in);
+  layout->vector = vector;
+  // A warp takes as many neighbouring channels as there are, up to its width, in blocks of about the same size.
+  const int32_t vectors = layout->channels / vector;
+  layout->channel_blocks = ceil_div(vectors, 32);
+  layout->lanes = ceil_div(vectors, layout->channel_blocks);
+  layout->shared_bytes =
+      instance.kernel * instance.kernel * layout->lanes * vector * static_cast<int32_t>(sizeof(float));
+  layout->columns = kChannelsLastThreads / layout->lanes;
+  layout->column_blocks = ceil_div(layout->positions_w.count, layout->columns * instance.positions);
+  layout->rows = rows;
+  layout->chunks = ceil_div(layout->positions_h.count, rows);
+  layout->num_blocks = problem.batch * layout->chunks * layout->channel_blocks * layout->column_blocks;
+  return layout->num_blocks <= INT32_MAX;
+}
+
+void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  for (int32_t index = 0; index < kNumThinChannelsLastInstances; ++index) {
+    const ThinChannelsLastInstance& instance = kThinChannelsLastInstances[index];
+    const int32_t vector = channels_last_vector(problem, instance);
+    const int32_t rows = rows_of_blocks(problem, device, instance, vector);
+    ThinChannelsLastLayout layout;
+    if (rows == 0 || !make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) continue;
+    Plan plan{};
+    plan.engine = Engine::kThin;
+    plan.kernel = instance.name;
+    plan.served_precision = Precision::kIeee;
+    plan.threads = kChannelsLastThreads;
+    plan.shared_bytes = layout.shared_bytes;
+    plan.num_blocks = layout.num_blocks;
+    plan.thin_channels_last =
+        ThinChannelsLastPlan{index, rows, vector, layout.lanes * vector, layout.columns * instance.positions};
+    estimate(problem, device, instance, layout, &plan);
+    plans->push_back(plan);
+  }
+}
+
+}  // namespace convt

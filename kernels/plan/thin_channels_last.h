@@ -1,0 +1,56 @@
+// Depthwise layers (one channel a group on both sides) whose result is in channels_last: what a CTA owns. One
+// definition for the planner, launch/ and the kernels (thin/channels_last.cuh).
+//
+// A thread has `vector` neighbouring channels in a few neighbouring columns of positions, and walks down `rows` rows of
+// them. Neighbouring threads take neighbouring channels: `lanes` of them, then the next columns. Positions are elements
+// of the input in the gradients; in the forward pass they are counted from the padded output's edge, and a thread
+// computes all phases of its own.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/plan.h"
+#include "plan/thin_instances.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kChannelsLastThreads = 256;
+
+// CTAs of an SM: what its registers allow.
+constexpr int32_t channels_last_blocks_per_sm(DataType dtype, Direction direction) {
+  return direction == Direction::kGradInput && dtype != DataType::kFloat32 ? 3 : 2;
+}
+
+// Positions of one axis.
+struct PositionRange {
+  int32_t first;
+  int32_t count;
+};
+
+struct ThinChannelsLastLayout {
+  Axis h;
+  Axis w;
+  PositionRange positions_h;
+  PositionRange positions_w;
+  int32_t channels;
+  int32_t vector;
+  int32_t lanes;  // threads along the channels of a CTA
+  int32_t channel_blocks;  // CTAs along the channels
+  int32_t columns;  // of a CTA, each of `positions` of the instance
+  int32_t column_blocks;
+  int32_t rows;  // of a CTA
+  int32_t chunks;
+  int32_t shared_bytes;  // the weights, float32
+  int64_t num_blocks;  // columns, then channels, then chunks of rows, then images
+};
+
+// Channels that a thread can have as one vector: the instance's, or 1 where they do not divide the layer's.
+int32_t channels_last_vector(const ConvTProblem& problem, const ThinChannelsLastInstance& instance);
+
+// False where a kernel of that instance does not compute the problem, or 32 bits do not hold its numbers.
+bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t rows,
+                                    int32_t vector, ThinChannelsLastLayout* layout);
+
+}  // namespace convt

@@ -1,0 +1,18 @@
+// What a kernel of depthwise layers in channels_last is launched with. Filled by launch/, constant for the whole grid.
+#pragma once
+
+#include "plan/thin_channels_last.h"
+
+namespace convt::thin {
+
+struct ChannelsLastParams : ThinChannelsLastLayout {
+  const void* source;  // x, or grad_output: [batch, channels, h, w], any strides
+  const void* weight;  // [channels, 1, h.kernel, w.kernel], any strides
+  const void* bias;    // [channels] or null
+  void* result;        // y, or the gradient of x: [batch, channels, h, w], channels_last
+  int64_t source_stride[4];
+  int64_t weight_stride[4];
+  int64_t result_stride[4];
+};
+
+}  // namespace convt::thin
