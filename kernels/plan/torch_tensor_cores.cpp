@@ -65,8 +65,13 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   }
   const double channels = static_cast<double>(std::min(problem.c_in, problem.c_out));
   const double tflops = fit.tflops * std::min(1.0, std::pow(channels / 64, fit.few_channels));
-  const double kernel_us = fit.call_us + std::max(mflops / tflops, fit.passes * images_us) + fit.weight * weight_us;
-  const bool product = problem.h.kernel * problem.w.kernel * problem.h.stride * problem.w.stride == 1;
+  // Patches in channels_last: 11 layers, 2 x 2 and 4 x 4, took at least these.
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
+  const bool patches = forward && channels_last && taps > 1 && problem.h.kernel == problem.h.stride &&
+                       problem.w.kernel == problem.w.stride && channels >= 32;
+  const double passes = patches ? 1.8 * std::pow(std::max(1.0, taps / 4.0), 0.8) : fit.passes;
+  const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * images_us) + fit.weight * weight_us;
+  const bool product = taps == 1 && problem.h.stride * problem.w.stride == 1;
   if (channels_last || product) return kernel_us;  // a product of matrices needs no copies
   return kernel_us + fit.copy_call_us + fit.copy_images * (x_us + y_us) + fit.copy_weight * weight_us;
 }
