@@ -64,7 +64,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   plan->memory_us = (bytes == 2 ? 1.35 : 1.2) * alone * bytes *
                     (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) / (device.copy_gb_per_s * 1e3);
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      (is_exact(problem)                   ? 5
+                      (is_exact(problem)                   ? 8
                        : element_bytes(problem.dtype) == 4 ? 12
                                                            : 16);
 }

@@ -46,7 +46,7 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   const double row_slots = pixels * taps * 1.3 + instance.stride * (14 + 8 * kept) + 6 * kept + 30;
   const double rows = static_cast<double>(layout.num_warps) * (layout.rows + kept);
   const bool of_weight = problem.direction == Direction::kGradWeight;
-  plan->compute_us = rows * row_slots / 4 / 0.6 / device.num_sms / (device.clock_ghz * 1e3);
+  plan->compute_us = rows * row_slots / 4 / (of_weight ? 0.6 : 0.85) / device.num_sms / (device.clock_ghz * 1e3);
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
   const double outputs = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
@@ -54,7 +54,10 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   // The result's: its elements are stored one by one.
   const int64_t (&stride)[4] = problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
   const bool channels_last = !of_weight && stride[1] == 1 && stride[3] != 1;
-  plan->memory_us = (bytes * (inputs + outputs * again) * (channels_last ? 12 : 1.2) +
+  plan->memory_us = (bytes * (inputs + outputs * again) *
+                         (channels_last ? 12
+                          : of_weight   ? 1.2
+                                        : 1.1) +
                      2.0 * static_cast<double>(plan->workspace_bytes)) /
                     (device.copy_gb_per_s * 1e3);
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
