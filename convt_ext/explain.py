@@ -198,6 +198,10 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         channels = f"{plan['block_n']} channels"
         phases = "one phase" if plan["split_phases"] else "all phases"
         details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
+    elif plan["engine"] == "mma_sm90a":
+        channels = f"{plan['block_co']} channels"
+        phases = "one H phase" if plan["split_phases"] else "all H phases"
+        details = f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
     elif plan["engine"] == "thin":
         channels = f"{plan['block_co']} channels of {plan['block_groups']} groups"
         phases = "one H phase" if plan["split_phases"] else "all H phases"

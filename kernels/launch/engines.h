@@ -38,5 +38,6 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 }  // namespace convt

@@ -65,6 +65,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kWgmma: return launch_wgmma(problem, plan, pointers, stream);
     case Engine::kFlat: return launch_flat(problem, plan, pointers, stream);
     case Engine::kPatch: return launch_patch(problem, plan, pointers, stream);
+    case Engine::kMma: return launch_mma(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

@@ -110,6 +110,13 @@ void write_patch_plan(JsonWriter& json, const PatchPlan& plan) {
   json.field("resident", plan.resident);
 }
 
+void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
+  json.field("block_co", int64_t{plan.block_co}), json.field("split_phases", plan.split_phases);
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("chunk_steps", int64_t{plan.chunk_steps}), json.field("raw_slots", int64_t{plan.raw_slots});
+  json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -139,6 +146,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
+    case Engine::kMma: write_mma_plan(json, plan.mma); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

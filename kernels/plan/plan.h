@@ -13,7 +13,7 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4, kMma = 5 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
@@ -22,6 +22,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kWgmma: return "wgmma_sm90a";
     case Engine::kFlat: return "flat_sm90a";
     case Engine::kPatch: return "patch_sm90a";
+    case Engine::kMma: return "mma_sm90a";
   }
   return "unknown";
 }
@@ -154,6 +155,19 @@ struct PatchPlan {
   int64_t num_tiles;
 };
 
+// The mma engine's tile: plan/mma_layout.h.
+struct MmaPlan {
+  int32_t instance;  // index into kMmaInstances
+  int32_t threads;   // 128 or 256
+  int32_t tile_h;    // positions
+  int32_t tile_w;
+  int32_t block_co;        // result channels of a pass
+  bool split_phases;       // a pass owns one H phase instead of all
+  int32_t chunk_steps;     // steps of K in a stage, 32 bytes of channels each
+  int32_t raw_slots;       // stages on their way from memory
+  int32_t blocks_per_pass;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -174,6 +188,7 @@ struct Plan {
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;
+  MmaPlan mma;
 
   double compute_us;  // estimates
   double memory_us;

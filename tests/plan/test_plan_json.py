@@ -41,10 +41,18 @@ PATCH_KEYS = [
     "resident",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
+MMA_KEYS = [
+    "threads", "block_co", "split_phases", "tile_h", "tile_w", "chunk_steps", "raw_slots", "blocks_per_pass",
+    "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+]  # fmt: skip
 KEYS_OF = {
-    "simt": TILE_KEYS, "thin": THIN_KEYS, "wgmma_sm90a": WGMMA_KEYS, "flat_sm90a": FLAT_KEYS,
+    "simt": TILE_KEYS,
+    "thin": THIN_KEYS,
+    "wgmma_sm90a": WGMMA_KEYS,
+    "flat_sm90a": FLAT_KEYS,
     "patch_sm90a": PATCH_KEYS,
-}  # fmt: skip
+    "mma_sm90a": MMA_KEYS,
+}
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]

@@ -32,5 +32,6 @@ PYBIND11_MODULE(_plan, module) {
   add_tiles(module);
   add_grad_weight(module);
   add_thin(module);
+  add_mma(module);
   add_plans(module);
 }

@@ -57,6 +57,14 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
     return result;
   }
+  if (plan.engine == convt::Engine::kMma) {
+    const convt::MmaPlan& tile = plan.mma;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["block_co"] = tile.block_co, result["split_phases"] = tile.split_phases;
+    result["chunk_steps"] = tile.chunk_steps, result["raw_slots"] = tile.raw_slots;
+    result["blocks_per_pass"] = tile.blocks_per_pass;
+    return result;
+  }
   if (plan.engine == convt::Engine::kFlat) {
     const convt::FlatPlan& tile = plan.flat;
     result["instance"] = tile.instance, result["phases"] = tile.phases;

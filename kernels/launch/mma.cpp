@@ -1,0 +1,47 @@
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "mma_sm90a/instances.h"
+#include "mma_sm90a/params.h"
+#include "plan/mma_layout.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
+    CONVT_MMA_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+bool on_vector(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+}  // namespace
+
+void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  if (plan.mma.instance < 0 || plan.mma.instance >= kNumMmaInstances) {
+    throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(plan.mma.instance));
+  }
+  const MmaInstance& instance = kMmaInstances[plan.mma.instance];
+  mma_sm90a::Params params{};
+  const bool legal = instance.dtype == problem.dtype && make_mma_layout(problem, plan.mma, &params);
+  if (!legal || params.shared_bytes != plan.shared_bytes || params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
+  }
+  params.source = pointers.x;
+  params.weight = pointers.w;
+  params.bias = pointers.bias;
+  params.result = pointers.y;
+  // The source may begin anywhere; then its columns are copied one by one into the same places.
+  if (!on_vector(params.source)) copy_elements(&params);
+  if (!on_vector(params.result)) {
+    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  }
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[plan.mma.instance](), plan, arguments, stream);
+}
+
+}  // namespace convt

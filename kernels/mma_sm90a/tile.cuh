@@ -1,0 +1,53 @@
+// Which results a CTA owns, and what its columns are.
+#pragma once
+
+#include "mma_sm90a/params.h"
+#include "thin/tile.cuh"
+
+namespace convt::mma_sm90a {
+
+using thin::divide;
+using thin::Tile;
+
+// What all tiles of a CTA share.
+struct Pass {
+  int32_t group;
+  int32_t co;  // first result channel within the group
+  int32_t num_co;
+  int32_t phase_h;  // the H phase of a pass that owns one, or 0
+  int32_t num_phases_h;
+  uint32_t filled_h;  // bit v: its H phase number v has taps
+  int32_t num_filled_h;
+  int32_t first_tile;
+  int32_t end_tile;
+};
+
+__device__ __forceinline__ Pass pass_of_block(const Params& params) {
+  Pass pass;
+  int32_t index = static_cast<int32_t>(blockIdx.x) / params.passes;
+  pass.first_tile = static_cast<int32_t>(int64_t{index} * params.num_tiles / params.blocks_per_pass);
+  pass.end_tile = static_cast<int32_t>(int64_t{index + 1} * params.num_tiles / params.blocks_per_pass);
+  index = static_cast<int32_t>(blockIdx.x) % params.passes;
+  const bool split = params.split_phases > 1;
+  pass.phase_h = index % params.split_phases;
+  index /= params.split_phases;
+  pass.num_phases_h = split ? 1 : params.h.out_stride;
+  pass.filled_h = split ? params.h.filled >> pass.phase_h & 1 : params.h.filled;
+  pass.num_filled_h = __popc(pass.filled_h);
+  pass.co = index % params.co_tiles * params.block_co;
+  pass.num_co = min(params.block_co, params.group_co - pass.co);
+  pass.group = index / params.co_tiles;
+  return pass;
+}
+
+__device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
+  Tile tile;
+  int32_t tile_w, tile_h;
+  const int32_t row = divide(index, params.by_tiles_w, &tile_w);
+  tile.image = divide(row, params.by_tiles_h, &tile_h);
+  tile.q_w = params.w.first + tile_w * params.tile_w;
+  tile.q_h = params.h.first + tile_h * params.tile_h;
+  return tile;
+}
+
+}  // namespace convt::mma_sm90a

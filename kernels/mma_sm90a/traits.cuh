@@ -1,0 +1,35 @@
+// One instance of the mma engine at compile time.
+#pragma once
+
+#include "plan/mma_layout.h"
+#include "ptx/mma_sm80.cuh"
+#include "ptx/wgmma_sm90a.cuh"
+#include "simt/traits.cuh"
+
+namespace convt::mma_sm90a {
+
+template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue>
+struct Traits {
+  static constexpr DataType kDataType = kDataTypeValue;
+  using Element = typename simt::ElementOf<kDataType>::type;
+  static constexpr int kColumnTiles = kColumnTilesValue;  // of a warp
+  static constexpr int kPositionTiles = kPositionTilesValue;
+  static constexpr int kUnitPositions = kPositionTiles * kMmaPositions;
+  static constexpr int kUnitColumns = kColumnTiles * kMmaColumns;
+  static constexpr int kPlaneChannels = 8 / sizeof(Element);  // of the 8 bytes that a plane holds of a position
+  static constexpr int kVector = 16 / sizeof(Element);
+
+#ifdef CONVT_HAS_WGMMA
+  __device__ __forceinline__ static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    if constexpr (kDataType == DataType::kFloat32) {
+      ptx::mma_tf32(d, a, b);
+    } else if constexpr (kDataType == DataType::kFloat16) {
+      ptx::mma_f16(d, a, b);
+    } else {
+      ptx::mma_bf16(d, a, b);
+    }
+  }
+#endif
+};
+
+}  // namespace convt::mma_sm90a

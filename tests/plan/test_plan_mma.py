@@ -1,0 +1,103 @@
+"""The mma engine's plans: legal, exact when executed whatever the tile, and offered where the engine serves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plan import mma
+from plan.problems import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FORWARD,
+    GRAD_INPUT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    channels_last_strides,
+    contiguous_strides,
+    exact_data,
+    expected_output,
+    from_row,
+    problems,
+    sizes_of,
+)
+from plan.profile import few_problems
+from plan.test_plan_choice import LAYERS
+
+CLASSES = {FLOAT32: TF32, FLOAT16: mma.HALF, BFLOAT16: mma.HALF}
+
+
+def mma_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "mma_sm90a"]
+
+
+def in_class(problem):
+    """The forward pass in the engine's class for a dtype, with an NCHW result."""
+    dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
+    served = {"direction": FORWARD, "dtype": dtype, "precision": CLASSES[dtype]}
+    return {**problem, **served, "y_stride": contiguous_strides(sizes_of(problem)[2])}
+
+
+@few_problems
+@given(problem=problems(dtypes=True), data=st.data())
+def test_candidates_are_legal(plan_module, problem, data):
+    problem = in_class(problem)
+    plans = mma_plans(plan_module, problem)
+    if plans:  # taps beyond the tables have none
+        mma.assert_mma_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
+
+
+@few_problems
+@given(problem=problems(dtypes=True), data=st.data())
+def test_any_tile_is_exact(plan_module, problem, data):
+    """Tiles that divide nothing too, not only those that the planner would choose."""
+    draw = data.draw
+    problem = in_class(problem)
+    group_co = problem["c_out"] // problem["groups"]
+    plan = {
+        "instance": draw(st.sampled_from([0, 1])) + 2 * [FLOAT32, FLOAT16, BFLOAT16].index(problem["dtype"]),
+        "threads": draw(st.sampled_from([128, 256])),
+        "tile_h": draw(st.integers(1, 5)),
+        "tile_w": draw(st.integers(1, 40)),
+        "block_co": draw(st.integers(1, group_co)),
+        "split_phases": draw(st.booleans()),
+        "chunk_steps": draw(st.integers(1, 3)),
+        "raw_slots": draw(st.integers(1, 2)),
+        "blocks_per_pass": draw(st.integers(1, 3)),
+    }
+    layout = plan_module.mma_layout(problem, plan)
+    assume(layout is not None and layout["num_tiles"] * layout["passes"] <= 200)
+    times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
+    shared = {key: layout[key] for key in ("shared_bytes", "num_blocks")}
+    mma.assert_mma_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **shared, **times})
+    x, weight, bias = exact_data(problem, 0)
+    y, writes = mma.run(
+        plan_module, problem, plan, x.double().numpy(), weight.double().numpy(),
+        None if bias is None else bias.double().numpy(),
+    )  # fmt: skip
+    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
+    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
+
+
+@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
+def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
+    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASSES[dtype])
+    plans = mma_plans(plan_module, problem)
+    assert plans
+    for plan in plans:
+        mma.assert_mma_is_legal(plan_module, problem, H200, plan)
+
+
+def test_what_it_does_not_serve(plan_module):
+    problem = from_row(*LAYERS["kb81"], precision=TF32)
+    assert not mma_plans(plan_module, problem, [80, *H200[1:]])
+    for other in (IEEE, TF32X3):
+        assert not mma_plans(plan_module, problem | {"precision": other})
+    assert not mma_plans(plan_module, problem | {"direction": GRAD_INPUT})
+    assert not mma_plans(plan_module, problem | {"y_stride": channels_last_strides(sizes_of(problem)[2])})
