@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
   const bool stores = warp == params.warps - 1;
   int32_t next_tile = pass.first_tile, next_chunk = 0, slot = 0;
   auto load_next = [&](int32_t to) {
-    if (stores) return;
+    if (static_cast<int32_t>(threadIdx.x) >= params.loaders) return;
     if (pass.filled_h != 0 && next_tile < pass.end_tile) {
       load_raw<Traits>(params, pass, tile_of(params, next_tile), next_chunk, s_raw + to * params.raw_bytes);
       if (++next_chunk == num_chunks) next_chunk = 0, ++next_tile;
@@ -143,18 +143,18 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     Sums<Traits> r_sums;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < num_chunks && pass.filled_h != 0; ++chunk) {
-      if (chunk > 0) __syncthreads();  // everybody has multiplied the chunk before
-      if (stores) {
-        if (chunk == num_chunks - 1) ptx::bulk_wait_read();
-      } else {
+      if (static_cast<int32_t>(threadIdx.x) < params.loaders) {
         if (params.raw_slots == 1) {
           ptx::cp_async_wait<0>();
         } else {
           ptx::cp_async_wait<1>();
         }
-        ptx::named_barrier(1, params.loaders);  // the raw stage is complete
+        // The raw stage is complete; with several chunks, whose loaders are all threads: everybody has multiplied the
+        // one before. Between tiles the barrier of the staged tile says that.
+        ptx::named_barrier(1, params.loaders);
         make_operand<Traits>(params, chunk, s_raw + slot * params.raw_bytes, s_operand);
       }
+      if (stores && chunk == num_chunks - 1) ptx::bulk_wait_read();
       __syncthreads();  // the operand is complete; the tile before has left
       load_next(slot);
       slot = slot + 1 == params.raw_slots ? 0 : slot + 1;

@@ -203,7 +203,7 @@ __device__ __forceinline__ void store_edges(const Params& params, const Pass& pa
   }
   const int32_t edge = static_cast<int32_t>(threadIdx.x) % 16;
 #pragma unroll 1
-  for (int32_t i = threadIdx.x / 16; i < runs; i += params.loaders / 16) {
+  for (int32_t i = threadIdx.x / 16; i < runs; i += (params.threads - 32) / 16) {
     const Run<Traits> run = run_of<Traits>(params, store, s_runs[i], s_stage, s_biases);
     if (!run.exists) continue;
     const bool joins_previous = params.joined_rows && i >= pass.num_co && run.row > 0;

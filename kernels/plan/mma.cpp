@@ -21,24 +21,24 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaLayout& layout) {
 
 // Microseconds of a CTA's phases, one after the other, from a fit to measured plans (docs/performance.md).
 constexpr double kLaunch = 5;
-constexpr double kPrologue = 4.9;
-constexpr double kWeightFragment = 0.31;  // of a warp
-constexpr double kTile = 0.26;
-constexpr double kChunk = 0.48;
-constexpr double kConvert = 0.27;    // of a thread's two quads of an operand plane
-constexpr double kProduct = 0.0004;  // of a warp
-constexpr double kOperand = 0.0078;  // of a warp, 256 bytes
-constexpr double kUnit = 0.28;
-constexpr double kStage = 0.0086;  // of a thread's result
-constexpr double kBulkCopy = 0.0116;
-constexpr double kEdge = 0.13;         // of sixteen lanes' elements outside whole sectors
-constexpr double kEmptyColumn = 0.054;  // of a thread
+constexpr double kPrologue = 5.4;
+constexpr double kWeightFragment = 0.29;  // of a warp
+constexpr double kTile = 0.06;
+constexpr double kChunk = 0.49;
+constexpr double kConvert = 0.3;    // of a thread's two quads of an operand plane
+constexpr double kProduct = 0.0011;  // of a warp
+constexpr double kOperand = 0.0076;  // of a warp, 256 bytes
+constexpr double kUnit = 0.09;
+constexpr double kStage = 0.0107;  // of a thread's result
+constexpr double kBulkCopy = 0.028;
+constexpr double kEdge = 0.047;         // of sixteen lanes' elements outside whole sectors
+constexpr double kEmptyColumn = 0.044;  // of a thread
 constexpr double kLatency = 0.36;      // of memory, until the first of a stage's bytes
-constexpr double kContention = 0.59;   // what 16 warps of an SM cost each other
+constexpr double kContention = 0.51;   // what 16 warps of an SM cost each other
 // Times the time at copy bandwidth.
-constexpr double kMemory = 1.59;
-constexpr double kPartialSector = 1.9;  // as 64 bytes
-constexpr double kSourceTile = 0.9;     // bytes that come from L2
+constexpr double kMemory = 0.91;
+constexpr double kPartialSector = 2.05;  // as 64 bytes
+constexpr double kSourceTile = 1.24;     // bytes that come from L2
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout,
               const MmaInstance& instance, Plan* plan) {
@@ -126,7 +126,8 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
     if (resident < 1) return;
     // All CTAs are resident from the beginning, as many of each pass.
     tile.blocks_per_pass = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
-    if (!make_mma_layout(problem, tile, &layout)) return;
+    layout.blocks_per_pass = tile.blocks_per_pass;
+    layout.num_blocks = int64_t{layout.passes} * layout.blocks_per_pass;
     Plan plan{};
     plan.engine = Engine::kMma;
     plan.kernel = kMmaInstances[tile.instance].name;

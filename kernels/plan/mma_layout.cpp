@@ -92,7 +92,6 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
 
   layout->threads = plan.threads;
   layout->warps = plan.threads / 32;
-  layout->loaders = plan.threads - 32;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t vector = 16 / element, sector = 32 / element;
   const int64_t channel_stride = problem.c_out > 1 ? problem.y_stride[1] : 0;
@@ -136,6 +135,7 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   layout->chunk_steps = std::min(plan.chunk_steps, layout->steps);
   layout->chunk_ci = std::min(layout->chunk_steps * step_channels, layout->group_ci);
   layout->num_chunks = layout->steps / layout->chunk_steps;
+  layout->loaders = layout->num_chunks > 1 ? plan.threads : plan.threads - 32;
   if (layout->steps % layout->chunk_steps != 0) return false;
   // Sums of several stages stay in the registers of their warp.
   if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
