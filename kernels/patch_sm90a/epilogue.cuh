@@ -25,15 +25,16 @@ __device__ __forceinline__ float bias_of(const Params& params, const Tile& tile,
   return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
 }
 
-// NCHW. Both positions of a thread are neighbours, unless a row ends between them.
+// NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape>
 __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
   using Element = typename Shape::Element;
   constexpr int kColumns = Shape::kGathers ? 1 : Shape::kForm == PatchForm::kPairs ? 2 : 4;  // of a position in a row
-  const int32_t position = tile.begin + position_of_thread<Shape>(0);
-  const int64_t offset[2] = {patch_offset(params, tile, position), patch_offset(params, tile, position + 1)};
+  int64_t offset[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
   if (offset[0] < 0) return;
-  const bool neighbours = offset[1] == offset[0] + kColumns;
+  const bool neighbours = Shape::kNeighbours && offset[1] == offset[0] + kColumns;
   // The next block is the next row of the patch, or the next channels.
   constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
   const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];

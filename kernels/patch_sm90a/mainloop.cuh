@@ -36,6 +36,10 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
     } else if constexpr (Shape::kByChannels) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) words[step][i] = ptx::load_shared(s_mine + i % 2 * 8 * kRow + 32 * step + i / 2 * 16);
+    } else if constexpr (!Shape::kNeighbours) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[step][i] = ptx::load_shared(s_mine + (8 * step + i / 2 * 4) * kRow + i % 2 * 32);
     } else if constexpr (Shape::Traits::kFloat32) {
       uint32_t pair[2][2];
 #pragma unroll

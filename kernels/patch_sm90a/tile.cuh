@@ -19,6 +19,9 @@ struct Shape {
   static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
   static constexpr bool kGathers = (kForm == PatchForm::kGather);
   static constexpr int kElement = sizeof(Element);
+  // Both positions of a thread are neighbours, unless each of them has 16 bytes: then neighbouring threads' stores make
+  // whole sectors.
+  static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
   // A thread has less than 16 bytes of a channel. With two warpgroups, float32 gradients were slower for it.
   static constexpr bool kExchanges =
       kGathers ? kElement == 2 || kConsumers == 1 : kForm == PatchForm::kPairs && kElement == 2;
@@ -61,12 +64,12 @@ struct Sums {
   float r[Shape::kBlocks][kPatchChannels / 2];
 };
 
-// The place among the warpgroup's of a lane's position 0 or 1. Neighbours where they are neighbours in memory too.
+// The place among the warpgroup's of a lane's position 0 or 1.
 template <typename Shape>
 __device__ __forceinline__ int32_t position_of_thread(int which) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
   const int32_t of_warp = thread / 32 * 16, of_lane = thread % 32 / 4;
-  return of_warp + (Shape::kByChannels ? of_lane + 8 * which : 2 * of_lane + which);
+  return of_warp + (Shape::kNeighbours ? 2 * of_lane + which : of_lane + 8 * which);
 }
 
 }  // namespace convt::patch_sm90a

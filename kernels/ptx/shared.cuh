@@ -36,11 +36,6 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t shared) {
   return word;
 }
 
-// ld.shared.v2.b32
-__device__ __forceinline__ void load_shared(uint32_t (&words)[2], uint32_t shared) {
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(shared));
-}
-
 // ld.shared.u16
 __device__ __forceinline__ uint32_t load_shared_16(uint32_t shared) {
   uint16_t half;
