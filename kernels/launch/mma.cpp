@@ -28,7 +28,8 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& p
   const MmaInstance& instance = kMmaInstances[plan.mma.instance];
   mma_sm90a::Params params{};
   const bool legal = instance.dtype == problem.dtype && make_mma_layout(problem, plan.mma, &params);
-  if (!legal || params.shared_bytes != plan.shared_bytes || params.num_blocks != plan.num_blocks) {
+  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
+      params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
   }
   params.source = pointers.x;

@@ -17,7 +17,6 @@ struct Pass {
   int32_t phase_h;  // the H phase of a pass that owns one, or 0
   int32_t num_phases_h;
   uint32_t filled_h;  // bit v: its H phase number v has taps
-  int32_t num_filled_h;
   int32_t first_tile;
   int32_t end_tile;
 };
@@ -33,7 +32,6 @@ __device__ __forceinline__ Pass pass_of_block(const Params& params) {
   index /= params.split_phases;
   pass.num_phases_h = split ? 1 : params.h.out_stride;
   pass.filled_h = split ? params.h.filled >> pass.phase_h & 1 : params.h.filled;
-  pass.num_filled_h = __popc(pass.filled_h);
   pass.co = index % params.co_tiles * params.block_co;
   pass.num_co = min(params.block_co, params.group_co - pass.co);
   pass.group = index / params.co_tiles;
