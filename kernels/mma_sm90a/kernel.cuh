@@ -110,10 +110,11 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
   const Pass pass = pass_of_block(params);
   const int32_t num_chunks = pass.filled_h != 0 ? params.num_chunks : 1;
   // Stages that are on their way: the next one to ask for, and its slot.
-  const bool stores = warp == params.warps - 1;
+  const bool loads = static_cast<int32_t>(threadIdx.x) < params.loaders;
+  const bool stores = warp == params.warps - 1 || params.loaders == params.threads;
   int32_t next_tile = pass.first_tile, next_chunk = 0, slot = 0;
   auto load_next = [&](int32_t to) {
-    if (static_cast<int32_t>(threadIdx.x) >= params.loaders) return;
+    if (!loads) return;
     if (pass.filled_h != 0 && next_tile < pass.end_tile) {
       load_raw<Traits>(params, pass, tile_of(params, next_tile), next_chunk, s_raw + to * params.raw_bytes);
       if (++next_chunk == num_chunks) next_chunk = 0, ++next_tile;
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     Sums<Traits> r_sums;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < num_chunks && pass.filled_h != 0; ++chunk) {
-      if (static_cast<int32_t>(threadIdx.x) < params.loaders) {
+      if (loads) {
         if (params.raw_slots == 1) {
           ptx::cp_async_wait<0>();
         } else {
@@ -195,11 +196,8 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     }
     ptx::fence_before_bulk();
     __syncthreads();  // the staged tile is complete
-    if (stores) {
-      store_bodies<Traits>(params, runs, *s_store, s_runs, s_results, s_biases);
-    } else {
-      store_edges<Traits>(params, pass, runs, *s_store, s_runs, s_results, s_biases);
-    }
+    if (stores) store_bodies<Traits>(params, runs, *s_store, s_runs, s_results, s_biases);
+    if (loads) store_edges<Traits>(params, pass, runs, *s_store, s_runs, s_results, s_biases);
   }
   ptx::bulk_wait_read();  // shared memory goes to another CTA when this one ends
 #endif

@@ -170,13 +170,17 @@ __device__ __forceinline__ Run<Traits> run_of(const Params& params, const TileSt
   return run;
 }
 
-// One warp copies the whole sectors of every run, a thread a run.
+// Copies the whole sectors of every run, a thread a run: by one warp, or, where all threads load, by all warps.
 template <typename Traits>
 __device__ __forceinline__ void store_bodies(const Params& params, int32_t runs, const TileStore& store,
                                              const RunPlace* s_runs, const typename Traits::Element* s_stage,
                                              const unsigned char* s_biases) {
+  const bool one_warp = params.loaders < params.threads;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  // Neighbouring runs by different warps: a warp's copies are issued one by one.
+  const int32_t first = one_warp ? lane : lane * params.warps + warp, step = one_warp ? 32 : params.threads;
 #pragma unroll 1
-  for (int32_t i = threadIdx.x % 32; i < runs; i += 32) {
+  for (int32_t i = first; i < runs; i += step) {
     const Run<Traits> run = run_of<Traits>(params, store, s_runs[i], s_stage, s_biases);
     if (!run.exists) continue;
     int32_t bytes = (run.body_end - run.body) * static_cast<int32_t>(sizeof(typename Traits::Element));
@@ -189,8 +193,8 @@ __device__ __forceinline__ void store_bodies(const Params& params, int32_t runs,
   ptx::bulk_commit();
 }
 
-// The other warps write what is left, sixteen lanes a run; as whole sectors too where rows follow each other in memory:
-// the end of one and the beginning of the next.
+// The threads that load write what is left, sixteen lanes a run; as whole sectors too where rows follow each other in
+// memory: the end of one and the beginning of the next.
 template <typename Traits>
 __device__ __forceinline__ void store_edges(const Params& params, const Pass& pass, int32_t runs,
                                             const TileStore& store, const RunPlace* s_runs,
@@ -203,7 +207,7 @@ __device__ __forceinline__ void store_edges(const Params& params, const Pass& pa
   }
   const int32_t edge = static_cast<int32_t>(threadIdx.x) % 16;
 #pragma unroll 1
-  for (int32_t i = threadIdx.x / 16; i < runs; i += (params.threads - 32) / 16) {
+  for (int32_t i = threadIdx.x / 16; i < runs; i += params.loaders / 16) {
     const Run<Traits> run = run_of<Traits>(params, store, s_runs[i], s_stage, s_biases);
     if (!run.exists) continue;
     const bool joins_previous = params.joined_rows && i >= pass.num_co && run.row > 0;

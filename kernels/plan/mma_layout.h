@@ -101,7 +101,7 @@ struct MmaLayout {
 
   int32_t threads;
   int32_t warps;
-  int32_t loaders;  // threads that load and convert: with one chunk all but those of the last warp, which stores
+  int32_t loaders;  // threads that load and convert: with one chunk all but those of the last warp, which alone stores
   Divisor by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
       by_taps;
 
