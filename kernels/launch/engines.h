@@ -34,6 +34,9 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
 // The thin engine's depthwise layers in channels_last; called by launch_thin().
 void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                                cudaStream_t stream);
+// Its gradient of the weight, of other layers; called by launch_thin().
+void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                             cudaStream_t stream);
 
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);

@@ -22,6 +22,9 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // Its kernels of the gradient of the input; called by add_thin_plans().
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Its kernels of the gradient of the weight; called by add_thin_plans().
+void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Its kernels of depthwise layers, in all directions; called by add_thin_plans().
 void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

@@ -80,6 +80,13 @@ void write_depthwise_tile(JsonWriter& json, int32_t channels, int32_t rows, int3
   write_thin_plan(json, ThinPlan{0, rows, columns, 1, 1, channels, false, 1});
 }
 
+void write_thin_grad_weight_plan(JsonWriter& json, const ThinGradWeightPlan& plan) {
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_co", int64_t{plan.block_co});
+  json.field("block_kh", int64_t{plan.block_kh}), json.field("block_runs", int64_t{plan.block_runs});
+  json.field("strip", int64_t{plan.strip}), json.field("units_per_chunk", int64_t{plan.units_per_chunk});
+  json.field("tile_units", int64_t{plan.tile_units}), json.field("stages", int64_t{plan.stages});
+}
+
 void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
   constexpr const char* kShapes[] = {"lines", "squares", "flat"};
   json.field("block_n", int64_t{plan.block_n}), json.field("split_phases", int64_t{plan.split_phases});
@@ -137,6 +144,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       } else if (plan.thin_channels_last.rows > 0) {
         const ThinChannelsLastPlan& tile = plan.thin_channels_last;
         write_depthwise_tile(json, tile.channels, tile.rows, tile.columns);
+      } else if (plan.thin_grad_weight.strip > 0) {
+        write_thin_grad_weight_plan(json, plan.thin_grad_weight);
       } else if (problem.direction == Direction::kGradInput) {
         write_thin_grad_input_plan(json, plan.thin_grad_input);
       } else {

@@ -95,6 +95,20 @@ struct ThinChannelsLastPlan {
   int32_t columns;
 };
 
+// The same engine's tile for the gradient of the weight: plan/thin_grad_weight.h. The first two decide the order of
+// sums.
+struct ThinGradWeightPlan {
+  int32_t strip;            // columns of pixels; 0: this is no such plan
+  int32_t units_per_chunk;  // of a CTA
+  int32_t instance;         // index into kThinGradWeightInstances
+  int32_t block_ci;         // channels of a CTA, per group, multiples of the instance's
+  int32_t block_co;
+  int32_t block_kh;         // tap rows of a CTA
+  int32_t block_runs;       // runs of the instance's taps of a CTA
+  int32_t tile_units;       // of a stage
+  int32_t stages;           // pipeline depth
+};
+
 // How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
 enum class BlockShape : int32_t {
   kLines,    // 64 neighbours of a row
@@ -185,6 +199,7 @@ struct Plan {
   ThinGradInputPlan thin_grad_input;
   ThinDepthwisePlan thin_depthwise;
   ThinChannelsLastPlan thin_channels_last;
+  ThinGradWeightPlan thin_grad_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;

@@ -194,4 +194,46 @@ enum ThinChannelsLastInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
+// taps.
+struct ThinGradWeightInstance {
+  const char* name;
+  DataType dtype;
+  int32_t thread_ci;
+  int32_t thread_co;
+  int32_t thread_kw;
+};
+
+// X(symbol, dtype, thread_ci, thread_co, thread_kw)
+#define CONVT_THIN_GRAD_WEIGHT_INSTANCES(X)     \
+  X(grad_weight_f32_8x4x3, kFloat32, 8, 4, 3)   \
+  X(grad_weight_f32_8x3x4, kFloat32, 8, 3, 4)   \
+  X(grad_weight_f32_8x2x5, kFloat32, 8, 2, 5)   \
+  X(grad_weight_f32_8x1x9, kFloat32, 8, 1, 9)   \
+  X(grad_weight_f16_8x4x3, kFloat16, 8, 4, 3)   \
+  X(grad_weight_f16_8x3x4, kFloat16, 8, 3, 4)   \
+  X(grad_weight_f16_8x2x5, kFloat16, 8, 2, 5)   \
+  X(grad_weight_f16_8x1x9, kFloat16, 8, 1, 9)   \
+  X(grad_weight_bf16_8x4x3, kBFloat16, 8, 4, 3) \
+  X(grad_weight_bf16_8x3x4, kBFloat16, 8, 3, 4) \
+  X(grad_weight_bf16_8x2x5, kBFloat16, 8, 2, 5) \
+  X(grad_weight_bf16_8x1x9, kBFloat16, 8, 1, 9)
+
+inline constexpr ThinGradWeightInstance kThinGradWeightInstances[] = {
+#define CONVT_ROW(symbol, dtype, thread_ci, thread_co, thread_kw) \
+  {"thin_" #symbol, DataType::dtype, thread_ci, thread_co, thread_kw},
+    CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinGradWeightInstances =
+    sizeof(kThinGradWeightInstances) / sizeof(kThinGradWeightInstances[0]);
+
+// Position in kThinGradWeightInstances.
+enum ThinGradWeightInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 }  // namespace convt

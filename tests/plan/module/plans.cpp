@@ -29,6 +29,15 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["tiles_per_block"] = tile.tiles_per_block;
     return result;
   }
+  if (plan.thin_grad_weight.strip > 0) {
+    const convt::ThinGradWeightPlan& tile = plan.thin_grad_weight;
+    result["instance"] = tile.instance, result["strip"] = tile.strip;
+    result["units_per_chunk"] = tile.units_per_chunk;
+    result["block_ci"] = tile.block_ci, result["block_co"] = tile.block_co;
+    result["block_kh"] = tile.block_kh, result["block_runs"] = tile.block_runs;
+    result["tile_units"] = tile.tile_units, result["stages"] = tile.stages;
+    return result;
+  }
   if (plan.engine == convt::Engine::kThin) {
     const convt::ThinPlan& tile = plan.thin;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

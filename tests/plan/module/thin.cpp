@@ -5,6 +5,7 @@
 #include "plan/thin_channels_last.h"
 #include "plan/thin_depthwise.h"
 #include "plan/thin_grad_input.h"
+#include "plan/thin_grad_weight.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
 
@@ -124,9 +125,41 @@ static py::object thin_channels_last_layout(const py::dict& problem, const py::d
   return result;
 }
 
+// The same for the gradient of the weight, with the instance's channels and taps.
+static py::object thin_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
+  auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
+  const convt::ThinGradWeightPlan tile{number("strip"),      number("units_per_chunk"), number("instance"),
+                                       number("block_ci"),   number("block_co"),        number("block_kh"),
+                                       number("block_runs"), number("tile_units"),      number("stages")};
+  const convt::ThinGradWeightInstance& instance = convt::kThinGradWeightInstances[tile.instance];
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::ThinGradWeightLayout layout;
+  if (!convt::make_thin_grad_weight_layout(asked, tile, &layout)) return py::none();
+  const convt::ThinWeightPitches pitches = convt::make_thin_weight_pitches(layout, asked);
+  py::dict result(py::arg("thread_ci") = instance.thread_ci, py::arg("thread_co") = instance.thread_co,
+                  py::arg("thread_kw") = instance.thread_kw,
+                  py::arg("merged_rows") = convt::has_merged_rows(layout, asked));
+#define CONVT_FIELD(name) result[#name] = pitches.name
+  CONVT_FIELD(x_row), CONVT_FIELD(x_channel), CONVT_FIELD(gy_slot), CONVT_FIELD(gy_position), CONVT_FIELD(gy_tap);
+  CONVT_FIELD(gy_channel);
+#undef CONVT_FIELD
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(strip), CONVT_FIELD(strips);
+  CONVT_FIELD(unit_rows), CONVT_FIELD(units_of_strip), CONVT_FIELD(num_units), CONVT_FIELD(units_per_chunk);
+  CONVT_FIELD(chunks), CONVT_FIELD(block_ci), CONVT_FIELD(block_co), CONVT_FIELD(block_kh), CONVT_FIELD(block_runs);
+  CONVT_FIELD(run_tiles), CONVT_FIELD(kh_tiles), CONVT_FIELD(co_tiles), CONVT_FIELD(ci_tiles), CONVT_FIELD(passes);
+  CONVT_FIELD(warps_ci), CONVT_FIELD(warps_co), CONVT_FIELD(threads), CONVT_FIELD(num_blocks);
+  CONVT_FIELD(tile_units), CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(apart), CONVT_FIELD(row_step);
+  CONVT_FIELD(columns), CONVT_FIELD(gy_begin), CONVT_FIELD(stage_bytes), CONVT_FIELD(shared_bytes);
+#undef CONVT_FIELD
+  return result;
+}
+
 void add_thin(py::module_& module) {
   module.def("thin_layout", &thin_layout);
   module.def("thin_grad_input_layout", &thin_grad_input_layout);
+  module.def("thin_grad_weight_layout", &thin_grad_weight_layout);
+  module.attr("num_thin_grad_weight_instances") = convt::kNumThinGradWeightInstances;
   module.def("thin_depthwise_layout", &thin_depthwise_layout);
   module.def("thin_channels_last_layout", &thin_channels_last_layout);
 }

@@ -1,0 +1,34 @@
+// What a thin kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
+#pragma once
+
+#include "plan/divisor.h"
+#include "plan/thin_grad_weight.h"
+
+namespace convt::thin {
+
+// An operand as the loader sees it.
+struct WeightOperand {
+  const void* elements;  // [batch, channels, rows, columns]
+  int64_t stride[4];     // elements
+  const void* end;       // behind its last element
+};
+
+struct GradWeightParams : ThinGradWeightLayout {
+  WeightOperand x;   // [batch, groups * group_ci, h.in, w.in], any strides
+  WeightOperand gy;  // [batch, groups * group_co, h.out, w.out], any strides
+  float* slabs;      // [chunks][groups * group_ci, group_co, h.kernel, w.kernel], contiguous
+  ThinWeightPitches pitches;
+  Divisor by_units_of_strip;
+  Divisor by_strips;
+  Divisor by_x_rows;    // rows of pixels of a stage
+  Divisor by_slots;
+  Divisor by_block_kh;
+  Divisor by_columns_step;  // columns of grad_output from a step of 32 pixels to the next
+  int32_t loaders;    // warps that copy a stage, a divisor of the CTA's
+  int32_t x_loaders;  // those of them that copy the input
+  int32_t strip_log2;  // of a strip narrower than 32
+  bool bulk;         // both operands' columns are neighbours in memory
+  bool merged_rows;  // a strip's rows of the input are one run in memory, and so in a stage
+};
+
+}  // namespace convt::thin
