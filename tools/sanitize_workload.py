@@ -40,6 +40,7 @@ PROBLEMS = (
     "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
     "many_taps", "wide_kernel", "tall_kernel", "wide_stride", "fcn8s", "many_stages", "groups_of_16",
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
+    "patches", "patches_nhwc", "patches_rows", "patches_wide", "patches_unaligned", "few_channels_out",
 )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def launch_all(short: bool) -> tuple[Counter[str], list[str]]:
 def gradient_way(gradient: GradientCall, plan: dict) -> tuple:
     """The same for a gradient's kernel."""
     names = ("stages", "threads", "block_kh", "block_runs", "splits")
-    return (plan["kernel"], gradient.channels_last, *(plan.get(name) for name in names), plan["tile_h"] > 1)
+    return (plan["kernel"], gradient.channels_last, *(plan.get(name) for name in names), plan.get("tile_h", 1) > 1)
 
 
 def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
@@ -142,7 +143,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (*SHORT, "many_channels_out", "gcd_2") if short else PROBLEMS:
+    for name in (*SHORT, "many_channels_out", "gcd_2", "k2s2", "k4s4", "patches_slice") if short else PROBLEMS:
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)

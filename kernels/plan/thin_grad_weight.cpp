@@ -183,6 +183,8 @@ int64_t padded_sums(const ConvTProblem& problem, const ThinGradWeightInstance& i
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
+  // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/performance.md).
+  if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
   // Not thin: more pairs of channels than were measured, and, where every tap reads every row and column, as many as
   // let the simt engine's outer products win.
   constexpr int64_t kMostPairs = 2048, kManyChannels = 32;

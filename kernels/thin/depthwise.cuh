@@ -141,10 +141,7 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
     if (params.x_vectors && strip.w + kPixels <= params.w.in) {
       pixels.load(g_row);
     } else if constexpr (!kWhole) {
-#pragma unroll
-      for (int p = 0; p < kPixels; ++p) {
-        if (strip.w + p < params.w.in) pixels.load(p, g_row + p * params.x_stride[3]);
-      }
+      pixels.load(g_row, params.x_stride[3], params.w.in - strip.w);
     }
   };
   Vector<Element, kPixels> r_pixels[kRows + 1] = {};  // rows ih, ih + 1, ..., and one on its way

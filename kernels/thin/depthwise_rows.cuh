@@ -69,6 +69,7 @@ struct DepthwiseRows {
   int32_t end;  // rows from here on are outside, or needed by nobody
   uint32_t exist;  // columns of the window
   uint32_t edge_bits;  // edge columns that this lane loads
+  int32_t own_columns;  // that exist, from the first on
   bool vectors;
   int32_t lane;
 
@@ -83,6 +84,7 @@ struct DepthwiseRows {
         end(row_end),
         exist(0),
         edge_bits(0),
+        own_columns(num_columns - column),
         vectors(has_vectors && column + kOwn <= num_columns),
         lane(lane_index) {
 #pragma unroll
@@ -109,10 +111,7 @@ struct DepthwiseRows {
       if (vectors) {
         raw.own.load(g_next);
       } else if constexpr (!kWhole) {
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          if (has(kBefore + i)) raw.own.load(i, g_next + i * column_stride);
-        }
+        raw.own.load(g_next, column_stride, own_columns);
       }
 #pragma unroll
       for (int e = 0; e < kEdges; ++e) {

@@ -34,13 +34,24 @@ struct Vector {
     }
   }
 
-  // Element i alone.
-  __device__ __forceinline__ void load(int i, const Element* g_element) {
+  // The first `count` elements, `step` apart. All loads of halves come before the first is put into its word, or each
+  // would be waited for.
+  __device__ __forceinline__ void load(const Element* g_elements, int64_t step, int32_t count) {
     if constexpr (sizeof(Element) == 4) {
-      word[i] = *reinterpret_cast<const uint32_t*>(g_element);
-    } else {
-      const uint32_t half = *reinterpret_cast<const uint16_t*>(g_element);
-      word[i / 2] = i % 2 == 0 ? (word[i / 2] & 0xffff0000u) | half : (word[i / 2] & 0xffffu) | half << 16;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if (i < count) word[i] = *reinterpret_cast<const uint32_t*>(g_elements + i * step);
+      }
+    } else if (count > 0) {
+      uint32_t halves[2 * kWords]{};
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        // What does not exist is the first again, so that no load is conditional.
+        const uint32_t half = *reinterpret_cast<const uint16_t*>(g_elements + (i < count ? i : 0) * step);
+        halves[i] = i < count ? half : 0;
+      }
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) word[w] = halves[2 * w] | halves[2 * w + 1] << 16;
     }
   }
 
