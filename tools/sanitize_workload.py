@@ -47,6 +47,9 @@ PROBLEMS = (
 # racecheck follows every access of shared memory, hundreds of times slower: one launch of each kernel and layout
 # on problems of several phases and taps.
 SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1")
+# For the patch engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the same
+# place, of which racecheck warns.
+SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -143,7 +146,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (*SHORT, "many_channels_out", "gcd_2", "k2s2", "k4s4", "patches_slice") if short else PROBLEMS:
+    for name in (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES) if short else PROBLEMS:
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
@@ -159,6 +162,8 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                             names = ("shape", "split_phases", "blocks", "split_channels")
                             way += (name, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
+                            continue
+                        if short and name in SHORT_PATCHES and plan["engine"] != "patch_sm90a":
                             continue
                         seen.add(way)
                         launches[plan["kernel"]] += 1

@@ -125,7 +125,8 @@ def test_without_a_binary_nothing_is_compared(monkeypatch):
 def test_plan_of_every_case(case):
     found = explain(*case.tensors(), **case.arguments, precision="ieee")
     assert found.served_by == "convt_ext"
-    assert set(found.plan["plan"]) >= PLAN_KEYS
+    of_simt = {"tile_n", "phases_w", "stages"}
+    assert set(found.plan["plan"]) >= PLAN_KEYS - (set() if found.plan["plan"]["engine"] == "simt" else of_simt)
     assert found.plan["plan"] in found.plan["candidates"]
     assert found.plan["floor_us"] >= 0
     text = str(found)

@@ -105,7 +105,8 @@ def test_layouts_of_source_and_result_may_differ(case, kind):
 def test_every_kernel_is_offered(kind, direction):
     offered = set()
     for case in ALL_CASES:
-        offered |= {plan["kernel"] for plan in make_call(case, kind, direction, False).candidates()}
+        for channels_last in (False, True):
+            offered |= {plan["kernel"] for plan in make_call(case, kind, direction, channels_last).candidates()}
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
     if direction == "grad_input":  # has one W phase, and patches are gathered
         expected = {
