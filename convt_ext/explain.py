@@ -177,51 +177,53 @@ def _positions(plan: dict[str, Any]) -> str:
     return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan['tile_w']}"
 
 
-def _flat_channels(plan: dict[str, Any]) -> int:
-    return 128 if plan["split_channels"] else 64
+def _channels(plan: dict[str, Any]) -> int:
+    """Result channels of a tile."""
+    if plan["engine"] == "flat_sm90a":
+        return 128 if plan["split_channels"] else 64
+    return plan.get("block_co", plan.get("block_n", 64))
+
+
+def _phases(plan: dict[str, Any]) -> str:
+    """What a tile has of the result's phases."""
+    if plan["engine"] == "flat_sm90a":
+        return "one H phase"
+    if plan["engine"] == "patch_sm90a":
+        return "4 taps of a patch"
+    if "phases_w" in plan:
+        return f"{plan['phases_w']} phases along W"
+    return "one H phase" if plan["split_phases"] else "all phases"
+
+
+def _details(plan: dict[str, Any]) -> str:
+    """What a block does."""
+    if "num_tiles" in plan:
+        return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' * plan.get('resident', False)}"
+    if plan["engine"] == "mma_sm90a":
+        return f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
+    if plan["engine"] == "thin":
+        return f"{plan['tiles_per_block']} tiles each"
+    return f"{plan['stages']} stages"
 
 
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    if plan["engine"] == "flat_sm90a":
-        channels = f"{_flat_channels(plan)} channels"
-        phases = "one H phase"
-        details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
-    elif plan["engine"] == "patch_sm90a":
-        channels = "64 channels"
-        phases = "4 taps of a patch"
-        details = (
-            f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' if plan['resident'] else ''}"
-        )
-    elif plan["engine"] == "wgmma_sm90a":
-        channels = f"{plan['block_n']} channels"
-        phases = "one phase" if plan["split_phases"] else "all phases"
-        details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages"
-    elif plan["engine"] == "mma_sm90a":
-        channels = f"{plan['block_co']} channels"
-        phases = "one H phase" if plan["split_phases"] else "all H phases"
-        details = f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
-    elif plan["engine"] == "thin":
-        channels = f"{plan['block_co']} channels of {plan['block_groups']} groups"
-        phases = "one H phase" if plan["split_phases"] else "all H phases"
-        details = f"{plan['tiles_per_block']} tiles each"
-    else:
-        channels = f"{plan['block_co']} channels"
-        phases = f"{plan['phases_w']} phases along W"
-        details = f"{plan['stages']} stages"
+    channels = f"{_channels(plan)} channels"
+    if plan["engine"] == "thin":
+        channels += f" of {plan['block_groups']} groups"
     lines = [
         f"planned for       {device}",
         f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
         f"{plan['requested_precision']} served as {plan['served_precision']}",
-        f"tile              {_positions(plan)} positions x {channels}, {phases}, {plan['threads']} threads",
-        f"blocks            {plan['num_blocks']}, {details}, {plan['shared_bytes']} bytes shared",
+        f"tile              {_positions(plan)} positions x {channels}, {_phases(plan)}, {plan['threads']} threads",
+        f"blocks            {plan['num_blocks']}, {_details(plan)}, {plan['shared_bytes']} bytes shared",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):
-        tile = f"{candidate.get('block_co', candidate.get('block_n'))}x{_positions(candidate)}"
+        tile = f"{_channels(candidate)}x{_positions(candidate)}"
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
             f"{candidate['num_blocks']:10d}  {candidate['kernel']} tile {tile}"

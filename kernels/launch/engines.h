@@ -11,8 +11,7 @@ namespace convt {
 
 // Queues plan.num_blocks CTAs with the plan's threads and shared memory, which may need an opt-in.
 // With `waits_itself` they may begin before the stream's kernel before them has ended: sm_90 and newer, and the kernel
-// waits for it (ptx::wait_for_previous_kernel). Throws std::runtime_error naming the
-// plan's kernel.
+// waits for it (ptx::wait_for_previous_kernel). Throws std::runtime_error naming the plan's kernel.
 void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream,
                    bool waits_itself = false);
 
@@ -34,6 +33,7 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
 // The thin engine's depthwise layers in channels_last; called by launch_thin().
 void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                                cudaStream_t stream);
+
 // Its gradient of the weight, of other layers; called by launch_thin().
 void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                              cudaStream_t stream);

@@ -64,4 +64,13 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   return unit;
 }
 
+bool has_vectors(const void* tensor, const int64_t (&stride)[4], int axis, int32_t count, DataType dtype) {
+  const int64_t bytes = std::min<int64_t>(count * element_bytes(dtype), 16);
+  if (stride[axis] != 1 || reinterpret_cast<uintptr_t>(tensor) % bytes != 0) return false;
+  for (int other = 0; other < 4; ++other) {
+    if (other != axis && stride[other] * element_bytes(dtype) % bytes != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace convt

@@ -1,4 +1,5 @@
-// What the launchers of the tensor-core engines fill in alike. Called by: launch/flat.cpp, patch.cpp, wgmma_params.cpp.
+// What several launchers work out alike. Called by: launch/flat.cpp, patch.cpp, wgmma_params.cpp, thin_depthwise.cpp,
+// thin_channels_last.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,5 +29,9 @@ void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cuda
 // Neighbours in memory that may be stored together, 1 to 8: addresses of every row, channel, group and image are a
 // multiple of theirs. Channels are neighbours in channels_last, columns in NCHW.
 int32_t storable_neighbours(const ConvTProblem& problem, const void* result);
+
+// A thread can read or write `count` neighbours along `axis` (1: channels, 3: columns) in vectors of at most 16 bytes,
+// from every multiple of `count` on.
+bool has_vectors(const void* tensor, const int64_t (&stride)[4], int axis, int32_t count, DataType dtype);
 
 }  // namespace convt

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/operands.h"
 #include "plan/thin_instances.h"
 #include "thin/channels_last_params.h"
 #include "thin/instances.h"
@@ -19,12 +20,6 @@ constexpr KernelSymbol kKernels[] = {
     CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };
-
-// `vector` neighbouring channels can be read or written at once, from every multiple of `vector` on.
-bool has_vectors(const void* pointer, const int64_t (&stride)[4], int32_t vector, DataType dtype) {
-  if (stride[1] != 1 || reinterpret_cast<uintptr_t>(pointer) % (vector * element_bytes(dtype)) != 0) return false;
-  return stride[0] % vector == 0 && stride[2] % vector == 0 && stride[3] % vector == 0;
-}
 
 }  // namespace
 
@@ -42,8 +37,8 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
   }
   // Operands may begin anywhere and have any strides; then every channel is a thread's.
   Plan launched = plan;
-  if (tile.vector > 1 && (!has_vectors(pointers.x, problem.x_stride, tile.vector, problem.dtype) ||
-                          !has_vectors(pointers.y, problem.y_stride, tile.vector, problem.dtype))) {
+  if (tile.vector > 1 && (!has_vectors(pointers.x, problem.x_stride, 1, tile.vector, problem.dtype) ||
+                          !has_vectors(pointers.y, problem.y_stride, 1, tile.vector, problem.dtype))) {
     if (!make_thin_channels_last_layout(problem, instance, tile.rows, 1, &params)) {
       throw std::runtime_error(std::string("convt_ext: ") + plan.kernel + " has too many CTAs for these strides");
     }

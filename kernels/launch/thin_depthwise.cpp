@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/operands.h"
 #include "launch/reduce.h"
 #include "thin/depthwise_params.h"
 #include "thin/instances.h"
@@ -19,14 +20,6 @@ constexpr KernelSymbol kKernels[] = {
     CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };
-
-// `columns` neighbours of a tensor can be read or written as one vector from every multiple of `columns` on.
-bool has_vectors(const void* pointer, const int64_t (&stride)[4], int32_t columns, DataType dtype) {
-  const int64_t bytes = std::min<int64_t>(columns * element_bytes(dtype), 16);  // of one instruction
-  if (stride[3] != 1 || reinterpret_cast<uintptr_t>(pointer) % bytes != 0) return false;
-  columns = static_cast<int32_t>(bytes / element_bytes(dtype));
-  return stride[0] % columns == 0 && stride[1] % columns == 0 && stride[2] % columns == 0;
-}
 
 }  // namespace
 
@@ -52,8 +45,8 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   std::copy_n(problem.y_stride, 4, params.y_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   const int32_t columns = depthwise_columns(problem.dtype, problem.direction);
-  params.x_vectors = has_vectors(pointers.x, problem.x_stride, columns / instance.stride, problem.dtype);
-  params.y_vectors = has_vectors(pointers.y, problem.y_stride, columns, problem.dtype);
+  params.x_vectors = has_vectors(pointers.x, problem.x_stride, 3, columns / instance.stride, problem.dtype);
+  params.y_vectors = has_vectors(pointers.y, problem.y_stride, 3, columns, problem.dtype);
   void* arguments[] = {&params};
   launch_kernel(kKernels[index](), plan, arguments, stream);
   if (!of_weight) return;
