@@ -1,0 +1,56 @@
+// Geometry of the window engine (window_sm90a/): layers of stride and dilation 1 in NCHW, whose source windows stay in
+// registers for all taps of a row.
+//
+// A tile is `tile_h` rows of `tile_w` columns of a set of result channels. Two warpgroups multiply; each of their eight
+// warps has a patch of 32 columns and a few rows, and the warps lie beside and above each other as the tile's width
+// says. A stage has one step of K of the source rows that a tile reads, as they lie in memory, and the weights of all
+// taps. Called by: plan/window.cpp, launch/window.cpp, the kernel, tests. Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+namespace convt {
+
+inline constexpr int32_t kWindowKernelH = 3;
+inline constexpr int32_t kWindowWarps = 8;     // that multiply
+inline constexpr int32_t kWindowColumns = 32;  // of a warp, four neighbours a thread
+inline constexpr int32_t kWindowThreads = 384;
+inline constexpr int32_t kWindowMargin = 8;  // columns of a stage beyond the tile's: of a kernel of at most 9
+
+// Rows of a warp: its sums take 128 registers of a thread whatever the tile's channels.
+inline constexpr int32_t window_warp_rows(int32_t block_n) { return 128 / block_n; }
+// Tiles are 32, 64 or 128 columns wide.
+inline constexpr int32_t window_tile_h(int32_t block_n, int32_t tile_w) {
+  return kWindowWarps * kWindowColumns / tile_w * window_warp_rows(block_n);
+}
+// Source channels of a stage: 32 bytes of every position.
+inline constexpr int32_t window_channels(int32_t element) { return 32 / element; }
+// Elements from one channel of a stage to the next: windows are then read without bank conflicts.
+inline constexpr int32_t window_pitch(int32_t tile_w) { return tile_w + kWindowMargin; }
+inline constexpr int32_t window_source_bytes(int32_t block_n, int32_t tile_w) {
+  return (window_tile_h(block_n, tile_w) + kWindowKernelH - 1) * 32 * window_pitch(tile_w);
+}
+// Of all taps of a stage: for each of them two planes [result channel][16 bytes].
+inline constexpr int32_t window_weight_bytes(int32_t block_n, int32_t kernel_w) {
+  return kWindowKernelH * kernel_w * 32 * block_n;
+}
+
+// Results are staged two rows of every warp and 32 bytes of channels' elements at a time, in two buffers of each
+// warpgroup. A channel's rows take 4 words more than they are, against bank conflicts.
+inline constexpr int32_t window_staged_channels(int32_t element) { return 32 / element; }
+inline constexpr int32_t window_staged_pitch(int32_t element) { return 4 * kWindowColumns * 2 + 16 / element; }
+inline constexpr int32_t window_staged_bytes() { return 2 * 2 * 32 * (4 * kWindowColumns * 2 + 8); }
+
+// Tiles of a row: the first begins at column `begin`, at most 0, so that its source windows lie on 16 bytes; each is
+// `tile_w - overlap` columns after the one before. With an overlap of a sector's elements (32 bytes) a tile's part of
+// every row begins on a sector of memory, wherever that is.
+inline constexpr int32_t window_begin(int32_t first_w, int32_t element) {
+  const int32_t vector = 16 / element;
+  return -(((first_w % vector) + vector) % vector);
+}
+inline constexpr int32_t window_column_tiles(int32_t result_w, int32_t begin, int32_t tile_w, int32_t overlap) {
+  const int32_t rest = result_w - begin - tile_w;
+  return rest <= 0 ? 1 : 1 + (rest + tile_w - overlap - 1) / (tile_w - overlap);
+}
+
+}  // namespace convt

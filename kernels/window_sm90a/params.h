@@ -1,0 +1,48 @@
+// What the window engine's kernel is launched with. Filled by launch/window.cpp, constant for the whole grid.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "plan/divisor.h"
+#include "plan/window.h"
+
+namespace convt::window_sm90a {
+
+struct Params {
+  // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. A box is
+  // [1][tile_h + 2][channels of a stage][pitch of a stage]: a stage's source in one copy.
+  CUtensorMap source;
+  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][2][block_n][16 bytes]
+  const void* bias;    // [groups * n_channels], contiguous, or null
+  void* result;        // [batch, groups * n_channels, result_h, result_w], columns are neighbours
+  int64_t result_stride[3];  // elements, of images, channels, rows
+  int32_t k_channels, n_channels;  // per group
+  int32_t result_h, result_w;
+  // Result (row, column) reads source rows row + first_h + i, i < kWindowKernelH, columns column + first_w + j,
+  // j < kernel width.
+  int32_t first_h, first_w;
+
+  int32_t begin_w;    // the first tile's column, window_begin(first_w)
+  int32_t advance_w;  // columns from one tile to the next, tile_w - overlap
+  int32_t advance_h;  // tile_h
+  int32_t overlap;    // 0, or the elements of a sector: a tile's part of a row begins on one
+  int32_t tile_w_log2;
+  int32_t warps_w_log2;  // warps beside each other, log2(tile_w / 32)
+
+  // Tiles: counts along each digit of a tile's number, fastest first; then images.
+  Divisor channel_tiles, group_tiles, column_tiles, row_tiles;
+  int32_t num_tiles;
+  int32_t num_chunks;  // stages of a tile
+  int32_t slots;       // stages in shared memory
+  int32_t slot_bytes;  // a multiple of 128: source, then weights
+  int32_t weights_begin;  // in a slot, window_source_bytes
+  int32_t source_bytes;   // of the box: equal to weights_begin
+  int64_t packed_tile_step;  // bytes, from one channel tile's weights to the next, num_chunks * window_weight_bytes
+  int32_t granule;  // elements of shared memory that are read at once for a 16-byte store: what all of the tiles' begins
+                    // and the rows of the result in memory have in common, 1 to 16 bytes' worth
+  int32_t staged_begin, barriers_begin;  // in shared memory
+};
+
+}  // namespace convt::window_sm90a
