@@ -181,6 +181,7 @@ def configure(extension: Extension) -> None:
         "nvcc": [
             *common,
             *("--expt-relaxed-constexpr", "-Xcompiler", f"{hidden},-Wall"),
+            "--compress-mode=size",  # a sixth less of a wheel than nvcc's own choice
             f"-DCONVT_HEADERS_DIGEST={headers_digest()}",
             *gencode_flags(architectures),
             *shlex.split(os.environ.get("CONVT_EXT_NVCC_EXTRA", "")),

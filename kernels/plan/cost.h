@@ -12,8 +12,7 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 // Multiply-adds that land inside the output, whole problem.
 double useful_multiply_adds(const ConvTProblem& problem);
 
-// Whether no tensor cores are asked for. The least times of calls depend on it: torch_us() of the exact classes is a
-// fit with 20 us for a call, that of the tensor cores has the GPU's time alone.
+// Whether no tensor cores are asked for. The least times of calls are fitted for these classes and the others apart.
 inline bool is_exact(const ConvTProblem& problem) {
   return problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
 }

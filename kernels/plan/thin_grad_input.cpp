@@ -76,7 +76,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));
   plan->estimate_us =
       layout_cost * (std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us)) +
-      (is_exact(problem) ? 6
+      (is_exact(problem) ? 8
        : half            ? 18
                          : 14);
 }
