@@ -194,6 +194,11 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         details = (
             f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' if plan['resident'] else ''}"
         )
+    elif plan["engine"] == "strided_sm90a":
+        channels = f"{plan['block_n']} channels"
+        phases = "one H phase"
+        parts = f", {plan['parts']} blocks share a tile" if plan["parts"] > 1 else ""
+        details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{parts}"
     elif plan["engine"] == "wgmma_sm90a":
         channels = f"{plan['block_n']} channels"
         phases = "one phase" if plan["split_phases"] else "all phases"
