@@ -212,6 +212,14 @@ STAGED_CASES = [
          layout="channel_slice"),
     Case("patches_expanded", "every channel the same memory", c_in=40, c_out=12, h=8, w=8, k=(4, 4), s=(4, 4),
          layout="expanded"),
+    Case("doubled", "small images, several in a tile", n=9, c_in=40, c_out=72, h=4, w=4, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("doubled_rows", "tiles end within rows, few enough for several blocks each", n=2, c_in=70, c_out=140, h=13,
+         w=24, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("doubled_strips", "images wider than a tile", n=1, c_in=16, c_out=24, h=9, w=136, k=(4, 4), s=(2, 2),
+         p=(1, 1)),
+    Case("doubled_groups", "groups of whole stages", c_in=64, c_out=96, h=8, w=16, g=2, k=(4, 4), s=(2, 2), p=(1, 1)),
+    Case("doubled_unaligned", "tensors one element into their storage", n=5, c_in=24, c_out=12, h=8, w=8, k=(4, 4),
+         s=(2, 2), p=(1, 1), layout="offset"),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 

@@ -87,6 +87,7 @@ __global__ void __launch_bounds__(kFlatPackThreads)
 #ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
   const auto block = static_cast<int32_t>(blockIdx.x);
   if (block < first_source_block) {
+    static_assert(kFlatPackThreads == pack::kPackThreads);
     pack::pack_taps<Traits>(weights, block);
   } else {
     pack_source<Traits>(source, block - first_source_block);

@@ -11,9 +11,10 @@ namespace convt {
 
 // Queues plan.num_blocks CTAs with the plan's threads and shared memory, which may need an opt-in.
 // With `waits_itself` they may begin before the stream's kernel before them has ended: sm_90 and newer, and the kernel
-// waits for it (ptx::wait_for_previous_kernel). Throws std::runtime_error naming the plan's kernel.
+// waits for it (ptx::wait_for_previous_kernel). `cluster` neighbouring CTAs reach each other's shared memory. Throws
+// std::runtime_error naming the plan's kernel.
 void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream,
-                   bool waits_itself = false);
+                   bool waits_itself = false, int32_t cluster = 1);
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
@@ -41,6 +42,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 }  // namespace convt

@@ -43,18 +43,27 @@ void allow_shared_memory(const void* kernel, const Plan& plan) {
 
 }  // namespace
 
-void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream, bool waits_itself) {
+void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream, bool waits_itself,
+                   int32_t cluster) {
   allow_shared_memory(kernel, plan);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<uint32_t>(plan.num_blocks));
   config.blockDim = dim3(static_cast<uint32_t>(plan.threads));
   config.dynamicSmemBytes = plan.shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = waits_itself ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (waits_itself) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& clusters = attributes[config.numAttrs++];
+    clusters.id = cudaLaunchAttributeClusterDimension;
+    clusters.val.clusterDim.x = cluster;
+    clusters.val.clusterDim.y = clusters.val.clusterDim.z = 1;
+  }
   check(cudaLaunchKernelExC(&config, kernel, arguments), "the launch", plan);
 }
 
@@ -66,6 +75,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kFlat: return launch_flat(problem, plan, pointers, stream);
     case Engine::kPatch: return launch_patch(problem, plan, pointers, stream);
     case Engine::kMma: return launch_mma(problem, plan, pointers, stream);
+    case Engine::kStrided: return launch_strided(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

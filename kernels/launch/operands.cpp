@@ -35,15 +35,24 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
     params.packed_phase_begin[phase] = program.taps_before[phase] * all_chunks;
   }
   params.program = program;
-  launch.blocks = problem.groups * params.channel_tiles * num_chunks * program.total_taps;
+  params.column_blocks = block_n / pack::kPackColumns;
+  // Taps of one and the same 32 bytes of memory are best in one block, but blocks should not be few.
+  constexpr int64_t kEnoughBlocks = 256;
+  const int64_t steps = problem.groups * params.channel_tiles * num_chunks * k_steps * params.column_blocks;
+  params.block_taps = std::min(program.total_taps, pack::kPackTaps);
+  while (params.block_taps > 4 && steps * ceil_div(program.total_taps, params.block_taps) < kEnoughBlocks) {
+    params.block_taps /= 2;
+  }
+  while (1 << params.taps_log2 < params.block_taps) ++params.taps_log2;
+  params.tap_blocks = ceil_div(program.total_taps, params.block_taps);
+  launch.blocks = steps * params.tap_blocks;
   return launch;
 }
 
 void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cudaStream_t stream) {
-  constexpr int32_t kThreads = 256;
   Plan alone = plan;
   alone.num_blocks = packing.blocks;
-  alone.threads = kThreads;
+  alone.threads = pack::kPackThreads;
   alone.shared_bytes = 0;
   void* arguments[] = {&packing.params};
   launch_kernel(kernel, alone, arguments, stream);

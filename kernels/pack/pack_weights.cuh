@@ -16,19 +16,14 @@ __device__ __forceinline__ int32_t channel_of_column(int32_t column, int32_t int
   return column / (8 * interleaved) * (8 * interleaved) + (quad * interleaved + block) * 2 + column % 2;
 }
 
-// A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
-template <typename Traits>
-__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
-#ifdef CONVT_HAS_WGMMA
-  using Element = typename Traits::Element;
-  constexpr int kChannels = Traits::kChannels;
-  const int32_t tap = number % params.program.total_taps;
-  number /= params.program.total_taps;
-  const int32_t chunk = number % params.num_chunks;
-  number /= params.num_chunks;
-  const int32_t channel_tile = number % params.channel_tiles;
-  const int32_t group = number / params.channel_tiles;
+// Where a tap lies, and where in its H phase's part of a channel tile it is packed.
+struct Tap {
+  int64_t from;  // elements
+  int64_t to;    // bytes from the channel tile's begin, of the first stage
+  int32_t stage_bytes;  // of its H phase
+};
 
+__device__ __forceinline__ Tap find_tap(const Params& params, int32_t tap) {
   int32_t phase_h = 0;
   while (phase_h + 1 < params.program.phases_h && tap >= params.program.taps_before[phase_h + 1]) ++phase_h;
   const int32_t phase_tap = tap - params.program.taps_before[phase_h];
@@ -43,23 +38,94 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
   const int32_t tap_of_run = phase_tap - run.first_tap;
   const int32_t kh = run.kh + tap_of_run / run.num_w * run.kh_step;
   const int32_t kw = run.kw + tap_of_run % run.num_w * run.kw_step;
+  return {kh * params.kh_stride + kw * params.kw_stride,
+          params.packed_phase_begin[phase_h] + int64_t{phase_tap} * params.tap_bytes,
+          params.program.num_taps[phase_h] * params.tap_bytes};
+}
 
-  const auto* g_tap = static_cast<const Element*>(params.w) + group * params.group_stride + kh * params.kh_stride +
-                      kw * params.kw_stride;
-  char* g_packed = static_cast<char*>(params.packed) +
-                   (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step +
-                   params.packed_phase_begin[phase_h] +
-                   (int64_t{chunk} * params.program.num_taps[phase_h] + phase_tap) * params.tap_bytes;
-  const int32_t vectors = params.k_steps * 2 * params.block_n;
-  for (int32_t vector = threadIdx.x; vector < vectors; vector += blockDim.x) {
-    const int32_t plane = vector / params.block_n;
-    const int32_t n = channel_tile * params.block_n + channel_of_column(vector % params.block_n, params.interleaved);
-    const int32_t k = (chunk * params.k_steps * 2 + plane) * kChannels;
-    Element r[kChannels];
+// The weights of a block: kPackColumns columns, the channels of a step of K, some taps. In shared memory each
+// column begins in another bank, however they lie in memory.
+template <typename Traits>
+struct Block {
+  static constexpr int kChannels = 2 * Traits::kChannels;
+  static constexpr int kItems = kPackColumns * kChannels;  // of a tap
+  static constexpr int kElements = kItems * (kPackTaps + 1);
+  static constexpr int kBatch = 8;  // of a thread, on their way from memory
+  int32_t taps;
+  bool columns_first;  // these are neighbours in memory, more than channels of K are
+
+  __device__ __forceinline__ int32_t place(int32_t column, int32_t channel, int32_t tap) const {
+    return columns_first ? (channel * kPackColumns + column) * (taps | 1) + tap
+                         : column * (kChannels * taps + 1) + channel * taps + tap;
+  }
+};
+
+// Memory is read in its own order, taps first, and written in the packed one: 16-byte vectors, neighbouring threads
+// neighbouring channels. kPackThreads threads.
+template <typename Traits>
+__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
+#ifdef CONVT_HAS_WGMMA
+  using Element = typename Traits::Element;
+  using Block = Block<Traits>;
+  __shared__ Tap s_taps[kPackTaps];
+  __shared__ Element s_weights[Block::kElements];
+  const int32_t first_tap = number % params.tap_blocks * params.block_taps;
+  number /= params.tap_blocks;
+  const int32_t first_column = number % params.column_blocks * kPackColumns;
+  number /= params.column_blocks;
+  const int32_t step = number % params.k_steps;
+  number /= params.k_steps;
+  const int32_t chunk = number % params.num_chunks;
+  number /= params.num_chunks;
+  const int32_t channel_tile = number % params.channel_tiles;
+  const int32_t group = number / params.channel_tiles;
+  const Block block{min(params.block_taps, params.program.total_taps - first_tap), params.n_stride < params.k_stride};
+  const int32_t first_n = channel_tile * params.block_n + first_column;
+  const int32_t first_k = (chunk * params.k_steps + step) * Block::kChannels;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+
+  const int32_t tap_of_thread = thread & ((1 << params.taps_log2) - 1);
+  if (tap_of_thread < block.taps) {
+    const Tap tap = find_tap(params, first_tap + tap_of_thread);
+    if (thread == tap_of_thread) s_taps[thread] = tap;
+    const auto* g_first = static_cast<const Element*>(params.w) + group * params.group_stride +
+                          first_n * params.n_stride + first_k * params.k_stride + tap.from;
+    const int32_t threads = kPackThreads >> params.taps_log2;  // of each tap
+    for (int32_t begin = thread >> params.taps_log2; begin < Block::kItems; begin += Block::kBatch * threads) {
+      Element r[Block::kBatch];
+      int32_t place[Block::kBatch];
 #pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-      r[c] = n < params.n_channels && k + c < params.k_channels ? g_tap[(k + c) * params.k_stride + n * params.n_stride]
-                                                                : wgmma_sm90a::to_element<Element>(0.0f);
+      for (int i = 0; i < Block::kBatch; ++i) {
+        const int32_t item = begin + i * threads;
+        const int32_t n = block.columns_first ? item % kPackColumns : item / Block::kChannels;
+        const int32_t k = block.columns_first ? item / kPackColumns : item % Block::kChannels;
+        const bool is_mine = item < Block::kItems;
+        const bool exists = is_mine && first_n + n < params.n_channels && first_k + k < params.k_channels;
+        place[i] = is_mine ? block.place(n, k, tap_of_thread) : -1;
+        r[i] = exists ? __ldg(g_first + n * params.n_stride + k * params.k_stride)
+                      : wgmma_sm90a::to_element<Element>(0.0f);
+      }
+#pragma unroll
+      for (int i = 0; i < Block::kBatch; ++i) {
+        if (place[i] >= 0) s_weights[place[i]] = r[i];
+      }
+    }
+  }
+  __syncthreads();
+
+  char* g_tile = static_cast<char*>(params.packed) +
+                 (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;
+  const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
+  for (int32_t item = thread; item < kPackColumns * 2 * block.taps; item += kPackThreads) {
+    const int32_t column = item % kPackColumns, plane = item / kPackColumns % 2;
+    const int32_t tap = item / kPackColumns / 2;
+    const int32_t n = channel_of_column(first_column + column, params.interleaved) - first_column;
+    char* g_packed = g_tile + s_taps[tap].to + int64_t{chunk} * s_taps[tap].stage_bytes;
+    const int32_t vector = (step * 2 + plane) * params.block_n + first_column + column;
+    Element r[Traits::kChannels];
+#pragma unroll
+    for (int c = 0; c < Traits::kChannels; ++c) {
+      r[c] = s_weights[block.place(n, plane * Traits::kChannels + c, tap)];
     }
     if constexpr (Traits::kFloat32) {
       float high[4], low[4];

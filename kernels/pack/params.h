@@ -7,6 +7,11 @@
 
 namespace convt::pack {
 
+// A block's, of taps at most.
+inline constexpr int32_t kPackTaps = 16;
+inline constexpr int32_t kPackColumns = 32;  // divides all channel tiles
+inline constexpr int32_t kPackThreads = 256;
+
 struct Params {
   const void* w;  // the weight, any strides
   void* packed;   // [group][channel tile][H phase][stage][tap][part][step of K][2][block_n][16 bytes]
@@ -17,6 +22,8 @@ struct Params {
   int32_t channel_tiles, block_n;
   int32_t k_steps, num_chunks;
   int32_t tap_bytes;
+  int32_t tap_blocks, column_blocks;  // of a stage
+  int32_t block_taps, taps_log2;                  // of a block, rounded up
   int32_t interleaved;  // blocks of 8 columns whose pairs are neighbouring channels: 1, 2 or 4
   int64_t packed_tile_step;
   int64_t packed_phase_begin[kMaxWindows];

@@ -29,6 +29,7 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
     add_wgmma_plans(problem, device, &plans);
     add_flat_plans(problem, device, &plans);
     add_patch_plans(problem, device, &plans);
+    add_strided_plans(problem, device, &plans);
     add_mma_plans(problem, device, &plans);
   }
   if (plans.empty()) {

@@ -40,6 +40,10 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // The same for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; of their gradients of the
 // input 2 x 2.
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// The same in NCHW for 4 x 4 kernels of stride 2 and padding 1, and their gradients of the input.
+void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Forward passes of few channels in tensor-core classes, NCHW results.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

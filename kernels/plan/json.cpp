@@ -117,6 +117,13 @@ void write_patch_plan(JsonWriter& json, const PatchPlan& plan) {
   json.field("resident", plan.resident);
 }
 
+void write_strided_plan(JsonWriter& json, const StridedPlan& plan) {
+  json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
+  json.field("tile_positions", int64_t{4 * plan.tile_quads}), json.field("strip_width", int64_t{plan.strip_width});
+  json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});
+}
+
 void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
   json.field("block_co", int64_t{plan.block_co}), json.field("split_phases", plan.split_phases);
   json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
@@ -155,6 +162,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
+    case Engine::kStrided: write_strided_plan(json, plan.strided); break;
     case Engine::kMma: write_mma_plan(json, plan.mma); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);

@@ -13,7 +13,7 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4, kMma = 5 };
+enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4, kMma = 5, kStrided = 6 };
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
@@ -23,6 +23,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kFlat: return "flat_sm90a";
     case Engine::kPatch: return "patch_sm90a";
     case Engine::kMma: return "mma_sm90a";
+    case Engine::kStrided: return "strided_sm90a";
   }
   return "unknown";
 }
@@ -182,6 +183,22 @@ struct MmaPlan {
   int32_t blocks_per_pass;
 };
 
+// The strided engine's tile: plan/strided.h.
+struct StridedPlan {
+  int32_t instance;  // index into kStridedInstances
+  int32_t block_n;   // result channels
+  int32_t parts;     // CTAs that share a tile, each a part of the source's channels
+  int32_t strip_width;  // columns of positions
+  int32_t tile_images;  // whole ones, or 1 of which a tile has a part
+  int32_t tile_quads;   // of four neighbouring positions
+  bool whole_images;    // of the source in a stage: an image of a channel is one row of it
+  int32_t box_rows, pitch, box_lead;  // rows, elements of a row, of these before the first
+  int32_t num_chunks;  // stages
+  int32_t stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, zeros_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -204,6 +221,7 @@ struct Plan {
   FlatPlan flat;
   PatchPlan patch;
   MmaPlan mma;
+  StridedPlan strided;
 
   double compute_us;  // estimates
   double memory_us;

@@ -36,6 +36,20 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t shared) {
   return word;
 }
 
+// ld.shared.b32 where there is something, or zero
+__device__ __forceinline__ uint32_t load_shared_or_zero(uint32_t shared, bool exists) {
+  uint32_t word = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred exists;\n"
+      "setp.ne.b32 exists, %2, 0;\n"
+      "@exists ld.shared.b32 %0, [%1];\n"
+      "}"
+      : "+r"(word)
+      : "r"(shared), "r"(static_cast<int32_t>(exists)));
+  return word;
+}
+
 // ld.shared.u16
 __device__ __forceinline__ uint32_t load_shared_16(uint32_t shared) {
   uint16_t half;
@@ -74,5 +88,8 @@ template <int kOffset>
 __device__ __forceinline__ void load_shared(double (&r)[2], uint32_t shared) {
   asm volatile("ld.shared.v2.f64 {%0, %1}, [%2 + %3];" : "=d"(r[0]), "=d"(r[1]) : "r"(shared), "n"(kOffset));
 }
+
+// The compiler knows nothing about `value` from here on, and works out again what follows from it.
+__device__ __forceinline__ void forget(int32_t& value) { asm volatile("" : "+r"(value)); }
 
 }  // namespace convt::ptx

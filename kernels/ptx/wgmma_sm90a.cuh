@@ -23,7 +23,7 @@ struct MatrixDescriptor {
 
   __device__ __forceinline__ static MatrixDescriptor of(uint32_t shared, uint32_t bytes_along_k,
                                                         uint32_t bytes_along_mn) {
-    return {(shared >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
   __device__ __forceinline__ MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
@@ -128,10 +128,18 @@ CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0", "%16, %17
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 32, "m64n64k8", "tf32.tf32", "", "%32, %33, %34, %35", "%36", "%37")
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 32, "m64n64k16", "bf16.bf16", ", 0", "%32, %33, %34, %35", "%36", "%37")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 32, "m64n64k16", "f16.f16", ", 0", "%32, %33, %34, %35", "%36", "%37")
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 64, "m64n128k8", "tf32.tf32", "", "%64, %65, %66, %67", "%68", "%69")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 64, "m64n128k16", "bf16.bf16", ", 0", "%64, %65, %66, %67", "%68", "%69")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 64, "m64n128k16", "f16.f16", ", 0", "%64, %65, %66, %67", "%68", "%69")
 
 // Such a register is written here, where no product reads it, and not a moment sooner.
 __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word) {
   asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
+}
+
+// The same with a number rounded to TF32.
+__device__ __forceinline__ void write_fragment_tf32(uint32_t& fragment, uint32_t word) {
+  asm volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(fragment) : "f"(__uint_as_float(word)) : "memory");
 }
 
 // And stays as it is up to here, behind the wait for the products that read it.

@@ -41,6 +41,10 @@ PATCH_KEYS = [
     "resident",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
+STRIDED_KEYS = [
+    "threads", "block_n", "parts", "tile_positions", "strip_width", "num_tiles", "num_chunks", "source_slots",
+    "weight_slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+]  # fmt: skip
 MMA_KEYS = [
     "threads", "block_co", "split_phases", "tile_h", "tile_w", "chunk_steps", "raw_slots", "blocks_per_pass",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
@@ -51,6 +55,7 @@ KEYS_OF = {
     "wgmma_sm90a": WGMMA_KEYS,
     "flat_sm90a": FLAT_KEYS,
     "patch_sm90a": PATCH_KEYS,
+    "strided_sm90a": STRIDED_KEYS,
     "mma_sm90a": MMA_KEYS,
 }
 SHAPES = ["lines", "squares", "flat"]

@@ -99,6 +99,19 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["barriers_begin"] = tile.barriers_begin;
     return result;
   }
+  if (plan.engine == convt::Engine::kStrided) {
+    const convt::StridedPlan& tile = plan.strided;
+    result["instance"] = tile.instance, result["block_n"] = tile.block_n, result["parts"] = tile.parts;
+    result["strip_width"] = tile.strip_width, result["tile_images"] = tile.tile_images;
+    result["tile_quads"] = tile.tile_quads, result["tile_positions"] = 4 * tile.tile_quads;
+    result["whole_images"] = tile.whole_images, result["box_rows"] = tile.box_rows;
+    result["pitch"] = tile.pitch, result["box_lead"] = tile.box_lead;
+    result["num_chunks"] = tile.num_chunks, result["stage_bytes"] = tile.stage_bytes;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["weights_begin"] = tile.weights_begin, result["zeros_begin"] = tile.zeros_begin;
+    result["barriers_begin"] = tile.barriers_begin, result["num_tiles"] = tile.num_tiles;
+    return result;
+  }
   const convt::SimtPlan& tile = plan.simt;
   result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
   result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;

@@ -1,0 +1,64 @@
+#include "launch/tensor_map.h"
+
+#include <cuda_runtime.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace convt {
+namespace {
+
+using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
+                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// From the driver that the runtime has loaded, so that nothing links against it.
+Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else
+  const cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+  if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+    cudaGetLastError();  // the error is reported here
+    throw std::runtime_error("convt_ext: the driver has no cuTensorMapEncodeTiled");
+  }
+  return reinterpret_cast<Encode>(function);
+}
+
+CUtensorMapDataType element_of(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DataType::kFloat64: return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    case DataType::kFloat16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DataType::kBFloat16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  }
+  throw std::runtime_error("convt_ext: no tensor map of this dtype");
+}
+
+}  // namespace
+
+CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
+  static const Encode encode = find_encode();
+  cuuint64_t sizes[4], strides[3];
+  cuuint32_t box[4], steps[4];
+  for (int i = 0; i < 4; ++i) {
+    sizes[i] = tensor.sizes[i];
+    box[i] = tensor.box[i];
+    steps[i] = 1;
+    if (i < 3) strides[i] = tensor.strides[i] * element_bytes(dtype);
+  }
+  CUtensorMap map;
+  const CUresult result = encode(&map, element_of(dtype), 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw std::runtime_error("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result));
+  }
+  return map;
+}
+
+}  // namespace convt

@@ -1,0 +1,49 @@
+// Plans of the strided engine (strided_sm90a/): 4 x 4 kernels of stride 2 and padding 1 in NCHW, which double an image,
+// and their gradients of the input.
+//
+// Positions are pixels of the smaller image, and the rows of a matrix product whose first operand, windows of the
+// source, is read into registers from the source as it lies in memory. A thread has four neighbouring positions of a
+// row, a quad. An image is cut into strips of columns; the quads of a strip are one sequence, row after row, and a tile
+// is a piece of it or, where images are small, several whole images.
+// Called by: plan/choose.cpp, launch/strided.cpp, the kernel, tests. Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/plan.h"
+#include "plan/strided_instances.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kStridedConsumers = 2;  // warpgroups that multiply
+inline constexpr int32_t kStridedThreads = 128 * (kStridedConsumers + 1);
+inline constexpr int32_t kStridedQuads = 32 * kStridedConsumers;  // of a tile
+inline constexpr int32_t kStridedStripWidth = 64;  // positions, at most
+inline constexpr int32_t kStridedMostParts = 4;  // CTAs that share a tile
+inline constexpr int32_t kStridedZeroBytes = 64;  // what is read of a row beside the source
+inline constexpr int32_t kStridedLoaders = 96;  // threads that copy a source no tensor map can describe
+
+// Source columns, and rows, from a position to the next.
+inline constexpr int32_t strided_step(StridedForm form) { return form == StridedForm::kOutput ? 1 : 2; }
+// Rows of the source that a position reads, the first of them before its own.
+inline constexpr int32_t strided_rows(StridedForm form) { return form == StridedForm::kOutput ? 2 : 4; }
+// Rows whose weights are in a slot.
+inline constexpr int32_t strided_slot_rows(StridedForm form) { return form == StridedForm::kOutput ? 2 : 1; }
+inline constexpr int32_t strided_slot_taps(StridedForm form) { return form == StridedForm::kOutput ? 8 : 4; }
+// A stage is a step of K.
+inline constexpr int32_t strided_channels(int32_t element) { return 32 / element; }
+inline constexpr int32_t strided_tap_bytes(int32_t block_n) { return 32 * block_n; }
+
+// Tiles along each digit of a tile's number.
+struct StridedGrid {
+  int32_t channel_tiles;
+  int32_t phase_tiles;  // H phases of the output
+  int32_t groups;
+  int32_t strip_tiles;  // of a strip of an image
+  int32_t strips;
+  int64_t image_tiles;
+};
+StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& plan);
+
+}  // namespace convt

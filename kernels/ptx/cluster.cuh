@@ -1,0 +1,41 @@
+// Clusters of CTAs that reach each other's shared memory (PTX ISA, "barrier.cluster", "mapa"; sm_90 and later).
+#pragma once
+
+#include <cstdint>
+
+namespace convt::ptx {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// %cluster_ctarank
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// barrier.cluster: all threads of the cluster that have not exited meet, and see what the others have written.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// mapa: the same place in the shared memory of the cluster's CTA number `rank`.
+__device__ __forceinline__ uint32_t shared_of_rank(uint32_t shared, uint32_t rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
+  return there;
+}
+
+// st.shared::cluster.v4.f32
+__device__ __forceinline__ void store_cluster(uint32_t there, const float* four) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(four[0]), "f"(four[1]),
+               "f"(four[2]), "f"(four[3])
+               : "memory");
+}
+
+#endif
+
+}  // namespace convt::ptx

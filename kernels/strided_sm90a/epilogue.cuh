@@ -1,0 +1,119 @@
+// Sums -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
+#pragma once
+
+#include "epilogue/store_neighbours.cuh"
+#include "strided_sm90a/parts.cuh"
+
+namespace convt::strided_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Of this thread's channels in some blocks of 8, loaded together: one after the other, between stores, they took a
+// tenth of a tile's time.
+struct Bias {
+  static constexpr int kBlocks = 4;
+  float r[kBlocks][2];
+
+  template <typename Element>
+  __device__ __forceinline__ void load(const Params& params, const Tile& tile, int32_t first, const Element* g_bias) {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int32_t channel = first + 8 * j + i;
+        r[j][i] = g_bias != nullptr && channel < params.n_channels
+                      ? wgmma_sm90a::to_float(g_bias[tile.group * params.n_channels + channel])
+                      : 0;
+      }
+    }
+  }
+};
+
+// Neighbours in memory, 8 or 16 bytes.
+template <typename Element, int kCount>
+__device__ __forceinline__ void store_run(const Params& params, Element* g, const Element (&elements)[kCount]) {
+  if (params.unit >= kCount) return epilogue::stream_vector(g, elements);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) g[i] = elements[i];
+}
+
+// The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
+// quads exchange halves, so that each of them reaches whole sectors.
+template <typename Shape>
+__device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                             const Quad& quad, const Share& share) {
+  using Element = typename Shape::Element;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
+  const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * 2;
+  Element* g_first = static_cast<Element*>(params.result) +
+                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+  Bias bias;
+  int64_t even = quad.result, odd_quad = quad.result;
+  if constexpr (Shape::kElement == 4) {
+    const int64_t other = __shfl_xor_sync(0xffffffffu, quad.result, 4);
+    (odd ? even : odd_quad) = other;
+    even += even >= 0 ? 4 * odd : 0;
+    odd_quad += odd_quad >= 0 ? 4 * odd : 0;
+  }
+#pragma unroll
+  for (int j = 0; j < Shape::kN / 8; ++j) {
+    if (j % Bias::kBlocks == 0) bias.load(params, tile, first + 8 * j, static_cast<const Element*>(params.bias));
+    if (!share.has(j)) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t channel = first + 8 * j + i;
+      Element* g = g_first + (8 * j + i) * params.result_stride[1];
+      float values[8];
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        values[k] = sums.r[k % 2][k / 4][4 * j + k / 2 % 2 * 2 + i] + bias.r[j % Bias::kBlocks][i];
+      if constexpr (Shape::kElement == 4) {
+        float of_even[4], of_odd[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const float other = __shfl_xor_sync(0xffffffffu, odd ? values[k] : values[4 + k], 4);
+          of_even[k] = odd ? other : values[k];
+          of_odd[k] = odd ? values[4 + k] : other;
+        }
+        if (channel >= params.n_channels) continue;
+        if (even >= 0) store_run(params, g + even, of_even);
+        if (odd_quad >= 0) store_run(params, g + odd_quad, of_odd);
+      } else {
+        if (channel >= params.n_channels || even < 0) continue;
+        Element elements[8];
+#pragma unroll
+        for (int k = 0; k < 8; ++k) elements[k] = wgmma_sm90a::to_element<Element>(values[k]);
+        store_run(params, g + even, elements);
+      }
+    }
+  }
+}
+
+// The input's gradient: 4 neighbouring columns of a channel.
+template <typename Shape>
+__device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                               const Quad& quad, const Share& share) {
+  using Element = typename Shape::Element;
+  const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x) % 4 * 2;
+  if (quad.result < 0) return;
+  Element* g_first = static_cast<Element*>(params.result) + quad.result +
+                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+#pragma unroll
+  for (int j = 0; j < Shape::kN / 8; ++j) {
+    if (!share.has(j)) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (first + 8 * j + i >= params.n_channels) continue;
+      Element elements[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        elements[k] = wgmma_sm90a::to_element<Element>(sums.r[0][k / 2][4 * j + k % 2 * 2 + i]);
+      }
+      store_run(params, g_first + (8 * j + i) * params.result_stride[1], elements);
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::strided_sm90a

@@ -1,0 +1,67 @@
+// The strided engine: one persistent CTA an SM, two warpgroups that multiply and store, one that loads. Every result is
+// one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+#pragma once
+
+#include "strided_sm90a/epilogue.cuh"
+#include "strided_sm90a/loader.cuh"
+#include "strided_sm90a/mainloop.cuh"
+
+namespace convt::strided_sm90a {
+
+// Per thread. Those of the launch: 2 * 232 + 40 = 3 * 168.
+inline constexpr int kConsumerRegisters = 232;
+inline constexpr int kLoaderRegisters = 40;
+
+template <typename Shape>
+__global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA
+  extern __shared__ __align__(128) unsigned char s_bytes[];
+  const uint32_t s_source = ptx::shared_address(s_bytes);
+  const uint32_t s_weights = s_source + params.weights_begin;
+  const uint32_t s_zeros = s_source + params.zeros_begin;
+  const uint32_t s_barriers = s_source + params.barriers_begin;
+  const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
+  if (threadIdx.x == 0) {
+    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
+      const bool by_threads = slot < params.source_slots && !params.has_map;
+      ptx::mbarrier_init(s_barriers + 16 * slot, by_threads ? kStridedLoaders : 1);
+      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kStridedConsumers * 4);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  if (threadIdx.x < kStridedZeroBytes / 4) ptx::store_shared(s_zeros + 4 * threadIdx.x, 0);
+  __syncthreads();  // the barriers exist
+  const Chunks chunks = chunks_of_part(params, share_of_block<Shape>(params).rank);
+
+  if (threadIdx.x < kConsumerThreads) {
+    ptx::take_registers<kConsumerRegisters>();
+    Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+      Sums<Shape> sums;
+      multiply_tile<Shape>(sums, params, quad_of_thread<Shape>(params, tile_of(params, number)), chunks, s_source,
+                           s_weights, s_zeros, &sources, &weights);
+      const Share share = share_of_block<Shape>(params);
+      if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+      ptx::forget(number);  // what follows from it takes registers from the products
+      const Tile tile = tile_of(params, number);
+      const Quad quad = quad_of_thread<Shape>(params, tile);
+      if constexpr (Shape::kOutput) {
+        store_output<Shape>(sums, params, tile, quad, share);
+      } else {
+        store_gradient<Shape>(sums, params, tile, quad, share);
+      }
+    }
+  } else {
+    ptx::give_registers<kLoaderRegisters>();
+    ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
+    const auto thread = static_cast<int32_t>(threadIdx.x) - kConsumerThreads;
+    if (thread < kStridedLoaders) {
+      if (thread == 0 || !params.has_map) load_source<Shape>(params, chunks, s_source, s_barriers, thread);
+    } else if (thread == kStridedLoaders) {
+      load_weights<Shape>(params, chunks, s_weights, s_weight_barriers);
+    }
+  }
+#endif
+}
+
+}  // namespace convt::strided_sm90a

@@ -1,0 +1,97 @@
+// The strided engine's loaders: boxes of the source, by one thread with its tensor map or by many, what does not exist
+// as zeros; and packed weights, by one thread.
+#pragma once
+
+#include "patch_sm90a/copy.cuh"
+#include "ptx/tensor_copy.cuh"
+#include "strided_sm90a/tile.cuh"
+
+namespace convt::strided_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
+
+template <typename Shape>
+__device__ __forceinline__ int32_t box_bytes(const Params& params) {
+  return params.tile_images * params.box_rows * Shape::kStageChannels * params.pitch * Shape::kElement;
+}
+
+// One element at a time: a source that does not begin on 16 bytes.
+template <typename Shape>
+__device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, const int32_t (&at)[4],
+                                         int32_t last_channel, int32_t thread) {
+  const int32_t elements = box_bytes<Shape>(params) / Shape::kElement;
+  for (int32_t place = thread; place < elements; place += kStridedLoaders) {
+    int32_t column = at[0] + place % params.pitch, rest = place / params.pitch;
+    const int32_t channel = at[1] + rest % Shape::kStageChannels;
+    rest /= Shape::kStageChannels;
+    int32_t row = at[2] + rest % params.box_rows;
+    const int32_t image = at[3] + rest / params.box_rows;
+    if (params.whole_images) {
+      row = column / params.source_w;
+      column %= params.source_w;
+    }
+    const bool exists = column >= 0 && column < params.source_w && row >= 0 && row < params.source_h &&
+                        channel < last_channel && image < params.batch;
+    const auto* g = static_cast<const typename Shape::Element*>(params.source);
+    if (exists) {
+      g += image * params.source_stride[0] + channel * params.source_stride[1] + row * params.source_stride[2] + column;
+    }
+    patch_sm90a::copy_vector<Shape::kElement>(s_box + place * Shape::kElement, g, exists);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void load_source(const Params& params, const Chunks& chunks, uint32_t s_source,
+                                            uint32_t s_barriers, int32_t thread) {
+  Ring ring(s_barriers, params.source_slots);
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    const int32_t first_channel = tile.group * params.k_channels;
+    int32_t at[4] = {tile.column * Shape::kStep - params.box_lead, first_channel + chunks.begin * Shape::kStageChannels,
+                     params.whole_images ? 0 : source_row<Shape>(tile, tile.row), tile.image};
+    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, at[1] += Shape::kStageChannels) {
+      const uint32_t s_box = s_source + ring.slot() * params.stage_bytes;
+      ring.wait_empty();  // the consumers have read what was here
+      if (params.has_map) {
+        ptx::mbarrier_expect(ring.full(), box_bytes<Shape>(params));
+        ptx::tensor_copy(s_box, &params.map, at, ring.full());
+      } else {
+        copy_box<Shape>(params, s_box, at, first_channel + params.k_channels, thread);
+        patch_sm90a::announce<Shape::kElement>(ring);
+      }
+      ring.advance();
+    }
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, const Chunks& chunks, uint32_t s_weights,
+                                             uint32_t s_barriers) {
+  constexpr int kSlots = Shape::kRows / Shape::kSlotRows;  // of a stage
+  Ring ring(s_barriers, params.weight_slots);
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    const char* g_chunk =
+        static_cast<const char*>(params.packed) + params.packed_phase_begin[tile.phase] +
+        (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step +
+        int64_t{chunks.begin} * params.packed_chunk_step;
+    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, g_chunk += params.packed_chunk_step) {
+      for (int32_t slot = 0; slot < kSlots; ++slot) {
+        const uint32_t s_slot = s_weights + ring.slot() * Shape::kSlotBytes;
+        ring.wait_empty();  // the consumers have multiplied what was here
+        ptx::mbarrier_expect(ring.full(), Shape::kSlotBytes);
+        const WeightCopy* copies = params.copies + slot * params.num_copies;
+        for (int32_t i = 0; i < params.num_copies; ++i) {
+          ptx::bulk_copy(s_slot + copies[i].to, g_chunk + copies[i].from, copies[i].bytes, ring.full());
+        }
+        ring.advance();
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::strided_sm90a

@@ -1,0 +1,132 @@
+// The strided engine's products: positions are the rows, in registers, result channels the columns.
+#pragma once
+
+#include "pipeline/ring.cuh"
+#include "strided_sm90a/window.cuh"
+
+namespace convt::strided_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
+
+template <typename Shape>
+__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
+                                         const ptx::MatrixDescriptor& b) {
+  using Traits = typename Shape::Traits;
+  if constexpr (Traits::kFloat32) {
+    ptx::wgmma_tf32(d, a, b, true);
+  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
+    ptx::wgmma_bf16(d, a, b, true);
+  } else {
+    ptx::wgmma_f16(d, a, b, true);
+  }
+}
+
+// The products of one group. `b` is the slot's begin.
+template <typename Shape>
+__device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragments<Shape>& fragments,
+                                               const ptx::MatrixDescriptor& b, int row, int group) {
+  constexpr uint32_t kTap = Shape::kTapBytes / 16;
+  if constexpr (Shape::kOutput) {
+    // Taps of a W phase and row in the order of descending shift: columns 1 and 0, or 2 and 1 of the window.
+#pragma unroll
+    for (int phase = 0; phase < 2; ++phase) {
+#pragma unroll
+      for (int tap = 0; tap < 2; ++tap) {
+        const int shift = 1 + phase - tap;
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          const int f = shift % 2 == 0 ? shift / 2 + block : 3 + block;
+          multiply<Shape>(sums.r[phase][block], fragments[f], b.moved((4 * phase + 2 * (1 - row) + tap) * kTap));
+        }
+      }
+    }
+  } else {
+#pragma unroll
+    for (int tap = 0; tap < 2; ++tap) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block) {
+        multiply<Shape>(sums.r[0][block], fragments[2 * block + tap], b.moved((2 * group + tap) * kTap));
+      }
+    }
+  }
+}
+
+// Every warp says for itself that it has left a slot.
+__device__ __forceinline__ void leave(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+// All products of a tile. The sums' order: stages, rows, taps, steps of K.
+template <typename Shape>
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
+                                              const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
+                                              uint32_t s_zeros, Ring* sources, Ring* weights) {
+  const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
+  Fragments<Shape> fragments[2];
+  uint32_t used = 0;  // the barrier of the weights before those of the newest products
+#pragma unroll
+  for (int phase = 0; phase < Shape::kPhases; ++phase) {
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+#pragma unroll
+      for (int i = 0; i < Shape::kN / 2; ++i) sums.r[phase][block][i] = 0;
+    }
+  }
+  Words<Shape> words;
+  // Rows beside the source are 64 bytes of zeros.
+  const auto load_row = [&](int row) {
+    const bool exists = quad.rows >> row & 1;
+    const uint32_t s_row = s_source + sources->slot() * params.stage_bytes + row * params.row_bytes + quad.source;
+    load_words<Shape>(words, exists ? s_row : s_zeros + 16, quad, exists ? params.channel_bytes : 0);
+  };
+  sources->wait_full();
+  load_row(0);
+#pragma unroll 1
+  for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+    ptx::MatrixDescriptor b{};
+#pragma unroll
+    for (int number = 0; number < Shape::kRows * Shape::kGroups; ++number) {
+      constexpr int kOfSlot = Shape::kGroups * Shape::kSlotRows;  // groups
+      const int row = number / Shape::kGroups, group = number % Shape::kGroups;
+      Fragments<Shape>& mine = fragments[number % 2];
+      if (number % kOfSlot == 0) {
+        weights->wait_full();
+        b = ptx::MatrixDescriptor::of(s_weights + weights->slot() * Shape::kSlotBytes, Shape::kN * 16, 128);
+      }
+      ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+      keep<Shape>(mine);
+      to_fragments<Shape>(mine, words, group, zero);
+      ptx::wgmma_fence();
+      multiply_group<Shape>(sums, mine, b, row, group);
+      ptx::wgmma_commit();
+      if (number % kOfSlot == kOfSlot - 1) {
+        if (used != 0) leave(used);
+        used = weights->empty();
+        weights->advance();
+      }
+      if (group < Shape::kGroups - 1) continue;
+      // While these products run: the next row's words.
+      if (row < Shape::kRows - 1) {
+        load_row(row + 1);
+      } else {
+        leave(sources->empty());
+        sources->advance();
+        if (chunk + 1 < chunks.end) {
+          sources->wait_full();
+          load_row(0);
+        }
+      }
+    }
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) keep<Shape>(fragments[i]);
+  leave(used);
+}
+
+#endif
+
+}  // namespace convt::strided_sm90a

@@ -1,0 +1,128 @@
+// Which results a tile of the strided engine owns, and what a thread holds of them.
+#pragma once
+
+#include "ptx/shared.cuh"
+#include "strided_sm90a/params.h"
+#include "wgmma_sm90a/traits.cuh"
+
+namespace convt::strided_sm90a {
+
+inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
+
+template <typename TraitsValue, StridedForm kFormValue>
+struct Shape {
+  using Traits = TraitsValue;
+  using Element = typename Traits::Element;
+  static constexpr StridedForm kForm = kFormValue;
+  static constexpr bool kOutput = (kForm == StridedForm::kOutput);
+  static constexpr int kElement = sizeof(Element);
+  static constexpr int kN = Traits::kN;
+  static constexpr int kStep = strided_step(kForm);
+  static constexpr int kPhases = kOutput ? 2 : 1;  // W phases of a tile
+  static constexpr int kRows = strided_rows(kForm);
+  static constexpr int kGroups = kOutput ? 1 : 2;  // of products for a row, issued together
+  static constexpr int kFragments = kOutput ? 5 : 4;  // of a group
+  static constexpr int kWindow = kOutput ? 6 : 10;  // columns of the source that a thread has, from -1 on
+  static constexpr int kSlotRows = strided_slot_rows(kForm);
+  static constexpr int kStageChannels = strided_channels(kElement);
+  static constexpr int kTapBytes = strided_tap_bytes(kN);
+  static constexpr int kSlotBytes = strided_slot_taps(kForm) * kTapBytes;
+  // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
+  // would meet in the same banks: these lanes then have every other one.
+  static constexpr bool kPermuted = !kOutput && kElement == 4;
+};
+
+struct Tile {
+  int32_t channel_tile, phase, group;
+  int32_t column, row;  // the first of its positions
+  int32_t begin;        // its first quad in the strip
+  int32_t image;
+};
+
+// CTAs of a cluster have the same tile, and no other.
+__device__ __forceinline__ int32_t first_tile(const Params& params) {
+  return static_cast<int32_t>(blockIdx.x) / params.parts;
+}
+
+// Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
+__device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
+  Tile tile;
+  int32_t strip, part, column;
+  number = params.channel_tiles(number, &tile.channel_tile);
+  number = params.phase_tiles(number, &tile.phase);
+  number = params.group_tiles(number, &tile.group);
+  number = params.strip_tiles(number, &part);
+  number = params.strips(number, &strip);
+  tile.image = number * params.tile_images;
+  tile.begin = part * params.tile_quads;
+  tile.row = params.by_row(tile.begin, &column);
+  tile.column = strip * params.strip_width;
+  return tile;
+}
+
+// The first row of the source that a position of this row reads.
+template <typename Shape>
+__device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
+  return row * Shape::kStep + tile.phase - 1;
+}
+
+// The stages of a tile that a CTA multiplies.
+struct Chunks {
+  int32_t begin, end;
+};
+__device__ __forceinline__ Chunks chunks_of_part(const Params& params, int32_t part) {
+  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+}
+
+// This thread's part. Block b, sum 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the lane's
+// position 2 * b + h.
+template <typename Shape>
+struct Sums {
+  float r[Shape::kPhases][2][Shape::kN / 2];
+};
+
+// The four neighbouring positions of a thread.
+struct Quad {
+  int64_t result;   // offset of the first in the result's first channel, negative where they do not exist
+  uint32_t source;  // bytes from the stage's begin to its first column in the first row of the thread's first channel
+  uint32_t rows;  // a bit for each row of the source that exists
+  bool has_left, has_right;  // columns before and after the thread's own
+};
+
+template <typename Shape>
+__device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile& tile) {
+  constexpr int kChannelStep = Shape::kElement == 4 ? 1 : 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  int32_t of_warp = lane / 4;
+  if constexpr (Shape::kPermuted) of_warp = (of_warp & 4) | (of_warp & 1) << 1 | (of_warp >> 1 & 1);
+  const int32_t of_tile = 8 * warp + of_warp;
+  int32_t place, column;
+  int32_t image = params.by_strip(tile.begin + of_tile, &place);
+  int32_t row = params.by_row(place, &column);
+  const int32_t x = tile.column + 4 * column;
+  Quad quad;
+  quad.result = (tile.image + image) * params.result_stride[0] +
+                (row * Shape::kPhases + tile.phase) * params.result_stride[2] + x * Shape::kPhases;
+  const bool exists = of_tile < params.tile_quads && image < params.tile_images && tile.image + image < params.batch &&
+                      x < params.width;
+  if (!exists) {
+    quad.result = -1;
+    image = column = 0;
+    row = tile.row;
+  }
+  const int32_t first_row = source_row<Shape>(tile, row);
+  const int32_t of_box = params.whole_images ? first_row : first_row - source_row<Shape>(tile, tile.row);
+  quad.source = image * params.image_bytes + of_box * params.row_bytes +
+                lane % 4 * kChannelStep * params.channel_bytes +
+                (params.box_lead + 4 * Shape::kStep * column) * Shape::kElement;
+  quad.rows = 0;
+#pragma unroll
+  for (int i = 0; i < Shape::kRows; ++i) {
+    quad.rows |= exists && first_row + i >= 0 && first_row + i < params.source_h ? 1u << i : 0;
+  }
+  quad.has_left = exists && x > 0;
+  quad.has_right = exists && x + 4 < params.width;
+  return quad;
+}
+
+}  // namespace convt::strided_sm90a
