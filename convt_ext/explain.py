@@ -190,6 +190,8 @@ def _phases(plan: dict[str, Any]) -> str:
         return "one H phase"
     if plan["engine"] == "patch_sm90a":
         return "4 taps of a patch"
+    if plan["engine"] == "window_sm90a":
+        return "one phase"
     if "phases_w" in plan:
         return f"{plan['phases_w']} phases along W"
     return "one H phase" if plan["split_phases"] else "all phases"
@@ -198,7 +200,9 @@ def _phases(plan: dict[str, Any]) -> str:
 def _details(plan: dict[str, Any]) -> str:
     """What a block does."""
     if "num_tiles" in plan:
-        return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' * plan.get('resident', False)}"
+        return (
+            f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' * plan.get('resident', False)}"
+        )
     if plan["engine"] == "mma_sm90a":
         return f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
     if plan["engine"] == "thin":

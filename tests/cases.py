@@ -220,6 +220,15 @@ STAGED_CASES = [
     Case("doubled_groups", "groups of whole stages", c_in=64, c_out=96, h=8, w=16, g=2, k=(4, 4), s=(2, 2), p=(1, 1)),
     Case("doubled_unaligned", "tensors one element into their storage", n=5, c_in=24, c_out=12, h=8, w=8, k=(4, 4),
          s=(2, 2), p=(1, 1), layout="offset"),
+    Case("windows", "no stride, several tiles along everything, rows of whole vectors", c_in=20, c_out=72, h=13, w=200,
+         p=(1, 1)),
+    Case("windows_k5", "the same with five columns of taps, no padding of rows", c_in=40, c_out=33, h=9, w=72, k=(3, 5),
+         p=(0, 2)),
+    Case("windows_k7", "with seven", c_in=16, c_out=40, h=6, w=48, k=(3, 7), p=(1, 3)),
+    Case("windows_odd", "rows of the result begin anywhere in a sector", c_in=24, c_out=8, h=5, w=136, k=(3, 7),
+         p=(2, 0), bias=False),
+    Case("windows_groups", "groups of whole stages", c_in=32, c_out=96, h=17, w=64, g=2, p=(0, 1)),
+    Case("windows_unaligned", "tensors one element into their storage", c_in=16, c_out=24, h=6, w=64, layout="offset"),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 

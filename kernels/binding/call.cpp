@@ -68,6 +68,13 @@ void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers,
   const auto plans = cached_plans(problem, device_info(device));
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
                   ", got ", candidate);
+  if (!can_launch(problem, (*plans)[candidate], pointers)) {
+    // The best that can; weights that are kept are in another plan's order.
+    candidate = 0;
+    while (!can_launch(problem, (*plans)[candidate], pointers)) ++candidate;
+    pointers.is_packed = false;
+    kept = nullptr;
+  }
   const Plan& plan = (*plans)[candidate];
   const bool keeps = kept != nullptr && plan.packed_bytes > 0;
   if (keeps) {

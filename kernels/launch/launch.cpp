@@ -67,6 +67,12 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
   check(cudaLaunchKernelExC(&config, kernel, arguments), "the launch", plan);
 }
 
+bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
+  if (plan.engine != Engine::kWindow) return true;
+  const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
+  return reinterpret_cast<uintptr_t>(source) % 16 == 0;
+}
+
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   switch (plan.engine) {
     case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
@@ -76,6 +82,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kPatch: return launch_patch(problem, plan, pointers, stream);
     case Engine::kMma: return launch_mma(problem, plan, pointers, stream);
     case Engine::kStrided: return launch_strided(problem, plan, pointers, stream);
+    case Engine::kWindow: return launch_window(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

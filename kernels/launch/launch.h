@@ -20,6 +20,9 @@ struct Pointers {
   bool is_packed;    // `packed` already holds this weight as this plan packs it
 };
 
+// Plans know strides, but not where a tensor begins: a tensor map needs its source on 16 bytes.
+bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers);
+
 // Queues the plan on `stream` of the current device. Throws std::runtime_error when CUDA refuses a launch.
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 

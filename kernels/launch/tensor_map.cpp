@@ -49,7 +49,8 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
     sizes[i] = tensor.sizes[i];
     box[i] = tensor.box[i];
     steps[i] = 1;
-    if (i < 3) strides[i] = tensor.strides[i] * element_bytes(dtype);
+    // The stride of a single element says nothing, and may be anything that a map allows.
+    if (i > 0) strides[i - 1] = tensor.sizes[i] > 1 ? tensor.strides[i - 1] * element_bytes(dtype) : 16;
   }
   CUtensorMap map;
   const CUresult result = encode(&map, element_of(dtype), 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,

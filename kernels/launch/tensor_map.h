@@ -1,5 +1,5 @@
 // Descriptions of tensors for copies by the copy engine (CUDA driver API, "Tensor Map Object Management"). Called by:
-// launch/strided.cpp.
+// launch/strided.cpp, window.cpp.
 #pragma once
 
 #include <cuda.h>
@@ -11,7 +11,8 @@
 namespace convt {
 
 // A 4-dimensional tensor, innermost dimension first, whose innermost elements are neighbours; strides in elements, of
-// the other three, are multiples of 16 bytes, as is `data`. A copy takes a box of it, with zeros for what is outside.
+// the other three, are multiples of 16 bytes where there is more than one element, as is `data`. A copy takes a box of
+// it, with zeros for what is outside.
 struct TensorBox {
   const void* data;
   int64_t sizes[4];

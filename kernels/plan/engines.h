@@ -47,4 +47,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
 // Forward passes of few channels in tensor-core classes, NCHW results.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW; source rows begin on 16 bytes.
+void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

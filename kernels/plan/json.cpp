@@ -131,6 +131,13 @@ void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
   json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
 }
 
+void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
+  json.field("block_n", int64_t{plan.block_n}), json.field("tile_h", int64_t{plan.tile_h});
+  json.field("tile_w", int64_t{plan.tile_w}), json.field("overlap", int64_t{plan.overlap});
+  json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("source_slots", int64_t{plan.source_slots});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -164,6 +171,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
     case Engine::kStrided: write_strided_plan(json, plan.strided); break;
     case Engine::kMma: write_mma_plan(json, plan.mma); break;
+    case Engine::kWindow: write_window_plan(json, plan.window); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

@@ -13,7 +13,16 @@
 
 namespace convt {
 
-enum class Engine : int32_t { kSimt = 0, kThin = 1, kWgmma = 2, kFlat = 3, kPatch = 4, kMma = 5, kStrided = 6 };
+enum class Engine : int32_t {
+  kSimt = 0,
+  kThin = 1,
+  kWgmma = 2,
+  kFlat = 3,
+  kPatch = 4,
+  kMma = 5,
+  kStrided = 6,
+  kWindow = 7
+};
 
 inline const char* name_of(Engine engine) {
   switch (engine) {
@@ -24,6 +33,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kPatch: return "patch_sm90a";
     case Engine::kMma: return "mma_sm90a";
     case Engine::kStrided: return "strided_sm90a";
+    case Engine::kWindow: return "window_sm90a";
   }
   return "unknown";
 }
@@ -199,6 +209,18 @@ struct StridedPlan {
   int64_t num_tiles;
 };
 
+// The window engine's tile: plan/window.h.
+struct WindowPlan {
+  int32_t instance;  // index into kWindowInstances
+  int32_t block_n;   // result channels
+  int32_t tile_h, tile_w;
+  int32_t overlap;  // columns that neighbouring tiles share, so that each may begin on a sector of memory
+  int32_t num_chunks;  // stages
+  int32_t source_slots, slot_bytes;  // of stages in shared memory
+  int32_t staged_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -222,6 +244,7 @@ struct Plan {
   PatchPlan patch;
   MmaPlan mma;
   StridedPlan strided;
+  WindowPlan window;
 
   double compute_us;  // estimates
   double memory_us;

@@ -9,37 +9,54 @@
 
 #include <cstdint>
 
+#include "plan/plan.h"
+#include "problem/problem.h"
+
 namespace convt {
 
 inline constexpr int32_t kWindowKernelH = 3;
-inline constexpr int32_t kWindowWarps = 8;     // that multiply
+inline constexpr int32_t kWindowWarps = 8;  // that multiply
 inline constexpr int32_t kWindowColumns = 32;  // of a warp, four neighbours a thread
-inline constexpr int32_t kWindowThreads = 384;
+inline constexpr int32_t kWindowStoreWarps = 7;  // beside the one that loads
+inline constexpr int32_t kWindowThreads = 512;
 inline constexpr int32_t kWindowMargin = 8;  // columns of a stage beyond the tile's: of a kernel of at most 9
 
-// Rows of a warp: its sums take 128 registers of a thread whatever the tile's channels.
-inline constexpr int32_t window_warp_rows(int32_t block_n) { return 128 / block_n; }
+// Rows of a warp: sums take at most 128 registers of a thread.
+inline constexpr int32_t window_warp_rows(int32_t block_n, int32_t element) {
+  return block_n == 32 && element == 2 ? 4 : 2;
+}
 // Tiles are 32, 64 or 128 columns wide.
-inline constexpr int32_t window_tile_h(int32_t block_n, int32_t tile_w) {
-  return kWindowWarps * kWindowColumns / tile_w * window_warp_rows(block_n);
+inline constexpr int32_t window_tile_h(int32_t block_n, int32_t element, int32_t tile_w) {
+  return kWindowWarps * kWindowColumns / tile_w * window_warp_rows(block_n, element);
 }
 // Source channels of a stage: 32 bytes of every position.
 inline constexpr int32_t window_channels(int32_t element) { return 32 / element; }
 // Elements from one channel of a stage to the next: windows are then read without bank conflicts.
 inline constexpr int32_t window_pitch(int32_t tile_w) { return tile_w + kWindowMargin; }
-inline constexpr int32_t window_source_bytes(int32_t block_n, int32_t tile_w) {
-  return (window_tile_h(block_n, tile_w) + kWindowKernelH - 1) * 32 * window_pitch(tile_w);
+inline constexpr int32_t window_source_bytes(int32_t block_n, int32_t element, int32_t tile_w) {
+  return (window_tile_h(block_n, element, tile_w) + kWindowKernelH - 1) * 32 * window_pitch(tile_w);
 }
 // Of all taps of a stage: for each of them two planes [result channel][16 bytes].
 inline constexpr int32_t window_weight_bytes(int32_t block_n, int32_t kernel_w) {
   return kWindowKernelH * kernel_w * 32 * block_n;
 }
 
-// Results are staged two rows of every warp and 32 bytes of channels' elements at a time, in two buffers of each
-// warpgroup. A channel's rows take 4 words more than they are, against bank conflicts.
-inline constexpr int32_t window_staged_channels(int32_t element) { return 32 / element; }
-inline constexpr int32_t window_staged_pitch(int32_t element) { return 4 * kWindowColumns * 2 + 16 / element; }
-inline constexpr int32_t window_staged_bytes() { return 2 * 2 * 32 * (4 * kWindowColumns * 2 + 8); }
+// A tile's results wait in shared memory until they are stored, [warpgroup][channel][row][column]: all of them, or
+// where those leave no room for two stages half of the channels at a time.
+inline constexpr int32_t window_staged_parts(int32_t block_n, int32_t element, int32_t kernel_w) {
+  return block_n * element > 128 && kernel_w > 3 ? 2 : 1;
+}
+// Elements from one channel to the next, 16 bytes more than a warpgroup's positions, against bank conflicts.
+inline constexpr int32_t window_staged_pitch(int32_t block_n, int32_t element) {
+  return kWindowWarps / 2 * kWindowColumns * window_warp_rows(block_n, element) + 16 / element;
+}
+// Of a warpgroup, with the bias of its channels.
+inline constexpr int32_t window_staged_bytes(int32_t block_n, int32_t element, int32_t kernel_w) {
+  const int32_t channels = block_n / window_staged_parts(block_n, element, kernel_w);
+  return channels * window_staged_pitch(block_n, element) * element + 4 * block_n;
+}
+// Two barriers for each stage and each warpgroup's results.
+inline constexpr int32_t window_barrier_bytes(int32_t slots) { return 16 * (slots + 2); }
 
 // Tiles of a row: the first begins at column `begin`, at most 0, so that its source windows lie on 16 bytes; each is
 // `tile_w - overlap` columns after the one before. With an overlap of a sector's elements (32 bytes) a tile's part of
@@ -52,5 +69,18 @@ inline constexpr int32_t window_column_tiles(int32_t result_w, int32_t begin, in
   const int32_t rest = result_w - begin - tile_w;
   return rest <= 0 ? 1 : 1 + (rest + tile_w - overlap - 1) / (tile_w - overlap);
 }
+
+// The source coordinate that a result's first tap reads, counted from the result's own.
+int32_t window_shift(const Axis& axis, Direction direction);
+
+// A tensor map can describe the source, and neither it nor the result has anything between the columns of a row.
+bool window_reads_rows(const ConvTProblem& problem);
+
+// Tiles along each digit of a tile's number, and the column of the first of them.
+struct WindowGrid {
+  int32_t channel_tiles, groups, column_tiles, row_tiles;
+  int32_t begin_w;
+};
+WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan);
 
 }  // namespace convt

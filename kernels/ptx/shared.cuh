@@ -22,6 +22,11 @@ __device__ __forceinline__ void store_shared_16(uint32_t shared, uint16_t half) 
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(shared), "h"(half) : "memory");
 }
 
+// st.shared.v2.b32
+__device__ __forceinline__ void store_shared(uint32_t shared, const uint32_t (&words)[2]) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(shared), "r"(words[0]), "r"(words[1]) : "memory");
+}
+
 // st.shared.v4.b32
 __device__ __forceinline__ void store_shared(uint32_t shared, const uint32_t (&words)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(words[0]), "r"(words[1]), "r"(words[2]),

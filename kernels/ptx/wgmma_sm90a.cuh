@@ -137,9 +137,15 @@ __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word
   asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
 }
 
-// The same with a number rounded to TF32.
+// The same with a number rounded to TF32, and with the lower or the upper halves of two words.
 __device__ __forceinline__ void write_fragment_tf32(uint32_t& fragment, uint32_t word) {
   asm volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(fragment) : "f"(__uint_as_float(word)) : "memory");
+}
+__device__ __forceinline__ void write_fragment_halves(uint32_t& fragment, uint32_t first, uint32_t second, bool upper) {
+  asm volatile("prmt.b32 %0, %1, %2, %3;"
+               : "=r"(fragment)
+               : "r"(first), "r"(second), "r"(upper ? 0x7632 : 0x5410)
+               : "memory");
 }
 
 // And stays as it is up to here, behind the wait for the products that read it.

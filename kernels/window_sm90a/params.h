@@ -37,11 +37,10 @@ struct Params {
   int32_t num_chunks;  // stages of a tile
   int32_t slots;       // stages in shared memory
   int32_t slot_bytes;  // a multiple of 128: source, then weights
-  int32_t weights_begin;  // in a slot, window_source_bytes
-  int32_t source_bytes;   // of the box: equal to weights_begin
+  int32_t source_bytes;  // of the box
   int64_t packed_tile_step;  // bytes, from one channel tile's weights to the next, num_chunks * window_weight_bytes
-  int32_t granule;  // elements of shared memory that are read at once for a 16-byte store: what all of the tiles' begins
-                    // and the rows of the result in memory have in common, 1 to 16 bytes' worth
+  int32_t granule;  // elements of shared memory that are read at once for a 16-byte store: what all of the tiles'
+                    // begins and the rows of the result in memory have in common, 1 to 16 bytes' worth
   int32_t staged_begin, barriers_begin;  // in shared memory
 };
 

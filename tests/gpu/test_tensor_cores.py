@@ -110,7 +110,9 @@ def test_every_kernel_is_offered(kind, direction):
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
     if direction == "grad_input":  # has one W phase, and patches are gathered
         expected = {
-            kernel for kernel in expected if kernel.startswith("wgmma_") or "_1x" in kernel or "gather" in kernel
+            kernel
+            for kernel in expected
+            if kernel.startswith(("wgmma_", "window_")) or "_1x" in kernel or "gather" in kernel
         }
     else:
         expected = {kernel for kernel in expected if "gather" not in kernel}
@@ -129,6 +131,8 @@ def test_every_kernel_is_offered(kind, direction):
     "wide_row",
     "patches",
     "patches_wide",
+    "windows",
+    "windows_odd",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""

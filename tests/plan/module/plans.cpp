@@ -74,6 +74,15 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["blocks_per_pass"] = tile.blocks_per_pass;
     return result;
   }
+  if (plan.engine == convt::Engine::kWindow) {
+    const convt::WindowPlan& tile = plan.window;
+    result["instance"] = tile.instance, result["block_n"] = tile.block_n;
+    result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["overlap"] = tile.overlap;
+    result["num_chunks"] = tile.num_chunks, result["num_tiles"] = tile.num_tiles;
+    result["source_slots"] = tile.source_slots, result["slot_bytes"] = tile.slot_bytes;
+    result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
+    return result;
+  }
   if (plan.engine == convt::Engine::kFlat) {
     const convt::FlatPlan& tile = plan.flat;
     result["instance"] = tile.instance, result["phases"] = tile.phases;

@@ -6,6 +6,7 @@
 #include "plan/instances.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
+#include "plan/window.h"
 
 static convt::TileShape shape_of(const py::dict& values) {
   return convt::TileShape{field<int32_t>(values, "block_co"), field<int32_t>(values, "tile_n"),
@@ -115,6 +116,22 @@ static py::dict flat_geometry(const py::dict& problem) {
                   py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
 }
 
+// A layer of the window engine's, and a tile of `block_n` channels and `tile_w` columns.
+static py::dict window_grid(const py::dict& problem, int32_t block_n, int32_t tile_w, int32_t overlap) {
+  convt::WindowPlan plan{};
+  plan.block_n = block_n, plan.tile_w = tile_w, plan.overlap = overlap;
+  const convt::ConvTProblem asked = problem_of(problem);
+  plan.tile_h = convt::window_tile_h(block_n, static_cast<int32_t>(convt::element_bytes(asked.dtype)), tile_w);
+  const convt::WindowGrid grid = convt::make_window_grid(asked, plan);
+  return py::dict(py::arg("channel_tiles") = grid.channel_tiles, py::arg("column_tiles") = grid.column_tiles,
+                  py::arg("row_tiles") = grid.row_tiles, py::arg("begin_w") = grid.begin_w);
+}
+
+static py::tuple window_shifts(const py::dict& problem) {
+  const convt::ConvTProblem asked = problem_of(problem);
+  return py::make_tuple(convt::window_shift(asked.h, asked.direction), convt::window_shift(asked.w, asked.direction));
+}
+
 static py::list instances() {
   py::list result;
   for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
@@ -133,6 +150,8 @@ void add_tiles(py::module_& module) {
   });
   module.def("tap_program", &tap_program, py::arg("problem"), py::arg("on_vectors") = true);
   module.def("flat_geometry", &flat_geometry);
+  module.def("window_grid", &window_grid);
+  module.def("window_shifts", &window_shifts);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);

@@ -1,0 +1,140 @@
+#include "plan/window.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/engines.h"
+#include "plan/tile.h"
+#include "plan/wgmma.h"
+#include "plan/window_instances.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostSlots = 8;
+
+bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  const bool served = half ? problem.precision == Precision::kHalf
+                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return false;
+  for (const Axis* axis : {&problem.h, &problem.w}) {
+    if (axis->stride != 1 || axis->dilation != 1) return false;
+  }
+  return problem.h.kernel == kWindowKernelH && window_reads_rows(problem);
+}
+
+// Everything that follows from the instance and the tile's columns, or false where it does not fit.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
+  WindowPlan& plan = whole->window;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  plan.block_n = instance.block_n;
+  plan.tile_h = window_tile_h(instance.block_n, element, plan.tile_w);
+  plan.num_chunks = ceil_div(make_gemm_shape(problem).k_channels, window_channels(element));
+  plan.slot_bytes = window_source_bytes(instance.block_n, element, plan.tile_w) +
+                    window_weight_bytes(instance.block_n, instance.kernel_w);
+  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, instance.kernel_w);
+  const int32_t left = device.shared_per_block - staged_bytes - window_barrier_bytes(kMostSlots);
+  plan.source_slots = std::min(left / plan.slot_bytes, kMostSlots);
+  if (plan.source_slots < 2) return false;
+  plan.staged_begin = plan.source_slots * plan.slot_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  whole->shared_bytes = plan.barriers_begin + window_barrier_bytes(plan.source_slots);
+  const WindowGrid grid = make_window_grid(problem, plan);
+  plan.num_tiles = problem.batch * grid.row_tiles * grid.column_tiles * grid.groups * grid.channel_tiles;
+  whole->num_blocks = std::min(plan.num_tiles, int64_t{device.num_sms});
+  return true;
+}
+
+// Times in microseconds.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
+  const WindowPlan& plan = whole->window;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
+                          window_warp_rows(instance.block_n, element) * instance.block_n / 0.93;
+  const double cycles = products + 5000;
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
+  whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
+  const double images = static_cast<double>(problem.batch) * element;
+  const double input = images * problem.c_in * problem.h.in * problem.w.in;
+  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+}
+
+}  // namespace
+
+int32_t window_shift(const Axis& axis, Direction direction) {
+  return direction == Direction::kForward ? axis.padding - (axis.kernel - 1) : -axis.padding;
+}
+
+bool window_reads_rows(const ConvTProblem& problem) {
+  const int64_t* source = source_stride(problem);
+  const int64_t* result = result_stride(problem);
+  const GemmShape gemm = make_gemm_shape(problem);
+  const int64_t bytes = element_bytes(problem.dtype);
+  if (gemm.source_w > 1 && source[3] != 1) return false;
+  if (gemm.result_w > 1 && result[3] != 1) return false;
+  const int64_t all_channels = problem.groups * gemm.k_channels;
+  const int64_t sizes[3] = {problem.batch, all_channels, gemm.source_h};
+  for (int axis = 0; axis < 3; ++axis) {
+    constexpr int64_t kMostBytes = int64_t{1} << 40;
+    if (sizes[axis] > 1 &&
+        (source[axis] <= 0 || source[axis] * bytes % 16 != 0 || source[axis] * bytes >= kMostBytes)) {
+      return false;
+    }
+  }
+  return problem.groups == 1 || gemm.k_channels % window_channels(static_cast<int32_t>(bytes)) == 0;
+}
+
+WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan) {
+  const GemmShape gemm = make_gemm_shape(problem);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  WindowGrid grid;
+  grid.channel_tiles = ceil_div(gemm.n_channels, plan.block_n);
+  grid.groups = static_cast<int32_t>(problem.groups);
+  grid.begin_w = window_begin(window_shift(problem.w, problem.direction), element);
+  grid.column_tiles = window_column_tiles(gemm.result_w, grid.begin_w, plan.tile_w, plan.overlap);
+  grid.row_tiles = ceil_div(gemm.result_h, plan.tile_h);
+  return grid;
+}
+
+void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (!serves(problem, device)) return;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t sector = 32 / element;
+  const int32_t begin = window_begin(window_shift(problem.w, problem.direction), element);
+  const bool on_sectors = begin % sector == 0 && make_gemm_shape(problem).result_w % sector == 0;
+  for (int32_t index = 0; index < kNumWindowInstances; ++index) {
+    const WindowInstance& instance = kWindowInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision ||
+        instance.kernel_w != problem.w.kernel) {
+      continue;
+    }
+    for (int32_t way = 0; way < 6; ++way) {
+      const int32_t tile_w = 32 << way % 3, overlap = way < 3 ? 0 : sector;
+      if (overlap > 0 && on_sectors) continue;
+      Plan plan{};
+      plan.window.instance = index;
+      plan.window.tile_w = tile_w;
+      plan.window.overlap = overlap;
+      if (!lay_out(problem, device, instance, &plan)) continue;
+      const WindowGrid grid = make_window_grid(problem, plan.window);
+      const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * plan.window.num_chunks;
+      constexpr int64_t kLimit = int64_t{1} << 30;
+      if (plan.window.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
+      plan.packed_bytes = packed_blocks * window_weight_bytes(instance.block_n, instance.kernel_w);
+      plan.workspace_bytes = plan.packed_bytes;
+      plan.engine = Engine::kWindow;
+      plan.kernel = instance.name;
+      plan.served_precision = problem.precision;
+      plan.threads = kWindowThreads;
+      estimate(problem, device, instance, &plan);
+      plans->push_back(plan);
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,192 @@
+"""Plans of the window engine: tiles own every result once, and what they read of the source is where they look."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT32,
+    FORWARD,
+    GRAD_INPUT,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    exact_data,
+    expected_output,
+    from_row,
+)
+from plan.profile import many_problems
+
+HALF = 4
+CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+DIRECTIONS = [FORWARD, GRAD_INPUT]
+
+
+def engine_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "window_sm90a"]
+
+
+def layer(c_in, c_out, h, w, kernel_w=3, padding=0, groups=1, batch=2, **others):
+    return from_row(batch, c_in, c_out, (h, w), (3, kernel_w), 1, padding, 0, groups, **others)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kernel_w", [3, 5, 7])
+def test_layers_without_stride_get_plans(plan_module, kind, kernel_w):
+    dtype, precision = CLASSES[kind]
+    problem = layer(64, 64, 64, 256, kernel_w, dtype=dtype, precision=precision)
+    plans = engine_plans(plan_module, problem)
+    assert {(plan["block_n"], plan["tile_w"]) for plan in plans} == set(itertools.product((32, 64), (32, 64, 128)))
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
+    assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
+    for other in (IEEE, TF32X3):
+        assert not engine_plans(plan_module, layer(64, 64, 64, 256, kernel_w, precision=other))
+
+
+CHANGES = {
+    "stride": from_row(2, 64, 64, 64, 3, 2, precision=TF32),
+    "dilation": from_row(2, 64, 64, 64, 3, 1, 0, 0, 1, 2, precision=TF32),
+    "kernel": from_row(2, 64, 64, 64, (5, 3), precision=TF32),
+    "wide kernel": from_row(2, 64, 64, 64, (3, 9), precision=TF32),
+    "channels_last": layer(64, 64, 64, 64, precision=TF32, channels_last=True),
+    "rows between vectors": layer(64, 64, 64, 66, precision=TF32),
+    "groups that share a stage": layer(24, 24, 64, 64, groups=2, precision=TF32),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_layers_get_none(plan_module, change):
+    assert not engine_plans(plan_module, CHANGES[change])
+
+
+def test_gradients_of_rows_between_vectors_get_none(plan_module):
+    problem = layer(64, 64, 64, 64, precision=TF32)  # rows of grad_output have 66 columns
+    assert engine_plans(plan_module, problem)
+    assert not engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
+
+
+def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> list[tuple[int, int]]:
+    """The columns that each tile stores of a row of the result that begins at that element of memory."""
+    overlap, tiles = plan["overlap"], []
+    for number in range(grid["column_tiles"]):
+        begin = grid["begin_w"] + number * (plan["tile_w"] - overlap)
+        end = begin + plan["tile_w"] - overlap
+        if overlap:
+            begin += -(row_begin + begin) % overlap
+            end += -(row_begin + end) % overlap
+        if number == 0:
+            begin = 0
+        if number == grid["column_tiles"] - 1:
+            end = result_w
+        tiles.append((begin, end))
+    return tiles
+
+
+@many_problems
+@given(
+    kind=st.sampled_from(sorted(CLASSES)),
+    direction=st.sampled_from(DIRECTIONS),
+    kernel_w=st.sampled_from([3, 5, 7]),
+    padding=st.tuples(st.integers(0, 4), st.integers(0, 8)),
+    size=st.tuples(st.integers(3, 40), st.integers(4, 80)),
+    channels=st.tuples(st.integers(1, 150), st.integers(1, 150)),
+    batch=st.integers(1, 4),
+)
+def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, channels, batch):
+    dtype, precision = CLASSES[kind]
+    element = 4 if dtype == FLOAT32 else 2
+    h, w = size[0], size[1] * 16 // element
+    padding = (min(padding[0], (h + 1) // 2), padding[1])
+    forward = direction == FORWARD
+    if not forward:  # grad_output's rows are the ones that begin on 16 bytes
+        w -= kernel_w - 1 - 2 * padding[1]
+        if w < 1:
+            return
+    problem = layer(*channels, h, w, kernel_w, padding, 1, batch, dtype=dtype, precision=precision)
+    problem |= {"direction": direction}
+    k_channels, n_channels = channels if forward else channels[::-1]
+    result_h, result_w = (problem[axis]["out" if forward else "in"] for axis in "hw")
+    first_w = padding[1] - kernel_w + 1 if forward else -padding[1]
+    plans = engine_plans(plan_module, problem)
+    assert plans
+    for plan in plans:
+        grid = plan_module.window_grid(problem, plan["block_n"], plan["tile_w"], plan["overlap"])
+        # Tiles begin where their source windows begin on 16 bytes.
+        for number in range(grid["column_tiles"]):
+            begin = grid["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
+            assert (begin + first_w) * element % 16 == 0, plan
+        # They own every column of a row once, whatever sector it begins in, and none that they do not compute.
+        for row_begin in range(32 // element):
+            end = 0
+            tiles = column_tiles(plan, grid, result_w, row_begin, element)
+            for number, (first, last) in enumerate(tiles):
+                begin = grid["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
+                assert first == end or first >= last, (plan, tiles)
+                assert begin <= first, (plan, tiles)
+                assert last <= begin + plan["tile_w"], (plan, tiles)
+                end = max(end, last)
+            assert end == result_w, (plan, tiles)
+        rows = 4 if plan["block_n"] == 32 and element == 2 else 2
+        assert plan["tile_h"] * plan["tile_w"] == 8 * 32 * rows, plan
+        assert grid["row_tiles"] == -(-result_h // plan["tile_h"]), plan
+        assert grid["channel_tiles"] == -(-n_channels // plan["block_n"]), plan
+        tiles = batch * grid["row_tiles"] * grid["column_tiles"] * grid["channel_tiles"]
+        assert plan["num_tiles"] == tiles, plan
+        assert 1 <= plan["num_blocks"] <= min(H200[1], tiles), plan
+        # A stage has 32 bytes of every position's channels: rows of the source, and the taps' weights.
+        assert k_channels * element <= plan["num_chunks"] * 32 < k_channels * element + 32, plan
+        source = (plan["tile_h"] + 2) * 32 * (plan["tile_w"] + 8)
+        weights = 3 * kernel_w * plan["block_n"] * 32
+        assert source % 128 == 0, plan  # where the weights begin
+        assert source + weights <= plan["slot_bytes"], plan
+        assert plan["slot_bytes"] % 128 == 0, plan
+        assert plan["source_slots"] >= 2, plan
+        assert plan["source_slots"] * plan["slot_bytes"] <= plan["staged_begin"], plan
+        # And all results of a tile wait in shared memory, or half of their channels.
+        halves = plan["block_n"] * element > 128 and kernel_w > 3
+        staged = (128 * rows * element + 16) * plan["block_n"] // (2 if halves else 1) + 4 * plan["block_n"]
+        assert plan["staged_begin"] + 2 * staged <= plan["barriers_begin"], plan
+        assert plan["barriers_begin"] + 16 * (plan["source_slots"] + 2) <= plan["shared_bytes"] <= H200[2], plan
+        assert plan["packed_bytes"] == plan["workspace_bytes"], plan
+        assert plan["packed_bytes"] == grid["channel_tiles"] * plan["num_chunks"] * weights, plan
+
+
+@many_problems
+@given(
+    direction=st.sampled_from(DIRECTIONS),
+    kernel_w=st.sampled_from([3, 5, 7]),
+    padding=st.tuples(st.integers(0, 3), st.integers(0, 7)),
+    size=st.tuples(st.integers(4, 9), st.integers(2, 12)),
+    seed=st.integers(0, 2**31),
+)
+def test_windows_compute_the_operator(plan_module, direction, kernel_w, padding, size, seed):
+    """Sums over taps by ascending source row and column, as the kernel takes them from a stage."""
+    h, w = size[0], 4 * size[1]
+    padding = (min(padding[0], (h + 1) // 2), min(padding[1], (w + kernel_w - 2) // 2))
+    problem = layer(2, 3, h, w, kernel_w, padding, precision=TF32, has_bias=False)
+    x, weight, _ = exact_data(problem, seed)
+    output = expected_output(problem, x, weight, None)
+    source, expected, taps = x, output, weight.flip(2, 3).transpose(0, 1)
+    if direction == GRAD_INPUT:
+        source = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, output.shape).astype(np.float64))
+        asked = x.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(expected_output(problem, asked, weight, None), asked, source)
+        taps = weight
+    first_h, first_w = plan_module.window_shifts(problem | {"direction": direction})
+    result = torch.zeros_like(expected)
+    rows, columns = source.shape[2:]
+    for (i, j), y, z in itertools.product(
+        itertools.product(range(3), range(kernel_w)), range(result.shape[2]), range(result.shape[3])
+    ):
+        row, column = y + first_h + i, z + first_w + j
+        if 0 <= row < rows and 0 <= column < columns:
+            result[:, :, y, z] += source[:, :, row, column] @ taps[:, :, i, j].T
+    assert torch.equal(result, expected)
