@@ -40,7 +40,11 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // The same for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; of their gradients of the
 // input 2 x 2.
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
-// Forward passes of few channels in tensor-core classes, NCHW results.
+
+// Few channels in tensor-core classes, NCHW results: forward passes.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// And gradients of the input, of grad_output in NCHW; called by add_mma_plans().
+void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 }  // namespace convt

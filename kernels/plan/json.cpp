@@ -124,6 +124,14 @@ void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
   json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
 }
 
+void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
+  json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("chunk_co", int64_t{plan.chunk_co}), json.field("stages", int64_t{plan.stages});
+  json.field("blocks_per_group", int64_t{plan.blocks_per_group});
+  json.field("order", int64_t{plan.order}), json.field("padding", int64_t{plan.padding});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -155,7 +163,13 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
-    case Engine::kMma: write_mma_plan(json, plan.mma); break;
+    case Engine::kMma:
+      if (problem.direction == Direction::kGradInput) {
+        write_mma_grad_input_plan(json, plan.mma_grad_input);
+      } else {
+        write_mma_plan(json, plan.mma);
+      }
+      break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
