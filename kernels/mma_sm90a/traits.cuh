@@ -18,6 +18,7 @@ struct Traits {
   static constexpr int kUnitColumns = kColumnTiles * kMmaColumns;
   static constexpr int kPlaneChannels = 8 / sizeof(Element);  // of the 8 bytes that a plane holds of a position
   static constexpr int kVector = 16 / sizeof(Element);
+  static constexpr int kStepElements = 32 / sizeof(Element);  // of K
 
 #ifdef CONVT_HAS_WGMMA
   __device__ __forceinline__ static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {

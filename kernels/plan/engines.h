@@ -44,8 +44,11 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 // The same in NCHW for 4 x 4 kernels of stride 2 and padding 1, and their gradients of the input.
 void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Forward passes of few channels in tensor-core classes, NCHW results.
+// Few channels in tensor-core classes, NCHW results: forward passes.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// And gradients of the input, of grad_output in NCHW; called by add_mma_plans().
+void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW; source rows begin on 16 bytes.
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);

@@ -138,6 +138,14 @@ void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
   json.field("source_slots", int64_t{plan.source_slots});
 }
 
+void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
+  json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("chunk_co", int64_t{plan.chunk_co}), json.field("stages", int64_t{plan.stages});
+  json.field("blocks_per_group", int64_t{plan.blocks_per_group});
+  json.field("order", int64_t{plan.order}), json.field("padding", int64_t{plan.padding});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -170,7 +178,13 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
     case Engine::kStrided: write_strided_plan(json, plan.strided); break;
-    case Engine::kMma: write_mma_plan(json, plan.mma); break;
+    case Engine::kMma:
+      if (problem.direction == Direction::kGradInput) {
+        write_mma_grad_input_plan(json, plan.mma_grad_input);
+      } else {
+        write_mma_plan(json, plan.mma);
+      }
+      break;
     case Engine::kWindow: write_window_plan(json, plan.window); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);

@@ -32,12 +32,54 @@ inline constexpr MmaInstance kMmaInstances[] = {
 #undef CONVT_ROW
 };
 
+// The same for the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions. `vectors`:
+// what a lane reads of a step of K are 8 neighbouring bytes of both operands, and weights come with every stage.
+struct MmaGradInputInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t row_tiles;
+  int32_t position_tiles;
+  bool vectors;
+};
+
+// X(symbol, dtype, precision, row_tiles, position_tiles, vectors)
+#define CONVT_MMA_GRAD_INPUT_INSTANCES(X)                       \
+  X(tf32_grad_input_16x64, kFloat32, kTf32, 1, 8, false)        \
+  X(tf32_grad_input_32x32, kFloat32, kTf32, 2, 4, false)        \
+  X(tf32_grad_input_64x16, kFloat32, kTf32, 4, 2, false)        \
+  X(tf32_grad_input_vectors_32x32, kFloat32, kTf32, 2, 4, true) \
+  X(f16_grad_input_16x64, kFloat16, kHalf, 1, 8, false)         \
+  X(f16_grad_input_32x32, kFloat16, kHalf, 2, 4, false)         \
+  X(f16_grad_input_64x16, kFloat16, kHalf, 4, 2, false)         \
+  X(f16_grad_input_vectors_32x32, kFloat16, kHalf, 2, 4, true)  \
+  X(bf16_grad_input_16x64, kBFloat16, kHalf, 1, 8, false)       \
+  X(bf16_grad_input_32x32, kBFloat16, kHalf, 2, 4, false)       \
+  X(bf16_grad_input_64x16, kBFloat16, kHalf, 4, 2, false)       \
+  X(bf16_grad_input_vectors_32x32, kBFloat16, kHalf, 2, 4, true)
+
+inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, row_tiles, position_tiles, vectors) \
+  {"mma_" #symbol, DataType::dtype, Precision::precision, row_tiles, position_tiles, vectors},
+    CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumMmaGradInputInstances = sizeof(kMmaGradInputInstances) / sizeof(kMmaGradInputInstances[0]);
+
 inline constexpr int32_t kNumMmaInstances = sizeof(kMmaInstances) / sizeof(kMmaInstances[0]);
 
 // Position in kMmaInstances.
 enum MmaInstanceIndex : int32_t {
 #define CONVT_ROW(symbol, ...) k_mma_##symbol,
   CONVT_MMA_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// Position in kMmaGradInputInstances.
+enum MmaGradInputInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_mma_##symbol,
+  CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };
 

@@ -193,6 +193,20 @@ struct MmaPlan {
   int32_t blocks_per_pass;
 };
 
+// The same engine's tile for the gradient of the input: plan/mma_grad_input.h.
+struct MmaGradInputPlan {
+  int32_t instance;  // index into kMmaGradInputInstances
+  int32_t warps;     // that multiply
+  int32_t splits;    // of K, by the warps that share a unit of sums
+  int32_t tile_h;    // positions: elements of the result; 0: this is no such plan
+  int32_t tile_w;
+  int32_t chunk_co;  // channels of grad_output in a stage
+  int32_t stages;    // pipeline depth
+  int32_t blocks_per_group;
+  int32_t order;    // of K in a stage: grad_input_tap()
+  int32_t padding;  // vectors behind a channel of a stage, so that channels meet different banks
+};
+
 // The strided engine's tile: plan/strided.h.
 struct StridedPlan {
   int32_t instance;  // index into kStridedInstances
@@ -243,6 +257,7 @@ struct Plan {
   FlatPlan flat;
   PatchPlan patch;
   MmaPlan mma;
+  MmaGradInputPlan mma_grad_input;
   StridedPlan strided;
   WindowPlan window;
 

@@ -13,6 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import CASES, STAGED_CASES, Case, each_case
+from gpu.test_every_gradient_kernel import sums_with
+from gpu.test_every_kernel import element
 from raw_ops import (
     TENSOR_CORE_CLASSES,
     TENSOR_CORE_ENGINES,
@@ -108,14 +110,12 @@ def test_every_kernel_is_offered(kind, direction):
         for channels_last in (False, True):
             offered |= {plan["kernel"] for plan in make_call(case, kind, direction, channels_last).candidates()}
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
+    of_gradients = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
     if direction == "grad_input":  # has one W phase, and patches are gathered
-        expected = {
-            kernel
-            for kernel in expected
-            if kernel.startswith(("wgmma_", "window_")) or "_1x" in kernel or "gather" in kernel
-        }
+        everywhere = ("wgmma_", "window_")
+        expected = of_gradients | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
     else:
-        expected = {kernel for kernel in expected if "gather" not in kernel}
+        expected -= of_gradients
     assert offered & set(tensor_core_kernels()) == expected
 
 
@@ -153,6 +153,30 @@ def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
                 what = f"{value} in x{list(index)}, candidate {number}: {plan}"
                 assert torch.equal(~result.isfinite(), reached), what
                 assert not result.masked_fill(reached, 0).sub(expected.masked_fill(reached, 0)).isnan().any(), what
+
+
+@each_class
+@each_case(
+    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "kernel_16_stride_8"
+)  # fmt: skip
+def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
+    """Of the mma engine, which reads grad_output as it lies in memory: what is beside it, or beyond K, is made zero."""
+    clean = make_call(case, kind, "grad_input", False)
+    for place in ("first", "middle", "last"):
+        index = element(clean.grad_output, place)
+        reached = sums_with(clean, "grad_output", index)
+        for value in (math.nan, math.inf):
+            grad_output = clean.grad_output.clone()
+            grad_output[index] = value
+            gradient = clean.replace(grad_output=grad_output)
+            for number, plan in enumerate(gradient.candidates()):
+                if plan["engine"] != "mma_sm90a":
+                    continue
+                result = gradient.run(number)
+                what = f"{value} in grad_output{list(index)}, candidate {number}: {plan}"
+                assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
+                expected = clean.run(number)
+                assert_same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0), what)
 
 
 LARGE = {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "module/values.h"
-#include "plan/mma_layout.h"
+#include "plan/mma_grad_input.h"
 
 static convt::MmaPlan mma_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
@@ -58,4 +58,42 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
   return result;
 }
 
-void add_mma(py::module_& module) { module.def("mma_layout", &mma_layout); }
+// The same of the gradient of the input.
+static py::object mma_grad_input_layout(const py::dict& problem, const py::dict& plan) {
+  auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
+  const convt::MmaGradInputPlan tile{
+      number("instance"), number("warps"),  number("splits"),           number("tile_h"), number("tile_w"),
+      number("chunk_co"), number("stages"), number("blocks_per_group"), number("order"),  number("padding")};
+  convt::MmaGradInputLayout layout;
+  if (!convt::make_mma_grad_input_layout(problem_of(problem), tile, &layout)) return py::none();
+  py::dict result;
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(positions), CONVT_FIELD(tiles_per_block);
+  CONVT_FIELD(longer_blocks), CONVT_FIELD(row_tiles), CONVT_FIELD(channel_units), CONVT_FIELD(position_units);
+  CONVT_FIELD(warps), CONVT_FIELD(splits), CONVT_FIELD(threads), CONVT_FIELD(chunk_co), CONVT_FIELD(num_chunks);
+  CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(slot_q), CONVT_FIELD(slot_k), CONVT_FIELD(apart);
+  CONVT_FIELD(joined), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(slot_pitch);
+  CONVT_FIELD(position_pitch), CONVT_FIELD(tap_pitch), CONVT_FIELD(channel_pitch), CONVT_FIELD(weight_pitch);
+  CONVT_FIELD(stage_bytes), CONVT_FIELD(depth), CONVT_FIELD(steps), CONVT_FIELD(weight_begin), CONVT_FIELD(run);
+  CONVT_FIELD(offset_begin), CONVT_FIELD(barrier_begin), CONVT_FIELD(wide), CONVT_FIELD(shared_bytes);
+  CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  py::list taps, positions;  // of K: (channel, kh, kw, element of the stage); of a tile's positions: (row, column)
+  for (int32_t index = 0; index < layout.depth; ++index) {
+    const convt::GradInputTap tap = convt::grad_input_tap(layout, index);
+    taps.append(py::make_tuple(tap.co, tap.k_h, tap.k_w, convt::grad_input_place(layout, tap)));
+  }
+  for (int32_t index = 0; index < layout.positions; ++index) {
+    int32_t row, column;
+    convt::grad_input_position(layout, index, &row, &column);
+    positions.append(py::make_tuple(row, column));
+  }
+  result["taps"] = taps, result["places"] = positions;
+  return result;
+}
+
+void add_mma(py::module_& module) {
+  module.def("mma_layout", &mma_layout);
+  module.def("mma_grad_input_layout", &mma_grad_input_layout);
+}

@@ -66,6 +66,15 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
     return result;
   }
+  if (plan.mma_grad_input.tile_h > 0) {
+    const convt::MmaGradInputPlan& tile = plan.mma_grad_input;
+    result["instance"] = tile.instance, result["warps"] = tile.warps, result["splits"] = tile.splits;
+    result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["chunk_co"] = tile.chunk_co, result["stages"] = tile.stages;
+    result["blocks_per_group"] = tile.blocks_per_group;
+    result["order"] = tile.order, result["padding"] = tile.padding;
+    return result;
+  }
   if (plan.engine == convt::Engine::kMma) {
     const convt::MmaPlan& tile = plan.mma;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

@@ -1,0 +1,58 @@
+#include "plan/mma_grad_input.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "mma_sm90a/grad_input_params.h"
+#include "mma_sm90a/instances.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
+    CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+bool on_multiple(const void* pointer, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+}  // namespace
+
+void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                           cudaStream_t stream) {
+  const int32_t index = plan.mma_grad_input.instance;
+  if (index < 0 || index >= kNumMmaGradInputInstances || kMmaGradInputInstances[index].dtype != problem.dtype) {
+    throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(index) + " computes " +
+                             name_of(problem.direction) + " in " + name_of(problem.dtype));
+  }
+  mma_sm90a::GradInputParams params{};
+  const bool legal = make_mma_grad_input_layout(problem, plan.mma_grad_input, &params);
+  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
+      params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+  }
+  const int64_t last = (problem.batch - 1) * problem.y_stride[0] + (problem.c_out - 1) * problem.y_stride[1] +
+                       (problem.h.out - 1) * problem.y_stride[2] + problem.w.out - 1;
+  params.source = pointers.y;
+  params.source_end = static_cast<const unsigned char*>(pointers.y) + (last + 1) * element_bytes(problem.dtype);
+  params.weight = pointers.w;
+  const bool vectors = kMmaGradInputInstances[index].vectors;
+  params.bulk_source = !vectors || on_multiple(params.source, 8);
+  // All weights of a stage and channel follow each other, in whole vectors.
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
+  params.bulk_weights = on_multiple(pointers.w, 16) && problem.w_stride[3] == 1 &&
+                        problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
+                        problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0;
+  params.result = pointers.x;
+  if (!on_multiple(params.result, 16)) {
+    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  }
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[index](), plan, arguments, stream);
+}
+
+}  // namespace convt

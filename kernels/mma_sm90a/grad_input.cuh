@@ -1,0 +1,243 @@
+// The gradient of the input of layers with few channels on tensor cores, by matrix products of a warp:
+//     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
+// A CTA walks tiles of positions. One warp brings stages of grad_output, a few channels each, in whole rows; others
+// multiply straight from there, positions the second operand, and store from their registers. The weights stay in
+// shared memory, or come with every stage. Called by launch/. Must not know: torch, how the plan was chosen.
+#pragma once
+
+#include "mma_sm90a/grad_input_loader.cuh"
+#include "mma_sm90a/grad_input_mainloop.cuh"
+#include "pipeline/ring.cuh"
+
+namespace convt::mma_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Where the lane's positions lie in a stage and which of their taps are outside. Whether any is, of the warp's.
+template <typename Traits>
+__device__ __forceinline__ bool place_unit(const GradInputParams& params, const GradInputTile& tile,
+                                           const int2* s_positions, const uint32_t* s_outside,
+                                           GradInputOperands<Traits>* operands) {
+  const bool whole_steps = params.depth % Traits::kStepElements == 0;
+  uint32_t any = 0;
+#pragma unroll
+  for (int n = 0; n < Traits::kPositionTiles; ++n) {
+    const int2 position = s_positions[n * kMmaPositions + static_cast<int32_t>(threadIdx.x) % 32 / 4];
+    const int32_t h = tile.h + (position.y >> 16), w = tile.w + (position.y & 0xffff);
+    uint32_t outside = 0;
+    if (h < params.h.in && w < params.w.in) outside = s_outside[h] | s_outside[params.h.in + w];
+    any |= outside;
+    operands->s_position[n] = position.x;
+    operands->outside[n] = whole_steps ? outside : outside | kNoTap;
+  }
+  return __any_sync(0xffffffffu, any != 0) != 0;
+}
+
+// A unit's sums to shared memory, or those there are added to them.
+template <typename Traits, bool kAdd>
+__device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_sums) {
+#pragma unroll
+  for (int m = 0; m < Traits::kColumnTiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < Traits::kPositionTiles; ++n) {
+      const uint32_t s_tile = s_sums + (m * Traits::kPositionTiles + n) * 512;
+      uint32_t words[4];
+      if constexpr (kAdd) {
+        ptx::load_shared(words, s_tile);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) r_sums[m][n][i] = simt::add(r_sums[m][n][i], __uint_as_float(words[i]));
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(r_sums[m][n][i]);
+        ptx::store_shared(s_tile, words);
+      }
+    }
+  }
+}
+
+// One rounding, then neighbours of a row of the result: of eight channels a sector each. kWide: a lane's at once, of
+// one position tile or, in half precision, of two.
+template <typename Traits, bool kWide>
+__device__ __forceinline__ void store_unit(const GradInputParams& params, const GradInputTile& tile, int32_t group,
+                                           const Sums<Traits>& r_sums, const int2* s_positions, int32_t ci) {
+  using Element = typename Traits::Element;
+  constexpr int kTiles = Traits::kPlaneChannels / 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  ci += lane / 4;
+  auto* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
+                    (int64_t{group} * params.group_ci + ci) * params.result_stride[1];
+#pragma unroll
+  for (int n = 0; n < Traits::kPositionTiles; n += kWide ? kTiles : 1) {
+#pragma unroll
+    for (int j = 0; j < (kWide ? 1 : 2); ++j) {
+      const int32_t place = s_positions[n * kMmaPositions + lane % 4 * 2 + j].y;
+      const int32_t h = tile.h + (place >> 16), w = tile.w + (place & 0xffff);
+      if (h >= params.h.in || w >= params.w.in) continue;
+      Element* g_to = g_channel + h * params.result_stride[2] + w;
+#pragma unroll
+      for (int m = 0; m < Traits::kColumnTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half, g_to += 8 * params.result_stride[1]) {
+          if (ci + m * kMmaColumns + half * 8 >= params.group_ci) break;
+          if constexpr (kWide) {
+            alignas(8) Element neighbours[2 * kTiles];
+#pragma unroll
+            for (int i = 0; i < 2 * kTiles; ++i) {
+              neighbours[i] = simt::to_element<Element>(r_sums[m][n + i / 2][2 * half + i % 2]);
+            }
+            uint2 words;
+            memcpy(&words, neighbours, 8);
+            *reinterpret_cast<uint2*>(g_to) = words;
+          } else {
+            *g_to = simt::to_element<Element>(r_sums[m][n][2 * half + j]);
+          }
+        }
+      }
+    }
+  }
+}
+
+#endif
+
+template <typename Traits, bool kVector>
+__global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTiles), 1)
+    grad_input(const __grid_constant__ GradInputParams params) {
+#ifdef CONVT_HAS_WGMMA
+  using Element = typename Traits::Element;
+  constexpr int kElements = Traits::kPlaneChannels;
+  extern __shared__ __align__(128) unsigned char s_bytes[];
+  const uint32_t s_begin = ptx::shared_address(s_bytes), s_barriers = s_begin + params.barrier_begin;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  const int32_t block = static_cast<int32_t>(blockIdx.x) / params.groups;
+  const int32_t group = static_cast<int32_t>(blockIdx.x) % params.groups;
+  const int32_t first_tile = block * params.tiles_per_block + min(block, params.longer_blocks);
+  const int32_t end_tile = first_tile + params.tiles_per_block + (block < params.longer_blocks ? 1 : 0);
+  // Where weights come with the stages, CTAs begin with different ones: not all of them ask for the same at once.
+  const int32_t first_chunk = kVector ? block % params.num_chunks : 0;
+  const auto next_chunk = [&](int32_t chunk) { return chunk + 1 == params.num_chunks ? 0 : chunk + 1; };
+  if (threadIdx.x == 0) {
+#pragma unroll 1
+    for (int32_t i = 0; i < params.stages; ++i) {
+      ptx::mbarrier_init(s_barriers + 16 * i, 32);
+      ptx::mbarrier_init(s_barriers + 16 * i + 8, params.warps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers are there
+  pipeline::Ring ring(s_barriers, params.stages);
+  if (warp == params.warps) {
+#pragma unroll 1
+    for (int32_t index = first_tile; index < end_tile; ++index) {
+      const GradInputTile tile = grad_input_tile(params, index);
+      int32_t chunk = first_chunk;
+#pragma unroll 1
+      for (int32_t stage = 0; stage < params.num_chunks; ++stage, chunk = next_chunk(chunk)) {
+        ring.wait_empty();
+        const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
+        const int32_t co = chunk * params.chunk_co;
+        uint32_t bytes = load_stage<Element>(params, tile, group * params.group_co + co, s_stage, ring.full());
+        if constexpr (kVector) {
+          bytes += load_stage_weights<Element>(params, group, co, s_stage + params.weight_begin, ring.full());
+        }
+        ptx::mbarrier_expect(ring.full(), bytes);
+        ring.advance();
+      }
+    }
+    return;
+  }
+  make_tables<Traits, kVector>(params, s_bytes);
+  ptx::named_barrier(1, 32 * params.warps);  // the tables are complete
+  if constexpr (!kVector) {
+    load_weights<Traits>(params, group, reinterpret_cast<const int32_t*>(s_bytes + params.place_begin),
+                         s_bytes + params.weight_begin);
+    ptx::named_barrier(1, 32 * params.warps);  // the weights are complete
+  }
+
+  const auto* s_positions = reinterpret_cast<const int2*>(s_bytes + params.position_begin);
+  const auto* s_outside = reinterpret_cast<const uint32_t*>(s_bytes + params.outside_begin);
+  GradInputOperands<Traits> operands;
+  operands.s_offsets = s_begin + params.offset_begin + lane % 4 * kElements * 4;
+  operands.masks = params.mask_begin - params.offset_begin;
+  operands.weight_step = kVector ? 32 : params.row_tiles * 512;
+  operands.weight_rows = 8 * params.weight_pitch * static_cast<uint32_t>(sizeof(Element));
+  const int32_t units = params.channel_units * params.position_units;
+  const int32_t unit_warps = params.warps / params.splits, split = warp / unit_warps;
+  const int32_t first_step = split * params.steps / params.splits;
+  const int32_t end_step = (split + 1) * params.steps / params.splits;
+  const int32_t end_whole = min(params.depth / Traits::kStepElements, end_step);
+#pragma unroll 1
+  for (int32_t index = first_tile; index < end_tile; ++index) {
+    const GradInputTile tile = grad_input_tile(params, index);
+    Sums<Traits> r_sums;
+    bool masked = false;
+    int32_t chunk = first_chunk;
+#pragma unroll 1
+    for (int32_t stage = 0; stage < params.num_chunks; ++stage, chunk = next_chunk(chunk)) {
+      ring.wait_full();
+      const uint32_t slot = ring.slot() * params.stage_bytes;
+      operands.s_stage =
+          s_begin + slot +
+          stage_shift(params, stage_source<Element>(params, tile, group * params.group_co + chunk * params.chunk_co));
+      // With several chunks, or parts of K, a warp has one unit at most.
+#pragma unroll 1
+      for (int32_t unit = warp - split * unit_warps;; unit += unit_warps) {
+        const bool exists = unit < units, last = unit + unit_warps >= units;
+        const int32_t channel_unit = unit / params.position_units;
+        const int2* s_unit = s_positions + (unit - channel_unit * params.position_units) * Traits::kUnitPositions;
+        if (exists) {
+          if (stage == 0) {
+            masked = place_unit<Traits>(params, tile, s_unit, s_outside, &operands);
+#pragma unroll
+            for (int m = 0; m < Traits::kColumnTiles; ++m) {
+#pragma unroll
+              for (int n = 0; n < Traits::kPositionTiles; ++n) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) r_sums[m][n][i] = 0;
+              }
+            }
+          }
+          operands.s_weight =
+              s_begin + params.weight_begin +
+              (kVector
+                   ? slot + 2 * channel_unit * Traits::kColumnTiles * operands.weight_rows +
+                         lane / 4 * operands.weight_rows / 8 + lane % 4 * 8
+                   : (chunk * params.steps * params.row_tiles + channel_unit * Traits::kColumnTiles) * 512 + lane * 16);
+          const int32_t begin_masked = masked ? first_step : max(first_step, end_whole);
+          multiply_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
+          multiply_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
+        }
+        if (last) {
+          __syncwarp();
+          if (lane == 0) ptx::mbarrier_arrive(ring.empty());
+        }
+        if (stage == params.num_chunks - 1) {
+          if (params.splits > 1) {
+            constexpr uint32_t kUnitBytes = Traits::kColumnTiles * Traits::kPositionTiles * 512;
+            const uint32_t s_sums = s_begin + params.sums_begin + unit * kUnitBytes + lane * 16;
+            ptx::named_barrier(2, params.warps * 32);  // the tile before has been added up
+            if (split > 0 && exists) exchange_sums<Traits, false>(r_sums, s_sums + (split - 1) * units * kUnitBytes);
+            ptx::named_barrier(2, params.warps * 32);  // the parts of all warps are there
+#pragma unroll 1
+            for (int32_t i = 0; i < params.splits - 1 && split == 0 && exists; ++i) {
+              exchange_sums<Traits, true>(r_sums, s_sums + i * units * kUnitBytes);
+            }
+          }
+          if (exists && split == 0) {
+            const int32_t ci = channel_unit * Traits::kUnitColumns;
+            if (params.wide) {
+              store_unit<Traits, true>(params, tile, group, r_sums, s_unit, ci);
+            } else {
+              store_unit<Traits, false>(params, tile, group, r_sums, s_unit, ci);
+            }
+          }
+        }
+        if (last) break;
+      }
+      ring.advance();
+    }
+  }
+#endif
+}
+
+}  // namespace convt::mma_sm90a

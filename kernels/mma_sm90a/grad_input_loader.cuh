@@ -1,0 +1,265 @@
+// The gradient of the input: global memory -> shared memory. Rows of grad_output by bulk copies, as they are in memory;
+// weights as fragments; the tables that say where K and positions lie.
+#pragma once
+
+#include "mma_sm90a/grad_input_params.h"
+#include "mma_sm90a/traits.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+#include "ptx/shared.cuh"
+#include "thin/tile.cuh"
+
+namespace convt::mma_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using thin::divide;
+
+// An image and its first position.
+struct GradInputTile {
+  int32_t image;
+  int32_t h;
+  int32_t w;
+};
+
+__device__ __forceinline__ GradInputTile grad_input_tile(const GradInputParams& params, int32_t index) {
+  GradInputTile tile;
+  int32_t tile_w, tile_h;
+  tile.image = divide(divide(index, params.by_tiles_w, &tile_w), params.by_tiles_h, &tile_h);
+  tile.w = tile_w * params.tile_w;
+  tile.h = tile_h * params.tile_h;
+  return tile;
+}
+
+// Where the first tap of a tile's first position lies in a channel, as if it existed.
+template <typename Element>
+__device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputTile& tile,
+                                                       int32_t co) {
+  return static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
+         co * params.source_stride[1] + int64_t{tile.h * params.h.stride - params.h.padding} * params.source_stride[2] +
+         (tile.w * params.w.stride - params.w.padding);
+}
+
+// Bytes from a vector's boundary: memory's, which a stage keeps.
+__device__ __forceinline__ uint32_t address_shift(const void* g_source) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(g_source)) & 15;
+}
+__device__ __forceinline__ uint32_t stage_shift(const GradInputParams& params, const void* g_source) {
+  return params.bulk_source ? address_shift(g_source) : 0;
+}
+
+template <typename Element>
+__device__ __forceinline__ void copy_elements(uint32_t s_to, const Element* g_from, int32_t elements) {
+#pragma unroll 1
+  for (int32_t i = 0; i < elements; ++i, s_to += sizeof(Element)) {
+    if constexpr (sizeof(Element) == 4) {
+      ptx::store_shared(s_to, __float_as_uint(g_from[i]));
+    } else {
+      ptx::store_shared_16(s_to, reinterpret_cast<const uint16_t*>(g_from)[i]);
+    }
+  }
+  ptx::fence_proxy_async();
+}
+
+// One lane copies whole vectors, from the one that holds the first element; no byte beyond the tensor is read. Returns
+// how many bytes the copy will bring.
+template <typename Element>
+__device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, const Element* g_begin, uint32_t s_begin,
+                                             int32_t elements, uint32_t barrier) {
+  constexpr uint32_t kBytes = sizeof(Element);
+  if (!params.bulk_source) {
+    copy_elements(s_begin, g_begin, elements);
+    return 0;
+  }
+  const uint32_t head = address_shift(g_begin);
+  const auto* g_vector = reinterpret_cast<const unsigned char*>(g_begin) - head;
+  const uint32_t s_vector = s_begin - head;
+  uint32_t bytes = (elements * kBytes + head + 15) & ~15u;
+  const int64_t rest = static_cast<const unsigned char*>(params.source_end) - g_vector;
+  if (bytes > rest) {  // the tensor's last row
+    bytes -= 16;
+    copy_elements(s_vector + bytes, reinterpret_cast<const Element*>(g_vector + bytes),
+                  static_cast<int32_t>(rest - bytes) / static_cast<int32_t>(kBytes));
+  }
+  if (bytes > 0) ptx::bulk_copy(s_vector, g_vector, bytes, barrier);
+  return bytes;
+}
+
+// The loading warp: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each other
+// in memory. Returns the bytes that this lane's copies will bring.
+template <typename Element>
+__device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t co,
+                                               uint32_t s_stage, uint32_t barrier) {
+  constexpr int32_t kBytes = sizeof(Element);
+  const Element* g_source = stage_source<Element>(params, tile, co);
+  const uint32_t s_source = s_stage + stage_shift(params, g_source);
+  const int32_t row_0 = tile.h * params.h.stride - params.h.padding;
+  const int32_t column_0 = tile.w * params.w.stride - params.w.padding;
+  const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
+  if (begin >= end) return 0;
+  uint32_t total = 0;
+#pragma unroll 1
+  for (int32_t item = static_cast<int32_t>(threadIdx.x) % 32; item < params.chunk_co * params.by_copies.divisor;
+       item += 32) {
+    int32_t slot;
+    const int32_t channel = divide(item, params.by_copies, &slot);
+    int32_t row, place, elements = end - begin;
+    if (params.joined) {
+      const int32_t first = max(0, -row_0), last = min(params.slots, params.h.out - row_0);
+      if (first >= last) break;
+      row = first;
+      place = first * params.slot_pitch;
+      elements += (last - first - 1) * params.slot_pitch;
+    } else if (params.apart) {
+      int32_t k;
+      const int32_t q = divide(slot, params.by_kernel_h, &k);
+      row = q * params.h.stride + k * params.h.dilation;
+      place = q * params.position_pitch + k * params.tap_pitch;
+    } else {
+      row = slot * params.row_step;
+      place = slot * params.slot_pitch;
+    }
+    if (row_0 + row < 0 || row_0 + row >= params.h.out) continue;
+    total += copy_row(params, g_source + channel * params.source_stride[1] + row * params.source_stride[2] + begin,
+                      s_source + (channel * params.channel_pitch + place + begin) * kBytes, elements, barrier);
+  }
+  return total;
+}
+
+// The same for the weights of the stage's channels, a lane a channel of the result.
+template <typename Element>
+__device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& params, int32_t group, int32_t co,
+                                                       uint32_t s_weights, uint32_t barrier) {
+  const auto* g_weight =
+      static_cast<const Element*>(params.weight) + group * params.weight_group_stride + co * params.weight_stride[1];
+  const uint32_t pitch = params.weight_pitch * static_cast<uint32_t>(sizeof(Element));
+  const uint32_t bytes = params.depth * static_cast<uint32_t>(sizeof(Element));
+  uint32_t total = 0;
+#pragma unroll 1
+  for (int32_t ci = static_cast<int32_t>(threadIdx.x) % 32; ci < params.group_ci; ci += 32) {
+    const Element* g_channel = g_weight + ci * params.weight_stride[0];
+    if (params.bulk_weights) {
+      ptx::bulk_copy(s_weights + ci * pitch, g_channel, bytes, barrier);
+      total += bytes;
+      continue;
+    }
+#pragma unroll 1
+    for (int32_t i = 0; i < params.depth; ++i) {
+      const GradInputTap tap = grad_input_tap(params, i);
+      copy_elements(s_weights + ci * pitch + i * static_cast<uint32_t>(sizeof(Element)),
+                    g_channel + tap.co * params.weight_stride[1] + tap.k_h * params.weight_stride[2] +
+                        tap.k_w * params.weight_stride[3],
+                    1);
+    }
+  }
+  return total;
+}
+
+// The taps of a position along one axis that lie outside grad_output, one bit each.
+__device__ __forceinline__ uint32_t taps_outside(const Axis& axis, int32_t position) {
+  int32_t place = position * axis.stride - axis.padding;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int32_t k = 0; k < axis.kernel; ++k, place += axis.dilation) {
+    bits |= static_cast<uint32_t>(place < 0 || place >= axis.out) << k;
+  }
+  return bits;
+}
+
+// A mask's bit of what is beyond K. No position has it where K is whole steps.
+inline constexpr uint32_t kNoTap = 1u << 31;
+
+// By the warps that multiply: of the elements of K of a stage where they lie in it, which taps they are and where their
+// weights lie; of positions where they lie; of an image's rows and columns the taps outside.
+template <typename Traits, bool kVector>
+__device__ __forceinline__ void make_tables(const GradInputParams& params, unsigned char* s_bytes) {
+  constexpr int kElements = Traits::kPlaneChannels;
+  constexpr auto kBytes = static_cast<int32_t>(sizeof(typename Traits::Element));
+  auto* s_offsets = reinterpret_cast<uint32_t*>(s_bytes + params.offset_begin);
+  auto* s_masks = reinterpret_cast<uint32_t*>(s_bytes + params.mask_begin);
+  auto* s_places = reinterpret_cast<int32_t*>(s_bytes + params.place_begin);
+  auto* s_positions = reinterpret_cast<int2*>(s_bytes + params.position_begin);
+  auto* s_outside = reinterpret_cast<uint32_t*>(s_bytes + params.outside_begin);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t threads = 32 * params.warps;
+#pragma unroll 1
+  for (int32_t index = thread; index < params.steps * 4 * kElements; index += threads) {
+    // [step][element of a lane][lane], stored [step][lane][element]; where a lane reads a vector, those are neighbours.
+    const int32_t of_step = index % (4 * kElements);
+    const int32_t to = kVector ? index : index - of_step + of_step % 4 * kElements + of_step / 4;
+    const GradInputTap tap = grad_input_tap(params, index);
+    const bool exists = index < params.depth;
+    s_offsets[to] = exists ? static_cast<uint32_t>(grad_input_place(params, tap) * kBytes) : 0;
+    s_masks[to] = exists ? 1u << tap.k_w | 1u << (16 + tap.k_h) : kNoTap;
+    s_places[to] = exists ? static_cast<int32_t>(tap.co * params.weight_stride[1] + tap.k_h * params.weight_stride[2] +
+                                                 tap.k_w * params.weight_stride[3])
+                          : -1;
+  }
+#pragma unroll 1
+  for (int32_t index = thread; index < params.position_units * Traits::kUnitPositions; index += threads) {
+    int32_t row, column;
+    grad_input_position(params, index, &row, &column);
+    s_positions[index] =
+        index < params.positions
+            ? make_int2((row * params.position_pitch + column * params.w.stride) * kBytes, row << 16 | column)
+            : make_int2(0, kNoGradInputPosition);
+  }
+#pragma unroll 1
+  for (int32_t index = thread; index < params.h.in + params.w.in; index += threads) {
+    s_outside[index] =
+        index < params.h.in ? taps_outside(params.h, index) << 16 : taps_outside(params.w, index - params.h.in);
+  }
+}
+
+// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand].
+template <typename Traits>
+__device__ __forceinline__ void load_weights(const GradInputParams& params, int32_t group, const int32_t* s_places,
+                                             unsigned char* s_weights) {
+  using Element = typename Traits::Element;
+  constexpr int kElements = Traits::kPlaneChannels;
+  const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, row = lane / 4;
+  const int32_t fragments = params.num_chunks * params.steps * params.row_tiles;
+  constexpr int kBatch = 4;  // all loads before the first store
+#pragma unroll 1
+  for (int32_t begin = static_cast<int32_t>(threadIdx.x) / 32; begin < fragments; begin += kBatch * params.warps) {
+    Element r_weight[kBatch][2][kElements];  // of rows g and g + 8
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int32_t fragment = begin + i * params.warps;
+      int32_t row_tile, step;
+      const int32_t chunk = divide(divide(fragment, params.by_row_tiles, &row_tile), params.by_steps, &step);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int32_t ci = row_tile * kMmaColumns + half * 8 + row;
+        const Element* g_channel =
+            g_weight + ci * params.weight_stride[0] + chunk * params.chunk_co * params.weight_stride[1];
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          const bool exists = fragment < fragments && ci < params.group_ci;
+          const int32_t place = exists ? s_places[(step * 4 + lane % 4) * kElements + e] : -1;
+          r_weight[i][half][e] = place >= 0 ? g_channel[place] : simt::to_element<Element>(0.0f);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int32_t fragment = begin + i * params.warps;
+      if (fragment >= fragments) break;
+      uint32_t r_words[2][2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (sizeof(Element) == 4) {
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) r_weight[i][half][e] = ptx::round_tf32(r_weight[i][half][e]);
+        }
+        memcpy(r_words[half], r_weight[i][half], 8);
+      }
+      *reinterpret_cast<uint4*>(s_weights + (fragment * 32 + lane) * 16) =
+          make_uint4(r_words[0][0], r_words[1][0], r_words[0][1], r_words[1][1]);
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::mma_sm90a

@@ -1,0 +1,217 @@
+// Candidates of the mma engine for the gradient of the input, and their estimated times.
+#include "plan/mma_grad_input.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/engines.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+
+// CTAs of one SM.
+int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout, int32_t position_tiles) {
+  return std::min(max_mma_gradient_threads(position_tiles) / layout.threads,
+                  device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+}
+
+// Microseconds, from a fit to measured plans (docs/performance.md).
+constexpr double kLaunch = 8.1;  // with the prologue
+constexpr double kStage = 0.14;
+constexpr double kRead = 0.0033;       // of a warp's read of the source
+constexpr double kHalfRead = 0.00025;  // more of it where elements have two bytes
+constexpr double kMask = 0.27;         // share that masks add
+constexpr double kWeights = 0.014;  // of sixteen rows of weights as they are in memory
+constexpr double kHalfWeights = 0.021;  // more of it where elements have two bytes
+constexpr double kProduct = 0.0066;
+constexpr double kUnit = 0.2;
+constexpr double kStore = 0.021;     // of a product's sums
+constexpr double kSplit = 0.019;     // of a product's sums, of one more part of K
+constexpr double kContention = 1.56;  // what 16 warps of an SM cost each other
+constexpr double kLatency = 0.69;     // of a stage's copies
+constexpr double kCopy = 0.0052;
+// Times the time at copy bandwidth.
+constexpr double kResultMemory = 2.06;
+constexpr double kSourceMemory = 0.96;
+constexpr double kCopyBytes = 300;  // that a copy costs beyond its own
+
+// The positions of an axis that have taps outside.
+int32_t border_positions(const Axis& axis) {
+  const int32_t reach = (axis.kernel - 1) * axis.dilation;
+  const int32_t before = std::min(axis.in, ceil_div(axis.padding, axis.stride));
+  const int32_t inside = axis.out - 1 - reach + axis.padding;  // the last position times stride without one behind
+  const int32_t behind = inside < 0 ? axis.in : std::max(0, axis.in - 1 - inside / axis.stride);
+  return std::min(axis.in, before + behind);
+}
+
+// The share of units of which some position has taps outside.
+double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
+  const double tiles = position_tiles, height = layout.tile_h;
+  const double columns = std::min(2, border_positions(layout.w)) * std::max(1.0, tiles / height) * kMmaPositions;
+  const double rows = std::min(2, border_positions(layout.h)) * std::min(height, tiles);
+  return std::min(1.0, columns / layout.w.in + rows / layout.h.in);
+}
+
+// The tile's phases overlap: a norm of them, between their greatest and their sum.
+double overlapped(double a, double b) { return std::cbrt(a * a * a + b * b * b); }
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGradInputLayout& layout,
+              const MmaGradInputInstance& instance, Plan* plan) {
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double resident = resident_blocks(device, layout, instance.position_tiles);
+  const double chunks = layout.num_chunks, positions = instance.position_tiles;
+  const double units = layout.channel_units * layout.position_units, sums = instance.row_tiles * positions;
+  const double rounds = std::ceil(units * layout.splits / layout.warps);
+  const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
+
+  const double reads = positions * (instance.vectors ? 1 : 8 / element);
+  const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
+  const double step = reads * read * (1 + kMask * masked_units(layout, instance.position_tiles)) + kProduct * sums +
+                      (instance.vectors ? (kWeights + (element == 2 ? kHalfWeights : 0)) * instance.row_tiles : 0);
+  const double steps = chunks * std::ceil(static_cast<double>(layout.steps) / layout.splits);
+  // Elements one by one, where they do not lie on sectors.
+  const double stores = layout.wide ? 1 : 8 / element;
+  const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * sums + steps * step);
+  const double copies = layout.chunk_co * (layout.joined ? 1.0 : layout.slots);
+  const double load = kLatency + kCopy * resident * (copies + (instance.vectors ? layout.group_ci : 0));
+  const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
+  const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
+  const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
+  plan->compute_us = tiles * (chunks * stage + kSplit * (layout.splits - 1) * sums);
+
+  const double result = element * problem.batch * problem.c_in * layout.h.in * layout.w.in * (layout.wide ? 1 : 2);
+  const double stage_bytes = layout.chunk_co * element * layout.slots * layout.columns + kCopyBytes * copies;
+  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes;
+  plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
+  plan->estimate_us = kLaunch + overlapped(plan->compute_us, plan->memory_us);
+}
+
+// The plan of a tile, or false where there is none.
+bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, Plan* plan) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
+  MmaGradInputLayout layout;
+  if (!make_mma_grad_input_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block)
+    return false;
+  const int32_t resident = resident_blocks(device, layout, instance.position_tiles);
+  if (resident < 1) return false;
+  // All CTAs are resident from the beginning, as many of each group.
+  tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
+  if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
+  *plan = Plan{};
+  plan->engine = Engine::kMma;
+  plan->kernel = instance.name;
+  plan->served_precision = problem.precision;
+  plan->threads = layout.threads;
+  plan->shared_bytes = layout.shared_bytes;
+  plan->num_blocks = layout.num_blocks;
+  plan->mma_grad_input = tile;
+  estimate(problem, device, layout, instance, plan);
+  return true;
+}
+
+// The same with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
+Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.mma_grad_input.instance];
+  if (instance.vectors) return plan;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  Plan best = plan;
+  double fewest = 32;
+  for (const int32_t order : {0, 1, 2, 4}) {
+    for (int32_t padding = 0; padding < 8; ++padding) {
+      Plan candidate;
+      MmaGradInputPlan tile = plan.mma_grad_input;
+      tile.order = order;
+      tile.padding = padding;
+      MmaGradInputLayout layout;
+      if (!make_plan(problem, device, tile, &candidate) || candidate.num_blocks < plan.num_blocks) break;
+      make_mma_grad_input_layout(problem, tile, &layout);
+      const double conflicts = grad_input_conflicts(layout, element);
+      if (conflicts >= fewest) continue;
+      fewest = conflicts;
+      best = candidate;
+      if (conflicts == 1) return best;
+    }
+  }
+  return best;
+}
+
+// Plans of a tile and chunk: warps that multiply, and the pipeline's depth.
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, std::vector<Plan>* plans) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
+  const auto group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
+  const int32_t units = ceil_div(group_ci, kMmaColumns * instance.row_tiles) *
+                        ceil_div(tile.tile_h * tile.tile_w, kMmaPositions * instance.position_tiles);
+  const auto add = [&](int32_t warps, int32_t splits) {
+    tile.warps = warps;
+    tile.splits = splits;
+    if (warps < 2) return;
+    for (const int32_t stages : {2, 3, 4}) {
+      Plan plan;
+      tile.stages = stages;
+      if (!make_plan(problem, device, tile, &plan)) return;
+      plans->push_back(plan);
+    }
+  };
+  add(units, 1);
+  add(2 * units, 2);
+  if (tile.chunk_co < problem.c_out / problem.groups) return;
+  for (const int32_t warps : {4, 7, 8, 11, 14}) {
+    if (warps < units) add(warps, 1);
+  }
+}
+
+}  // namespace
+
+void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  // Of a group. More is not thin, and the estimate knows no such layers.
+  constexpr int64_t kMostChannels = 128, kMostProducts = 2048;
+  if (group_ci > kMostChannels || group_co > kMostChannels || group_ci * group_co > kMostProducts) return;
+  const auto co = static_cast<int32_t>(group_co);
+  std::vector<int32_t> widths, heights, chunks;
+  // Parts of a row, whole sectors of the result.
+  const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
+  for (const int32_t parts : {1, 2, 3, 4, 5, 8, 10, 16}) {
+    const int32_t part = ceil_div(problem.w.in, parts), width = parts == 1 ? part : ceil_div(part, sector) * sector;
+    if (width <= 640 && (parts == 1 || width >= 32)) widths.push_back(width);
+  }
+  for (const int32_t height : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32}) {
+    const int32_t tiles = ceil_div(problem.h.in, height);
+    if (height <= problem.h.in && (height == 1 || 5 * tiles * height <= 6 * problem.h.in)) heights.push_back(height);
+  }
+  for (const int32_t count : {1, 2, 3, 4, 8, 16}) {
+    if (count < co && co % count == 0) chunks.push_back(count);
+  }
+  chunks.push_back(co);
+  for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {
+    const MmaGradInputInstance& instance = kMmaGradInputInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    std::vector<Plan> found;
+    for (const int32_t width : widths) {
+      for (const int32_t height : heights) {
+        if (width * height > 1024) continue;
+        for (const int32_t chunk : chunks) {
+          MmaGradInputPlan tile{};
+          tile.instance = index;
+          tile.tile_h = height;
+          tile.tile_w = width;
+          tile.chunk_co = chunk;
+          tile.blocks_per_group = 1;
+          add_plans(problem, device, tile, &found);
+        }
+      }
+    }
+    // The best few of an instance are enough: there are hundreds.
+    constexpr size_t kKept = 6;
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+    for (size_t i = 0; i < std::min(found.size(), kKept); ++i) {
+      plans->push_back(without_conflicts(problem, device, found[i]));
+    }
+  }
+}
+
+}  // namespace convt

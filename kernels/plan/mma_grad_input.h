@@ -1,0 +1,146 @@
+// The mma engine's view of the gradient of the input, and where a CTA's data lie in shared memory: one definition for
+// the planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
+//
+// Positions are elements (ih, iw) of the result; tap k of position q reads row, or column,
+//     q * stride - padding + k * dilation
+// of grad_output. A stage holds rows of it as they are in memory: pitches are congruent to memory's strides modulo 16
+// bytes, so that bulk copies bring whole rows. Only rows that a tap reads are copied: every gcd(stride, dilation)-th of
+// the tile's window, or, where that is fewer, kernel rows for each row of positions (`apart`). Both put tap k of row q
+// into slot q * slot_q + k * slot_k.
+//
+// K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts.
+#pragma once
+
+#include "plan/mma_layout.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxMmaGradientTaps = 16;  // of an axis: half the bits of a mask
+
+// Threads of a CTA, by registers.
+CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t position_tiles) {
+  return position_tiles > 4 ? 384 : 512;
+}
+
+inline constexpr int32_t kNoGradInputPosition = 0x7fff << 16;  // in a row that no image has
+
+// Everything about a launch that follows from the problem and the plan, but the pointers.
+struct MmaGradInputLayout {
+  int64_t source_stride[4];  // of grad_output
+  int64_t result_stride[4];
+  int64_t weight_stride[4];
+  int64_t weight_group_stride;
+  Axis h;
+  Axis w;
+  int32_t groups;
+  int32_t group_ci;
+  int32_t group_co;
+
+  // Tiles: tile_h x tile_w positions of one image, of one group and all its channels.
+  int32_t num_tiles;
+  int32_t tiles_h;
+  int32_t tiles_w;
+  int32_t tile_h;
+  int32_t tile_w;
+  int32_t positions;  // tile_h * tile_w
+  int32_t tiles_per_block;  // of a group's first blocks one more
+  int32_t longer_blocks;
+  int32_t row_tiles;  // whole units of the instance's
+  int32_t channel_units;  // units of the instance's row tiles
+  int32_t position_units;
+  int32_t warps;  // that multiply
+  int32_t splits;
+  int32_t threads;  // of these and the warp that loads
+
+  // A stage: [chunk_co][slots][columns], distances in elements. Vectors: and behind it [group_ci][chunk_co][taps] of
+  // the weights, as they are in memory.
+  int32_t chunk_co;
+  int32_t num_chunks;
+  int32_t stages;
+  int32_t slots;
+  int32_t slot_q;
+  int32_t slot_k;
+  bool apart;
+  bool joined;  // the window's rows follow each other in memory, and in the stage
+  int32_t row_step;  // of a window: rows from a slot to the next
+  int32_t columns;  // of a row
+  int32_t slot_pitch;
+  int32_t position_pitch;  // from a row of positions to the next
+  int32_t tap_pitch;  // from a row of taps to the next
+  int32_t channel_pitch;
+  int32_t weight_pitch;  // elements, from a channel of the result to the next
+  int32_t stage_bytes;
+  int32_t order;
+  int32_t depth;  // of K, of a stage
+  int32_t steps;  // of K, of a stage; the last may lack some
+
+  // Shared memory, bytes from its beginning: stages, weights, tables, parts of sums, barriers.
+  int32_t weight_begin;  // or from a slot's beginning
+  int32_t offset_begin;
+  int32_t mask_begin;
+  int32_t place_begin;
+  int32_t position_begin;
+  int32_t outside_begin;
+  int32_t sums_begin;
+  int32_t barrier_begin;
+
+  int32_t run;  // positions of a row that are numbered one after the other: a sector of the result; 0: all of the tile
+  bool wide;  // a lane writes 8 bytes of neighbours at once
+  Divisor by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
+
+  int32_t shared_bytes;
+  int64_t num_blocks;
+};
+
+// An element of K of a stage.
+struct GradInputTap {
+  int32_t co;
+  int32_t k_h;
+  int32_t k_w;
+};
+
+// Orders of K: 0: the taps of a channel are neighbours; n: channels of a tap are, every (channels / n)-th.
+CONVT_HOST_DEVICE inline GradInputTap grad_input_tap(const MmaGradInputLayout& layout, int32_t index) {
+  const int32_t taps = layout.h.kernel * layout.w.kernel;
+  int32_t co, tap;
+  if (layout.order == 0) {
+    co = index / taps;
+    tap = index - co * taps;
+  } else {
+    tap = index / layout.chunk_co;
+    const int32_t c = index - tap * layout.chunk_co, run = layout.chunk_co / layout.order;
+    co = c % run * layout.order + c / run;
+  }
+  const int32_t k_h = tap / layout.w.kernel;
+  return GradInputTap{co, k_h, tap - k_h * layout.w.kernel};
+}
+
+// Elements of a stage from where a position's first tap lies in its first channel.
+CONVT_HOST_DEVICE inline int32_t grad_input_place(const MmaGradInputLayout& layout, const GradInputTap& tap) {
+  return tap.co * layout.channel_pitch + tap.k_h * layout.tap_pitch + tap.k_w * layout.w.dilation;
+}
+
+// Row and column in the tile of a position's number. Where the tile is made of runs, those below each other come first,
+// so that few units meet the image's left and right edges. A run of sixteen is two position tiles, of which a lane has
+// four neighbouring sums.
+CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
+                                                  int32_t* column) {
+  if (layout.run == 0) {
+    *row = index / layout.tile_w;
+    *column = index - *row * layout.tile_w;
+    return;
+  }
+  const int32_t number = index / layout.run, column_run = number / layout.tile_h, place = index - number * layout.run;
+  *row = number - column_run * layout.tile_h;
+  *column =
+      column_run * layout.run +
+      (layout.run == kMmaPositions ? place : place % kMmaPositions / 2 * 4 + place / kMmaPositions * 2 + place % 2);
+}
+
+// The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
+bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputPlan& plan, MmaGradInputLayout* layout);
+
+// Wavefronts of shared memory that a read of the source takes, by a sample of a stage's.
+double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element);
+
+}  // namespace convt

@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "plan/mma_grad_input.h"
+
+namespace convt {
+namespace {
+
+int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+
+// The smallest number from `least` on that is congruent to `residue` modulo a power of two.
+int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
+  return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
+}
+
+// Rows and channels of a stage. False where they are far beyond what fits.
+bool lay_out_stage(const MmaGradInputPlan& plan, const int64_t (&stride)[4], int32_t element,
+                   MmaGradInputLayout* layout) {
+  const Axis &h = layout->h, &w = layout->w;
+  const int32_t vector = 16 / element;
+  const int32_t step = greatest_common_divisor(h.stride, h.dilation);
+  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{h.kernel - 1} * h.dilation) / step + 1;
+  const int64_t apart = int64_t{plan.tile_h} * h.kernel;
+  const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
+  constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
+  if (std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
+  layout->apart = apart < window;
+  layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
+  layout->slot_q = layout->apart ? h.kernel : h.stride / step;
+  layout->slot_k = layout->apart ? 1 : h.dilation / step;
+  layout->row_step = step;
+  layout->columns = static_cast<int32_t>(columns);
+  layout->joined = !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == w.out;
+  // A row may begin and end within a vector.
+  const int64_t least = columns + 2 * (vector - 1);
+  if (layout->apart) {
+    layout->slot_pitch = congruent_from(least, h.dilation * stride[2], vector);
+    layout->tap_pitch = layout->slot_pitch;
+    layout->position_pitch = congruent_from(int64_t{h.kernel} * layout->slot_pitch, h.stride * stride[2], vector);
+  } else {
+    layout->slot_pitch = layout->joined ? w.out : congruent_from(least, step * stride[2], vector);
+    layout->tap_pitch = layout->slot_k * layout->slot_pitch;
+    layout->position_pitch = layout->slot_q * layout->slot_pitch;
+  }
+  // Columns beyond the last row's end are read too, and made zero.
+  const int64_t rows = layout->apart ? int64_t{plan.tile_h} * layout->position_pitch
+                                     : int64_t{layout->slots} * layout->slot_pitch + (layout->joined ? least : 0);
+  constexpr int64_t kMostElements = 1 << 20;
+  if (rows * plan.chunk_co > kMostElements) return false;
+  layout->channel_pitch = congruent_from(rows, stride[1], vector) + plan.padding * vector;
+  layout->stage_bytes = round_up((plan.chunk_co * layout->channel_pitch + 2 * vector) * element, 128);
+  return true;
+}
+
+}  // namespace
+
+bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputPlan& plan, MmaGradInputLayout* layout) {
+  *layout = MmaGradInputLayout{};
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.instance];
+  if (problem.direction != Direction::kGradInput || problem.y_stride[3] != 1 || problem.x_stride[3] != 1) return false;
+  const Axis &h = problem.h, &w = problem.w;
+  if (h.kernel > kMaxMmaGradientTaps || w.kernel > kMaxMmaGradientTaps) return false;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->h = h;
+  layout->w = w;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  std::copy_n(problem.y_stride, 4, layout->source_stride);
+  std::copy_n(problem.x_stride, 4, layout->result_stride);
+  std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t step_elements = 32 / element, lane_elements = 8 / element;
+
+  layout->tile_h = plan.tile_h;
+  layout->tile_w = plan.tile_w;
+  layout->tiles_h = ceil_div(h.in, plan.tile_h);
+  layout->tiles_w = ceil_div(w.in, plan.tile_w);
+  layout->positions = plan.tile_h * plan.tile_w;
+  const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || plan.blocks_per_group < 1) return false;
+  layout->num_tiles = static_cast<int32_t>(tiles);
+  const int32_t blocks = std::min(plan.blocks_per_group, layout->num_tiles);
+  layout->num_blocks = int64_t{layout->groups} * blocks;
+  if (layout->num_blocks >= kMost) return false;
+  layout->tiles_per_block = layout->num_tiles / blocks;
+  layout->longer_blocks = layout->num_tiles % blocks;
+  layout->channel_units = ceil_div(layout->group_ci, kMmaColumns * instance.row_tiles);
+  layout->row_tiles = layout->channel_units * instance.row_tiles;
+  layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
+  layout->warps = plan.warps;
+  layout->splits = plan.splits;
+  layout->threads = 32 * (plan.warps + 1);
+  if (layout->threads > max_mma_gradient_threads(instance.position_tiles) || plan.warps % plan.splits != 0)
+    return false;
+
+  layout->chunk_co = plan.chunk_co;
+  layout->num_chunks = layout->group_co / plan.chunk_co;
+  layout->stages = plan.stages;
+  if (layout->group_co % plan.chunk_co != 0) return false;
+  // Sums of several stages, or parts of K, stay in the registers of their warp.
+  const int64_t units = int64_t{layout->channel_units} * layout->position_units;
+  if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
+  layout->depth = plan.chunk_co * h.kernel * w.kernel;
+  layout->steps = ceil_div(layout->depth, step_elements);
+  // A mask's highest bit is either a tap's or that of what is beyond K.
+  if (h.kernel == kMaxMmaGradientTaps && layout->depth % step_elements != 0) return false;
+  layout->order = plan.order;
+  if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
+  if (instance.vectors) {
+    // A lane's elements are neighbouring taps, and on 8 bytes wherever the source is.
+    const int64_t places[] = {w.kernel,           w.stride, w.padding, problem.y_stride[0], problem.y_stride[1],
+                              problem.y_stride[2]};
+    for (const int64_t place : places) {
+      if (place % lane_elements != 0) return false;
+    }
+    // Weights are as long as whole vectors: what is between steps would be multiplied.
+    if (w.dilation != 1 || plan.order != 0 || layout->depth % step_elements != 0) return false;
+    // Eight bytes of four channels meet all banks.
+    layout->weight_pitch = congruent_from(layout->depth, 32 / element, 128 / element);
+  }
+  if (!lay_out_stage(plan, problem.y_stride, element, layout)) return false;
+
+  const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
+                              h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
+  const int64_t stage_weights = int64_t{layout->row_tiles} * kMmaColumns * layout->weight_pitch * element;
+  const int64_t weights = instance.vectors ? stage_weights * plan.stages
+                                           : int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
+  const int64_t table = int64_t{layout->steps} * 4 * lane_elements * 4;
+  const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
+  const int64_t sums = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
+  constexpr int64_t kMostBytes = 1 << 20, kMostPositions = 1 << 13;  // of an image's rows and columns
+  if (last_weight > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
+  if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + sums > kMostBytes) return false;
+  if (instance.vectors) {
+    layout->weight_begin = layout->stage_bytes;
+    layout->stage_bytes += static_cast<int32_t>(stage_weights);
+    layout->offset_begin = plan.stages * layout->stage_bytes;
+  } else {
+    layout->weight_begin = plan.stages * layout->stage_bytes;
+    layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
+  }
+  layout->mask_begin = layout->offset_begin + static_cast<int32_t>(table);
+  layout->place_begin = layout->mask_begin + static_cast<int32_t>(table);
+  layout->position_begin = layout->place_begin + static_cast<int32_t>(table);
+  layout->outside_begin = layout->position_begin + static_cast<int32_t>(positions);
+  layout->sums_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
+  layout->barrier_begin = layout->sums_begin + static_cast<int32_t>(sums);
+  layout->shared_bytes = layout->barrier_begin + 16 * plan.stages;
+
+  layout->run = plan.tile_w % step_elements == 0 ? step_elements : 0;
+  const auto divides = [lane_elements](int64_t number) { return number % lane_elements == 0; };
+  layout->wide = (layout->run > 0 || (element == 4 && divides(plan.tile_w))) && divides(w.in) &&
+                 divides(problem.x_stride[0]) && divides(problem.x_stride[1]) && divides(problem.x_stride[2]);
+  layout->by_tiles_w = make_divisor(layout->tiles_w);
+  layout->by_tiles_h = make_divisor(layout->tiles_h);
+  layout->by_copies = make_divisor(layout->joined ? 1 : layout->slots);
+  layout->by_kernel_h = make_divisor(h.kernel);
+  layout->by_row_tiles = make_divisor(layout->row_tiles);
+  layout->by_steps = make_divisor(layout->steps);
+  return true;
+}
+
+double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element) {
+  constexpr int32_t kMostReads = 8;
+  const int32_t reads = layout.depth / 4, sample = std::min(reads, kMostReads);
+  if (sample == 0) return 1;
+  int32_t wavefronts = 0;
+  for (int32_t number = 0; number < sample; ++number) {
+    // Four elements of K of eight neighbouring positions; equal words are one.
+    const int32_t first = number * reads / sample * 4;
+    int32_t words[32], of_bank[32] = {}, most = 1;
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      const int32_t place = grad_input_place(layout, grad_input_tap(layout, first + lane % 4));
+      int32_t row, column;
+      grad_input_position(layout, lane / 4, &row, &column);
+      words[lane] = (place + row * layout.position_pitch + column * layout.w.stride) * element / 4;
+    }
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      if (std::find(words, words + lane, words[lane]) != words + lane) continue;
+      most = std::max(most, ++of_bank[words[lane] % 32]);
+    }
+    wavefronts += most;
+  }
+  return static_cast<double>(wavefronts) / sample;
+}
+
+}  // namespace convt

@@ -1,0 +1,122 @@
+"""What a plan of the mma engine's gradient of the input promises, and its execution in numpy."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import isfinite
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from plan.mma import HALF
+from plan.problems import FLOAT32, GRAD_INPUT, TF32, Problem, sizes_of
+
+
+def copies_of(problem: Problem, layout: dict[str, Any], row_0: int, column_0: int):
+    """(place in a channel of the stage, row, first column, elements) of every copy, as load_stage() makes them."""
+    h, w = problem["h"], problem["w"]
+    begin, end = max(0, -column_0), min(layout["columns"], w["out"] - column_0)
+    if begin >= end:
+        return
+    if layout["joined"]:
+        first, last = max(0, -row_0), min(layout["slots"], h["out"] - row_0)
+        if first < last:
+            elements = (last - first - 1) * layout["slot_pitch"] + end - begin
+            yield first * layout["slot_pitch"] + begin, row_0 + first, column_0 + begin, elements
+        return
+    for slot in range(layout["slots"]):
+        if layout["apart"]:
+            q, k = divmod(slot, h["kernel"])
+            place, row = q * layout["position_pitch"] + k * layout["tap_pitch"], q * h["stride"] + k * h["dilation"]
+        else:
+            place, row = slot * layout["slot_pitch"], slot * layout["row_step"]
+        if 0 <= row_0 + row < h["out"]:
+            yield place + begin, row_0 + row, column_0 + begin, end - begin
+
+
+def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], plan: dict[str, Any]) -> dict[str, Any]:
+    """The layout is the plan's, it fits, rows lie apart and on vectors where memory's do."""
+    half = problem["dtype"] != FLOAT32
+    assert problem["direction"] == GRAD_INPUT
+    assert problem["precision"] == (HALF if half else TF32)
+    layout = module.mma_grad_input_layout(problem, plan)
+    assert layout is not None, plan
+    for key in ("threads", "shared_bytes", "num_blocks"):
+        assert plan[key] == layout[key], plan
+    assert plan["threads"] == 32 * (plan["warps"] + 1) <= 512, plan
+    assert plan["shared_bytes"] <= device[2], plan
+    for key in ("compute_us", "memory_us", "estimate_us"):
+        assert isfinite(plan[key]), plan
+        assert plan[key] > 0, plan
+    blocks = layout["num_blocks"] // layout["groups"]
+    assert layout["tiles_per_block"] * blocks + layout["longer_blocks"] == layout["num_tiles"]
+    assert layout["chunk_co"] * layout["num_chunks"] == layout["group_co"]
+    units = layout["channel_units"] * layout["position_units"]
+    assert (layout["num_chunks"] == layout["splits"] == 1) or units <= plan["warps"] // plan["splits"]
+
+    element, vector = (2, 8) if half else (4, 4)
+    h, stride = problem["h"], problem["y_stride"]
+    assert (layout["channel_pitch"] - stride[1]) % vector == 0, plan
+    assert (layout["position_pitch"] - h["stride"] * stride[2]) % vector == 0, plan
+    assert (layout["tap_pitch"] - h["dilation"] * stride[2]) % vector == 0, plan
+    source_bytes = layout["weight_begin"] if layout["weight_pitch"] else layout["stage_bytes"]
+    assert (layout["chunk_co"] * layout["channel_pitch"] + 2 * vector) * element <= source_bytes, plan
+    assert layout["stage_bytes"] % 16 == source_bytes % 128 == 0, plan
+    # Whole vectors around one copy touch no other.
+    copies = sorted(copies_of(problem, layout, 0, 0))
+    ends = [place + elements + vector - 1 for place, _, _, elements in copies]
+    assert all(end <= copy[0] - vector + 1 for end, copy in zip(ends, copies[1:], strict=False)), plan
+    assert not ends or ends[-1] <= layout["channel_pitch"] + vector, plan
+    # Every tap of every position finds its row and column.
+    for co, k_h, k_w, place in layout["taps"]:
+        expected = co * layout["channel_pitch"] + k_h * layout["tap_pitch"] + k_w * problem["w"]["dilation"]
+        assert place == expected
+    for a, b in pairwise(sorted(layout["taps"])):
+        assert a[:3] != b[:3]
+    assert len(layout["taps"]) == layout["chunk_co"] * h["kernel"] * problem["w"]["kernel"]
+    if layout["weight_pitch"]:
+        natural = product(range(layout["chunk_co"]), range(h["kernel"]), range(problem["w"]["kernel"]))
+        assert [tap[:3] for tap in layout["taps"]] == list(natural)
+        assert layout["depth"] % (32 // element) == 0
+        assert layout["weight_pitch"] * element % 128 == 32
+    return layout
+
+
+def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weight: np.ndarray):
+    """The gradient, and how often each element was written."""
+    shape, h, w = sizes_of(problem)[0], problem["h"], problem["w"]
+    result, writes = np.full(shape, np.nan), np.zeros(shape, dtype=np.int32)
+    group_ci, group_co, chunk_co = layout["group_ci"], layout["group_co"], layout["chunk_co"]
+    first_tile = 0
+    for block in range(layout["num_blocks"] // layout["groups"]):
+        tiles = layout["tiles_per_block"] + (block < layout["longer_blocks"])
+        for number, group in product(range(first_tile, first_tile + tiles), range(layout["groups"])):
+            rest, tile_w = divmod(number, layout["tiles_w"])
+            image, tile_h = divmod(rest, layout["tiles_h"])
+            q_h, q_w = tile_h * layout["tile_h"], tile_w * layout["tile_w"]
+            row_0, column_0 = q_h * h["stride"] - h["padding"], q_w * w["stride"] - w["padding"]
+            sums: dict[tuple[int, int], np.ndarray] = {}
+            for chunk in range(layout["num_chunks"]):
+                stage = np.full(chunk_co * layout["channel_pitch"] + layout["columns"], np.nan)
+                for channel in range(chunk_co):
+                    plane = grad_output[image, group * group_co + chunk * chunk_co + channel].reshape(-1)
+                    for place, row, column, elements in copies_of(problem, layout, row_0, column_0):
+                        begin = row * w["out"] + column
+                        to = channel * layout["channel_pitch"] + place
+                        stage[to : to + elements] = plane[begin : begin + elements]
+                filters = weight[group * group_ci : (group + 1) * group_ci, chunk * chunk_co : (chunk + 1) * chunk_co]
+                for row, column in layout["places"]:
+                    if q_h + row >= h["in"] or q_w + column >= w["in"]:
+                        continue
+                    source = row * layout["position_pitch"] + column * w["stride"]
+                    total = sums.setdefault((q_h + row, q_w + column), np.zeros(group_ci))
+                    for co, k_h, k_w, place in layout["taps"]:
+                        o_h = row_0 + row * h["stride"] + k_h * h["dilation"]
+                        o_w = column_0 + column * w["stride"] + k_w * w["dilation"]
+                        if 0 <= o_h < h["out"] and 0 <= o_w < w["out"]:
+                            total += stage[source + place] * filters[:, co, k_h, k_w]
+            for (row, column), total in sums.items():
+                result[image, group * group_ci : (group + 1) * group_ci, row, column] = total
+                writes[image, group * group_ci : (group + 1) * group_ci, row, column] += 1
+        first_tile += tiles
+    return result, writes

@@ -1,0 +1,107 @@
+"""The mma engine's plans of the gradient of the input: legal, exact when executed whatever the tile, and offered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plan import mma_grad_input
+from plan.mma import HALF
+from plan.problems import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    GRAD_INPUT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    channels_last_strides,
+    contiguous_strides,
+    exact_data,
+    from_row,
+    problems,
+    sizes_of,
+)
+from plan.profile import few_problems
+from plan.test_plan_choice import LAYERS
+from plan.test_plan_gradients import expected_gradient, grad_output_of
+
+CLASSES = {FLOAT32: TF32, FLOAT16: HALF, BFLOAT16: HALF}
+
+
+def mma_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "mma_sm90a"]
+
+
+def in_class(problem):
+    """The gradient of the input in the engine's class for a dtype, all in NCHW."""
+    dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
+    x, _, y = map(contiguous_strides, sizes_of(problem))
+    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": CLASSES[dtype], "has_bias": False}
+    return {**problem, **served, "x_stride": x, "y_stride": y}
+
+
+@few_problems
+@given(problem=problems(dtypes=True), data=st.data())
+def test_candidates_are_legal(plan_module, problem, data):
+    problem = in_class(problem)
+    plans = mma_plans(plan_module, problem)
+    if plans:  # taps beyond the masks have none
+        mma_grad_input.assert_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
+
+
+@few_problems
+@given(problem=problems(dtypes=True), data=st.data())
+def test_any_tile_is_exact(plan_module, problem, data):
+    """Tiles that divide nothing too, not only those that the planner would choose."""
+    draw = data.draw
+    problem = in_class(problem)
+    group_co = problem["c_out"] // problem["groups"]
+    splits = draw(st.sampled_from([1, 1, 2, 3]))
+    plan = {
+        "instance": draw(st.integers(0, 3)) + 4 * [FLOAT32, FLOAT16, BFLOAT16].index(problem["dtype"]),
+        "warps": splits * draw(st.integers(1, 11 // splits)),
+        "splits": splits,
+        "tile_h": draw(st.integers(1, 5)),
+        "tile_w": draw(st.one_of(st.integers(1, 40), st.sampled_from([8, 16, 32]))),
+        "chunk_co": draw(st.sampled_from([n for n in range(1, group_co + 1) if group_co % n == 0])),
+        "stages": draw(st.integers(1, 4)),
+        "blocks_per_group": draw(st.integers(1, 3)),
+        "order": draw(st.sampled_from([0, 1, 2])),
+        "padding": draw(st.integers(0, 7)),
+    }
+    layout = plan_module.mma_grad_input_layout(problem, plan)
+    assume(layout is not None and layout["num_tiles"] * layout["groups"] * layout["positions"] <= 400)
+    times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
+    shared = {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
+    mma_grad_input.assert_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **shared, **times})
+    x, weight, _ = exact_data(problem, 0)
+    grad_output = grad_output_of(problem, 0)
+    result, writes = mma_grad_input.run(problem, layout, grad_output.numpy(), weight.double().numpy())
+    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
+    np.testing.assert_array_equal(
+        result, expected_gradient(problem, grad_output, x.double(), weight.double(), True).numpy()
+    )
+
+
+@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
+def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
+    problem = in_class(from_row(*LAYERS[name], dtype=dtype))
+    plans = mma_plans(plan_module, problem)
+    assert plans
+    for plan in plans:
+        mma_grad_input.assert_is_legal(plan_module, problem, H200, plan)
+    assert plan_module.choose(problem, H200)["engine"] == "mma_sm90a"
+
+
+def test_what_it_does_not_serve(plan_module):
+    problem = in_class(from_row(*LAYERS["kb81"]))
+    assert not mma_plans(plan_module, problem, [80, *H200[1:]])
+    for other in (IEEE, TF32X3):
+        assert not mma_plans(plan_module, problem | {"precision": other})
+    for key, sizes in zip(("x_stride", "y_stride"), sizes_of(problem)[::2], strict=True):
+        assert not mma_plans(plan_module, problem | {key: channels_last_strides(sizes)})
