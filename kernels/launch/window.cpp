@@ -37,18 +37,6 @@ CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, cons
   return make_tensor_map(problem.dtype, box);
 }
 
-// The elements that a result's rows, channels and images, the tiles' begins and a vector have in common.
-int32_t common_granule(const ConvTProblem& problem, int32_t begin_w, const void* result) {
-  const int32_t element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int64_t* stride = result_stride(problem);
-  const int64_t together = stride[0] | stride[1] | stride[2] | begin_w;
-  int32_t granule = 16 / element;
-  while (granule > 1 && (together % granule != 0 || reinterpret_cast<uintptr_t>(result) % (granule * element) != 0)) {
-    granule /= 2;
-  }
-  return granule;
-}
-
 window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPlan& plan, const pack::Params& weights,
                                      const Pointers& pointers) {
   const WindowGrid grid = make_window_grid(problem, plan);
@@ -83,7 +71,8 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   params.slot_bytes = plan.slot_bytes;
   params.source_bytes = window_source_bytes(plan.block_n, element, plan.tile_w);
   params.packed_tile_step = weights.packed_tile_step;
-  params.granule = common_granule(problem, grid.begin_w, params.result);
+  params.granule = window_granule(problem, grid.begin_w);
+  while (reinterpret_cast<uintptr_t>(params.result) % (params.granule * element) != 0) params.granule /= 2;
   params.staged_begin = plan.staged_begin;
   params.barriers_begin = plan.barriers_begin;
   return params;

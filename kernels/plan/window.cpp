@@ -46,13 +46,22 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   return true;
 }
 
-// Times in microseconds.
+// Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what the tensor
+// cores and loads take and of what the stores take, a quarter of the shorter, and a constant. Constants from a fit to
+// 130 measurements of 5 layers on an H200 (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const GemmShape gemm = make_gemm_shape(problem);
+  const WindowGrid grid = make_window_grid(problem, plan);
+  const double rows = static_cast<double>(plan.tile_h) * instance.block_n;
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
-                          window_warp_rows(instance.block_n, element) * instance.block_n / 0.93;
-  const double cycles = products + 5000;
+                          window_warp_rows(instance.block_n, element) * instance.block_n;
+  const double compute = 0.75 * products + 0.029 * static_cast<double>(plan.num_chunks) * plan.slot_bytes;
+  const double vectors = rows * gemm.result_w / grid.column_tiles * element / 16;
+  const double reads = vectors * 16 / (window_granule(problem, grid.begin_w) * element);
+  const double stores = 1.4 * vectors + 0.32 * reads + (plan.overlap == 0 ? 10 * rows : 0);
+  const double cycles = std::max(compute, stores) + 0.23 * std::min(compute, stores) + 2360;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
@@ -87,6 +96,14 @@ bool window_reads_rows(const ConvTProblem& problem) {
     }
   }
   return problem.groups == 1 || gemm.k_channels % window_channels(static_cast<int32_t>(bytes)) == 0;
+}
+
+int32_t window_granule(const ConvTProblem& problem, int32_t begin_w) {
+  const int64_t* stride = result_stride(problem);
+  const int64_t together = stride[0] | stride[1] | stride[2] | begin_w;
+  int32_t granule = 16 / static_cast<int32_t>(element_bytes(problem.dtype));
+  while (granule > 1 && together % granule != 0) granule /= 2;
+  return granule;
 }
 
 WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan) {

@@ -76,6 +76,10 @@ int32_t window_shift(const Axis& axis, Direction direction);
 // A tensor map can describe the source, and neither it nor the result has anything between the columns of a row.
 bool window_reads_rows(const ConvTProblem& problem);
 
+// The elements, at most a vector's, that the begins of the result's rows, channels and images and of the tiles have in
+// common, in a result that begins on a vector.
+int32_t window_granule(const ConvTProblem& problem, int32_t begin_w);
+
 // Tiles along each digit of a tile's number, and the column of the first of them.
 struct WindowGrid {
   int32_t channel_tiles, groups, column_tiles, row_tiles;
