@@ -43,4 +43,8 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& 
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// Its gradient of the weight; called by launch_mma().
+void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                            cudaStream_t stream);
+
 }  // namespace convt

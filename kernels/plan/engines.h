@@ -43,4 +43,7 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 // Forward passes of few channels in tensor-core classes, NCHW results.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// And gradients of the weight, of operands whose columns are neighbours; called by add_mma_plans().
+void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

@@ -124,6 +124,14 @@ void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
   json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
 }
 
+void write_mma_grad_weight_plan(JsonWriter& json, const MmaGradWeightPlan& plan) {
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_co", int64_t{plan.block_co});
+  json.field("block_kh", int64_t{plan.block_kh}), json.field("block_kw", int64_t{plan.block_kw});
+  json.field("strip", int64_t{plan.strip}), json.field("units_per_chunk", int64_t{plan.units_per_chunk});
+  json.field("tile_units", int64_t{plan.tile_units}), json.field("stages", int64_t{plan.stages});
+  json.field("loaders", int64_t{plan.loaders});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -155,7 +163,13 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
     case Engine::kPatch: write_patch_plan(json, plan.patch); break;
-    case Engine::kMma: write_mma_plan(json, plan.mma); break;
+    case Engine::kMma:
+      if (problem.direction == Direction::kGradWeight) {
+        write_mma_grad_weight_plan(json, plan.mma_grad_weight);
+      } else {
+        write_mma_plan(json, plan.mma);
+      }
+      break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

@@ -182,6 +182,24 @@ struct MmaPlan {
   int32_t blocks_per_pass;
 };
 
+// The same engine's tile for the gradient of the weight: plan/mma_grad_weight.h.
+struct MmaGradWeightPlan {
+  int32_t instance;  // index into kMmaGradWeightInstances
+  int32_t strip;     // columns of pixels; 0: this is no such plan
+  int32_t units_per_chunk;
+  int32_t block_ci;
+  int32_t block_co;
+  int32_t block_kh;
+  int32_t block_kw;
+  int32_t tile_units;  // of a stage
+  int32_t stages;
+  int32_t loaders;     // warps that load
+  bool taps_first;      // neighbouring rows of the GEMM are taps of a channel, not channels of a tap
+  int32_t pixel_order;  // which pixels are neighbouring lanes'
+  int32_t x_padding;    // vectors behind a channel of a stage, so that channels meet different banks
+  int32_t gy_padding;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -204,6 +222,7 @@ struct Plan {
   FlatPlan flat;
   PatchPlan patch;
   MmaPlan mma;
+  MmaGradWeightPlan mma_grad_weight;
 
   double compute_us;  // estimates
   double memory_us;
