@@ -50,4 +50,8 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream);
 
+// Its gradient of the weight; called by launch_mma().
+void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                            cudaStream_t stream);
+
 }  // namespace convt

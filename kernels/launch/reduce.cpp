@@ -73,8 +73,10 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     params.size[i] = static_cast<int32_t>(size[i]);
     params.stride[i] = stride[i];
   }
+  // Slices without slabs are left out, which changes no sum.
+  const int64_t slices = ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices)));
   launch(reduce::add_slabs(dtype), "add_slabs", ceil_div(params.num_elements, reduce::kSlabLanes),
-         dim3(reduce::kSlabLanes, reduce::kSlices), &params, stream);
+         dim3(reduce::kSlabLanes, static_cast<uint32_t>(std::max<int64_t>(1, slices))), &params, stream);
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {

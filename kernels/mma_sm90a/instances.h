@@ -8,6 +8,7 @@ namespace convt::mma_sm90a {
 #define CONVT_ROW(symbol, ...) const void* symbol();
 CONVT_MMA_INSTANCES(CONVT_ROW)
 CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
+CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 
 }  // namespace convt::mma_sm90a

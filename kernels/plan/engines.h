@@ -50,6 +50,9 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
 // And gradients of the input, of grad_output in NCHW; called by add_mma_plans().
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// And gradients of the weight, of operands whose columns are neighbours; called by add_mma_plans().
+void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW; source rows begin on 16 bytes.
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

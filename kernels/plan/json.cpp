@@ -146,6 +146,14 @@ void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
   json.field("order", int64_t{plan.order}), json.field("padding", int64_t{plan.padding});
 }
 
+void write_mma_grad_weight_plan(JsonWriter& json, const MmaGradWeightPlan& plan) {
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_co", int64_t{plan.block_co});
+  json.field("block_kh", int64_t{plan.block_kh}), json.field("block_kw", int64_t{plan.block_kw});
+  json.field("strip", int64_t{plan.strip}), json.field("units_per_chunk", int64_t{plan.units_per_chunk});
+  json.field("tile_units", int64_t{plan.tile_units}), json.field("stages", int64_t{plan.stages});
+  json.field("loaders", int64_t{plan.loaders});
+}
+
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", name_of(plan.engine));
@@ -181,6 +189,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kMma:
       if (problem.direction == Direction::kGradInput) {
         write_mma_grad_input_plan(json, plan.mma_grad_input);
+      } else if (problem.direction == Direction::kGradWeight) {
+        write_mma_grad_weight_plan(json, plan.mma_grad_weight);
       } else {
         write_mma_plan(json, plan.mma);
       }

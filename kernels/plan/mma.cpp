@@ -92,6 +92,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (device.compute_capability != 90 || problem.batch == 0) return;
   if (problem.direction == Direction::kGradInput) add_mma_grad_input_plans(problem, device, plans);
+  if (problem.direction == Direction::kGradWeight) add_mma_grad_weight_plans(problem, device, plans);
   if (problem.direction != Direction::kForward) return;
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;

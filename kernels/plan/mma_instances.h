@@ -83,4 +83,52 @@ enum MmaGradInputInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// The same for the gradient of the weight: `row_tiles` x 16 (output channel, tap) pairs times `column_tiles` x 8 input
+// channels.
+struct MmaGradWeightInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t row_tiles;
+  int32_t column_tiles;
+};
+
+// X(symbol, dtype, precision, row_tiles, column_tiles)
+#define CONVT_MMA_GRAD_WEIGHT_INSTANCES(X)          \
+  X(tf32_grad_weight_32x8, kFloat32, kTf32, 2, 1)   \
+  X(tf32_grad_weight_16x16, kFloat32, kTf32, 1, 2)  \
+  X(tf32_grad_weight_16x32, kFloat32, kTf32, 1, 4)  \
+  X(tf32_grad_weight_48x16, kFloat32, kTf32, 3, 2)  \
+  X(tf32_grad_weight_32x24, kFloat32, kTf32, 2, 3)  \
+  X(tf32_grad_weight_48x32, kFloat32, kTf32, 3, 4)  \
+  X(f16_grad_weight_32x8, kFloat16, kHalf, 2, 1)    \
+  X(f16_grad_weight_16x16, kFloat16, kHalf, 1, 2)   \
+  X(f16_grad_weight_16x32, kFloat16, kHalf, 1, 4)   \
+  X(f16_grad_weight_48x16, kFloat16, kHalf, 3, 2)   \
+  X(f16_grad_weight_32x24, kFloat16, kHalf, 2, 3)   \
+  X(f16_grad_weight_48x32, kFloat16, kHalf, 3, 4)   \
+  X(bf16_grad_weight_32x8, kBFloat16, kHalf, 2, 1)  \
+  X(bf16_grad_weight_16x16, kBFloat16, kHalf, 1, 2) \
+  X(bf16_grad_weight_16x32, kBFloat16, kHalf, 1, 4) \
+  X(bf16_grad_weight_48x16, kBFloat16, kHalf, 3, 2) \
+  X(bf16_grad_weight_32x24, kBFloat16, kHalf, 2, 3) \
+  X(bf16_grad_weight_48x32, kBFloat16, kHalf, 3, 4)
+
+inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, row_tiles, column_tiles) \
+  {"mma_" #symbol, DataType::dtype, Precision::precision, row_tiles, column_tiles},
+    CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumMmaGradWeightInstances =
+    sizeof(kMmaGradWeightInstances) / sizeof(kMmaGradWeightInstances[0]);
+
+// Position in kMmaGradWeightInstances.
+enum MmaGradWeightInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_mma_##symbol,
+  CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 }  // namespace convt

@@ -207,6 +207,24 @@ struct MmaGradInputPlan {
   int32_t padding;  // vectors behind a channel of a stage, so that channels meet different banks
 };
 
+// The same engine's tile for the gradient of the weight: plan/mma_grad_weight.h.
+struct MmaGradWeightPlan {
+  int32_t instance;  // index into kMmaGradWeightInstances
+  int32_t strip;     // columns of pixels; 0: this is no such plan
+  int32_t units_per_chunk;
+  int32_t block_ci;
+  int32_t block_co;
+  int32_t block_kh;
+  int32_t block_kw;
+  int32_t tile_units;  // of a stage
+  int32_t stages;
+  int32_t loaders;     // warps that load
+  bool taps_first;      // neighbouring rows of the GEMM are taps of a channel, not channels of a tap
+  int32_t pixel_order;  // which pixels are neighbouring lanes'
+  int32_t x_padding;    // vectors behind a channel of a stage, so that channels meet different banks
+  int32_t gy_padding;
+};
+
 // The strided engine's tile: plan/strided.h.
 struct StridedPlan {
   int32_t instance;  // index into kStridedInstances
@@ -258,6 +276,7 @@ struct Plan {
   PatchPlan patch;
   MmaPlan mma;
   MmaGradInputPlan mma_grad_input;
+  MmaGradWeightPlan mma_grad_weight;
   StridedPlan strided;
   WindowPlan window;
 

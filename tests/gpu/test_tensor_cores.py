@@ -28,7 +28,7 @@ from raw_ops import (
 ALL_CASES = [*CASES, *STAGED_CASES]
 each_kernel = pytest.mark.parametrize("kernel", tensor_core_kernels())
 each_class = pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
-each_direction = pytest.mark.parametrize("direction", ["forward", "grad_input"])
+each_direction = pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
 every_case = pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 
 pytestmark = pytest.mark.skipif(
@@ -80,7 +80,7 @@ def assert_within(result: torch.Tensor, exact: torch.Tensor, bound: torch.Tensor
 @every_case
 def test_every_candidate_is_right(case, kernel):
     kind = kernel.split("_")[1]
-    for direction in ("forward", "grad_input"):
+    for direction in ("grad_weight",) if "_grad_weight_" in kernel else ("forward", "grad_input"):
         exact, bound = reference(case, kind, direction)
         for channels_last in (False, True):
             call = make_call(case, kind, direction, channels_last)
@@ -110,12 +110,15 @@ def test_every_kernel_is_offered(kind, direction):
         for channels_last in (False, True):
             offered |= {plan["kernel"] for plan in make_call(case, kind, direction, channels_last).candidates()}
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
-    of_gradients = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
-    if direction == "grad_input":  # has one W phase, and patches are gathered
+    of_weight = {kernel for kernel in expected if "_grad_weight_" in kernel}
+    of_input = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
+    if direction == "grad_weight":
+        expected = of_weight
+    elif direction == "grad_input":  # has one W phase, and patches are gathered
         everywhere = ("wgmma_", "window_")
-        expected = of_gradients | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
+        expected = of_input | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
     else:
-        expected -= of_gradients
+        expected -= of_input | of_weight
     assert offered & set(tensor_core_kernels()) == expected
 
 
@@ -177,6 +180,39 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
                 assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
                 expected = clean.run(number)
                 assert_same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0), what)
+
+
+@each_class
+@each_case("plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "fsrcnn")
+def test_nan_and_inf_reach_exactly_their_weights(case, kind):
+    """A tap that reads nothing at a pixel stays what it was, whatever the pixel is."""
+    clean = make_call(case, kind, "grad_weight", False)
+    for name in ("other", "grad_output"):
+        tensor = getattr(clean, name)
+        for index in (
+            (0, 0, 0, 0),
+            tuple(size // 2 for size in tensor.shape),
+            tuple(size - 1 for size in tensor.shape),
+        ):
+            unit = torch.zeros_like(tensor)
+            unit[index] = 1
+            ones = {key: torch.ones_like(getattr(clean, key)) for key in ("other", "grad_output")}
+            ones[name] = unit
+            marked = clean.replace(**ones, call=clean.call.replace(x=ones["other"]))
+            reached = marked.map(torch.Tensor.double).torch() > 0.5
+            for value in (math.nan, math.inf):
+                changed = tensor.clone()
+                changed[index] = value
+                gradient = clean.replace(**{name: changed})
+                for number, plan in enumerate(gradient.candidates()):
+                    if plan["engine"] != "mma_sm90a":
+                        continue
+                    result, expected = gradient.run(number), clean.run(number)
+                    what = f"{value} in {name}{list(index)}, candidate {number}: {plan}"
+                    assert torch.equal(~result.isfinite(), reached), what
+                    # Where an Inf or NaN meets the border, the pixels beside it are added in another way.
+                    both = result.masked_fill(reached, 0), expected.masked_fill(reached, 0)
+                    torch.testing.assert_close(*both, rtol=1e-2, atol=1e-2, msg=what)
 
 
 LARGE = {

@@ -3,6 +3,8 @@
 
 #include "module/values.h"
 #include "plan/mma_grad_input.h"
+#include "plan/mma_grad_weight.h"
+#include "plan/mma_layout.h"
 
 static convt::MmaPlan mma_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
@@ -93,7 +95,56 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
   return result;
 }
 
+// The same of the gradient of the weight, with the rows of a CTA's GEMM and the pixels of a strip in their order.
+static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
+  auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
+  const convt::MmaGradWeightPlan tile{number("instance"),
+                                      number("strip"),
+                                      number("units_per_chunk"),
+                                      number("block_ci"),
+                                      number("block_co"),
+                                      number("block_kh"),
+                                      number("block_kw"),
+                                      number("tile_units"),
+                                      number("stages"),
+                                      number("loaders"),
+                                      field<bool>(plan, "taps_first"),
+                                      number("pixel_order"),
+                                      number("x_padding"),
+                                      number("gy_padding")};
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::MmaGradWeightLayout layout;
+  if (!convt::make_mma_grad_weight_layout(asked, tile, &layout)) return py::none();
+  py::dict result(py::arg("thread_kw") = layout.block_kw,
+                  py::arg("merged_rows") = convt::has_merged_rows(layout, asked));
+#define CONVT_FIELD(name) result[#name] = layout.pitches.name
+  CONVT_FIELD(x_row), CONVT_FIELD(x_channel), CONVT_FIELD(gy_slot), CONVT_FIELD(gy_position), CONVT_FIELD(gy_tap);
+  CONVT_FIELD(gy_channel);
+#undef CONVT_FIELD
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(strip), CONVT_FIELD(strips);
+  CONVT_FIELD(unit_rows), CONVT_FIELD(units_of_strip), CONVT_FIELD(num_units), CONVT_FIELD(units_per_chunk);
+  CONVT_FIELD(chunks), CONVT_FIELD(block_ci), CONVT_FIELD(block_co), CONVT_FIELD(block_kh), CONVT_FIELD(block_runs);
+  CONVT_FIELD(run_tiles), CONVT_FIELD(kh_tiles), CONVT_FIELD(co_tiles), CONVT_FIELD(ci_tiles), CONVT_FIELD(passes);
+  CONVT_FIELD(threads), CONVT_FIELD(num_blocks), CONVT_FIELD(tile_units), CONVT_FIELD(stages), CONVT_FIELD(slots);
+  CONVT_FIELD(apart), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(gy_begin), CONVT_FIELD(stage_bytes);
+  CONVT_FIELD(shared_bytes), CONVT_FIELD(table_begin), CONVT_FIELD(warps), CONVT_FIELD(loaders);
+#undef CONVT_FIELD
+  py::list rows, pixels;  // (channel, kh, kw, element of the stage)
+  for (int32_t index = 0; index < layout.rows; ++index) {
+    const convt::MmaGradWeightRow row = convt::mma_grad_weight_row(layout, index);
+    rows.append(py::make_tuple(row.co, row.kh, row.kw, convt::mma_grad_weight_place(layout, row)));
+  }
+  for (int32_t k = 0; k < layout.steps * convt::kMmaGradWeightPixels; ++k) {
+    pixels.append(convt::mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels);
+  }
+  result["rows"] = rows, result["pixels"] = pixels;
+  return result;
+}
+
 void add_mma(py::module_& module) {
   module.def("mma_layout", &mma_layout);
   module.def("mma_grad_input_layout", &mma_grad_input_layout);
+  module.def("mma_grad_weight_layout", &mma_grad_weight_layout);
+  module.attr("num_mma_grad_weight_instances") = convt::kNumMmaGradWeightInstances;
 }

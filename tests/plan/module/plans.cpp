@@ -75,6 +75,17 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["order"] = tile.order, result["padding"] = tile.padding;
     return result;
   }
+  if (plan.mma_grad_weight.strip > 0) {
+    const convt::MmaGradWeightPlan& tile = plan.mma_grad_weight;
+    result["instance"] = tile.instance, result["strip"] = tile.strip;
+    result["units_per_chunk"] = tile.units_per_chunk;
+    result["block_ci"] = tile.block_ci, result["block_co"] = tile.block_co;
+    result["block_kh"] = tile.block_kh, result["block_kw"] = tile.block_kw;
+    result["tile_units"] = tile.tile_units, result["stages"] = tile.stages, result["loaders"] = tile.loaders;
+    result["taps_first"] = tile.taps_first, result["pixel_order"] = tile.pixel_order;
+    result["x_padding"] = tile.x_padding, result["gy_padding"] = tile.gy_padding;
+    return result;
+  }
   if (plan.engine == convt::Engine::kMma) {
     const convt::MmaPlan& tile = plan.mma;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

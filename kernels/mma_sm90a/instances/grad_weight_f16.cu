@@ -1,0 +1,8 @@
+#include "mma_sm90a/grad_weight_instance.cuh"
+
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_32x8)
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_16x16)
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_16x32)
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_48x16)
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_32x24)
+CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_48x32)

@@ -1,0 +1,68 @@
+// The mma engine's view of the gradient of the weight: what a CTA and its warps add up, in which order, and where its
+// operands lie in shared memory. One definition for the planner, launch/ and the kernel (mma_sm90a/grad_weight.cuh).
+//
+// GEMM: rows are (output channel, tap) pairs, columns input channels, K is pixels: the positions of the input. A stage
+// holds rows of both operands as they are in memory, as the thin engine's does (plan/thin_grad_weight.h, whose words
+// and loader these are); units are rows of pixels of one strip. A row of the GEMM is then a fixed distance in a stage,
+// and a pixel of one too.
+//
+// A lane of a warp takes every fourth pixel of a strip, in one of several ways (pixel_order), so that the lanes' reads
+// meet different banks of shared memory.
+#pragma once
+
+#include "plan/mma_instances.h"
+#include "plan/thin_grad_weight.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxMmaGradWeightThreads = 512;
+inline constexpr int32_t kMmaGradWeightPixels = 8;  // of a product
+inline constexpr int32_t kMmaGradWeightOrders = 5;  // of pixels
+
+struct MmaGradWeightLayout : ThinGradWeightLayout {
+  int32_t block_kw;
+  int32_t rows;          // of the GEMM, of a CTA: block_kh * block_kw * block_co
+  bool taps_first;       // numbered (co, kh, kw), kw fastest; else (kh, kw, co)
+  int32_t row_units;     // warps along rows, each of the instance's row_tiles x 16
+  int32_t column_units;  // and along columns, column_tiles x 8
+  int32_t warps;         // that multiply; others load
+  int32_t loaders;
+  int32_t steps;         // of K, of a row of pixels
+  int32_t near_pixels;   // pixels between lanes t and t + 1 (t even)
+  int32_t far_pixels;    // and between lanes t and t + 2
+  int32_t next_pixels;   // and between one of a lane's and its next
+  int32_t table_begin;   // bytes: where rows of the GEMM lie
+  ThinWeightPitches pitches;
+};
+
+// A row of the GEMM: its channel and taps, of the CTA's first.
+struct MmaGradWeightRow {
+  int32_t co;
+  int32_t kh;
+  int32_t kw;
+};
+CONVT_HOST_DEVICE inline MmaGradWeightRow mma_grad_weight_row(const MmaGradWeightLayout& layout, int32_t index) {
+  const int32_t fast = layout.taps_first ? layout.block_kw : layout.block_co;
+  const int32_t middle = layout.taps_first ? layout.block_kh : layout.block_kw;
+  const int32_t rest = index / fast, first = index - rest * fast, last = rest / middle, second = rest - last * middle;
+  return layout.taps_first ? MmaGradWeightRow{last, second, first} : MmaGradWeightRow{first, last, second};
+}
+
+// Elements of a stage from grad_output's element of row 0.
+CONVT_HOST_DEVICE inline int32_t mma_grad_weight_place(const MmaGradWeightLayout& layout, const MmaGradWeightRow& row) {
+  return row.co * layout.pitches.gy_channel + row.kh * layout.pitches.gy_tap + row.kw * layout.w.dilation;
+}
+
+// The first pixel of lane t (0 .. 3).
+CONVT_HOST_DEVICE inline int32_t mma_grad_weight_pixel(const MmaGradWeightLayout& layout, int32_t t) {
+  return (t & 1) * layout.near_pixels + (t >> 1) * layout.far_pixels;
+}
+
+// The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
+bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightPlan& plan,
+                                 MmaGradWeightLayout* layout);
+
+// Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA.
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t element);
+
+}  // namespace convt

@@ -1,0 +1,165 @@
+"""The mma engine's plans of the gradient of the weight, executed as kernels/mma_sm90a/grad_weight.cuh does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    channels_last_strides,
+    exact_data,
+    from_row,
+    problems,
+    sizes_of,
+)
+from plan.profile import few_problems
+from plan.test_plan_choice import LAYERS
+from plan.test_plan_gradients import expected_gradient, grad_output_of, terms
+from plan.test_plan_mma import CLASSES
+from plan.test_plan_thin_grad_weight import fill_stage, memory_of, places_of, stages_of
+
+
+def plans_of(module, problem, device=H200):
+    plans = module.candidates({**problem, "direction": GRAD_WEIGHT}, device)
+    return [plan for plan in plans if plan["engine"] == "mma_sm90a"]
+
+
+def in_class(problem):
+    dtype = problem["dtype"] if problem["dtype"] in CLASSES else FLOAT32
+    return {**problem, "direction": GRAD_WEIGHT, "dtype": dtype, "precision": CLASSES[dtype]}
+
+
+def run(problem, layout, grad_output, x):
+    """Executes a plan. Returns the slabs, and how often each of their elements was written."""
+    h, w = problem["h"], problem["w"]
+    elems = 4 if problem["dtype"] == FLOAT32 else 8
+    slabs = np.full((layout["chunks"], *sizes_of(problem)[1]), np.nan)
+    writes = np.zeros(slabs.shape, dtype=np.int32)
+    x_memory, gy_memory = (memory_of(a, problem[key]) for a, key in ((x, "x_stride"), (grad_output, "y_stride")))
+    assert sorted(layout["pixels"]) == list(range(layout["strip"]))
+    for block in range(layout["num_blocks"]):
+        place, chunk = places_of(layout, block)
+        sums = {}
+        rows_of_gemm = [
+            row for row in layout["rows"]
+            if place["co"] + row[0] < layout["group_co"]
+            and place["kh"] + row[1] < h["kernel"] and place["kw"] + row[2] < w["kernel"]
+        ]  # fmt: skip
+        channels = range(min(layout["block_ci"], layout["group_ci"] - place["ci"]))
+        for image, pixel_h, pixel_w, rows in stages_of(layout, h["in"], chunk):
+            stage = {**place, "image": image, "h": pixel_h, "w": pixel_w}
+            s_x, x_shift, s_gy, gy_shift = fill_stage(problem, layout, stage, rows, elems)
+            for row in range(rows):
+                for column in layout["pixels"]:
+                    if pixel_w + column >= w["in"]:
+                        continue
+                    for co, kh, kw, at in rows_of_gemm:
+                        oh = (pixel_h + row) * h["stride"] - h["padding"] + (place["kh"] + kh) * h["dilation"]
+                        ow = (pixel_w + column) * w["stride"] - w["padding"] + (place["kw"] + kw) * w["dilation"]
+                        if not (0 <= oh < h["out"] and 0 <= ow < w["out"]):
+                            continue
+                        at_gy = gy_shift + at + row * layout["gy_position"] + column * w["stride"]
+                        gy = gy_memory[s_gy.read(at_gy)]
+                        for ci in channels:
+                            at_x = x_shift + ci * layout["x_channel"] + row * layout["x_row"] + column
+                            key = (place["ci"] + ci, place["co"] + co, place["kh"] + kh, place["kw"] + kw)
+                            sums[key] = sums.get(key, 0) + x_memory[s_x.read(at_x)] * gy
+        for co, kh, kw, _ in rows_of_gemm:
+            for ci in channels:
+                key = (place["ci"] + ci, place["co"] + co, place["kh"] + kh, place["kw"] + kw)
+                target = (chunk, place["group"] * layout["group_ci"] + key[0], *key[1:])
+                slabs[target] = sums.get(key, 0)
+                writes[target] += 1
+    return slabs, writes
+
+
+def assert_legal(module, problem, plan):
+    layout = module.mma_grad_weight_layout(problem, plan)
+    assert layout is not None, plan
+    for key in ("threads", "shared_bytes", "num_blocks"):
+        assert plan[key] == layout[key], plan
+    assert plan["threads"] == 32 * (layout["warps"] + layout["loaders"]) <= 512
+    assert plan["shared_bytes"] <= H200[2]
+    assert plan["workspace_bytes"] == layout["chunks"] * 4 * np.prod(sizes_of(problem)[1]) <= 2**28
+    return layout
+
+
+def assert_exact(problem, layout, seed):
+    x, weight, _ = exact_data(problem, seed)
+    grad_output = grad_output_of(problem, seed)
+    slabs, writes = run(problem, layout, grad_output.numpy(), x.numpy())
+    assert (writes == 1).all()
+    np.testing.assert_array_equal(slabs.sum(0), expected_gradient(problem, grad_output, x, weight, False).numpy())
+
+
+@few_problems
+@given(
+    problem=problems(dtypes=True).filter(lambda problem: terms(problem) < 3_000),
+    seed=st.integers(0, 2**31),
+    data=st.data(),
+)
+def test_candidates_add_every_term_once(plan_module, problem, seed, data):
+    problem = in_class(problem)
+    plans = plans_of(plan_module, problem)
+    assume(plans)
+    plan = data.draw(st.sampled_from(plans))
+    assert_exact(problem, assert_legal(plan_module, problem, plan), seed)
+
+
+@few_problems
+@given(
+    problem=problems(dtypes=True).filter(lambda problem: terms(problem) < 3_000),
+    seed=st.integers(0, 2**31),
+    data=st.data(),
+)
+def test_any_tile_adds_every_term_once(plan_module, problem, seed, data):
+    """Tiles that the planner would not choose too."""
+    draw = data.draw
+    problem = in_class(problem)
+    plan = {
+        "instance": draw(st.integers(0, plan_module.num_mma_grad_weight_instances - 1)),
+        "strip": 8 * draw(st.integers(1, 6)),
+        "units_per_chunk": draw(st.integers(1, 9)),
+        "block_ci": draw(st.integers(1, 20)),
+        "block_co": draw(st.integers(1, 12)),
+        "block_kh": draw(st.integers(1, 3)),
+        "block_kw": draw(st.integers(1, 3)),
+        "tile_units": draw(st.integers(1, 5)),
+        "stages": draw(st.integers(2, 4)),
+        "loaders": draw(st.integers(1, 4)),
+        "taps_first": draw(st.booleans()),
+        "pixel_order": draw(st.integers(0, 4)),
+        "x_padding": draw(st.integers(0, 7)),
+        "gy_padding": draw(st.integers(0, 7)),
+    }
+    layout = plan_module.mma_grad_weight_layout(problem, plan)
+    assume(layout is not None and layout["num_blocks"] <= 200)
+    assert_exact(problem, layout, seed)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fsrcnn", "fcn8s"])
+def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
+    problem = in_class(from_row(*LAYERS[name], dtype=dtype))
+    plans = plans_of(plan_module, problem)
+    assert plans
+    for plan in plans:
+        assert_legal(plan_module, problem, plan)
+
+
+def test_what_it_does_not_serve(plan_module):
+    problem = {**from_row(*LAYERS["kb81"], precision=TF32), "direction": GRAD_WEIGHT}
+    assert plans_of(plan_module, problem)
+    assert not plans_of(plan_module, problem, [80, *H200[1:]])
+    for other in (IEEE, TF32X3):
+        assert not plans_of(plan_module, problem | {"precision": other})
+    assert not plans_of(plan_module, problem | {"y_stride": channels_last_strides(sizes_of(problem)[2])})
