@@ -196,7 +196,7 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         )
     elif plan["engine"] == "strided_sm90a":
         channels = f"{plan['block_n']} channels"
-        phases = "one H phase"
+        phases = "all phases" if plan["block_n"] == 32 else "one H phase"
         parts = f", {plan['parts']} blocks share a tile" if plan["parts"] > 1 else ""
         details = f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{parts}"
     elif plan["engine"] == "wgmma_sm90a":

@@ -122,6 +122,9 @@ CONVT_WGMMA(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0, 0", "%128", "%129", "
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "r"(static_cast<int32_t>(add)));                 \
   }
 
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 16, "m64n32k8", "tf32.tf32", "", "%16, %17, %18, %19", "%20", "%21")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 16, "m64n32k16", "bf16.bf16", ", 0", "%16, %17, %18, %19", "%20", "%21")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0", "%16, %17, %18, %19", "%20", "%21")
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 32, "m64n64k8", "tf32.tf32", "", "%32, %33, %34, %35", "%36", "%37")
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 32, "m64n64k16", "bf16.bf16", ", 0", "%32, %33, %34, %35", "%36", "%37")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 32, "m64n64k16", "f16.f16", ", 0", "%32, %33, %34, %35", "%36", "%37")
