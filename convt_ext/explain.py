@@ -186,7 +186,9 @@ def _channels(plan: dict[str, Any]) -> int:
 
 def _phases(plan: dict[str, Any]) -> str:
     """What a tile has of the result's phases."""
-    if plan["engine"] in ("flat_sm90a", "strided_sm90a"):
+    if plan["engine"] == "strided_sm90a":
+        return "all phases" if plan["block_n"] == 32 else "one H phase"
+    if plan["engine"] == "flat_sm90a":
         return "one H phase"
     if plan["engine"] == "patch_sm90a":
         return "4 taps of a patch"

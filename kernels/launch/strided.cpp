@@ -22,26 +22,36 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-// A slot has all taps of a stage and H phase as they are packed, or those of a row of the gradient's window: first of
-// the even columns, then of the odd ones, which are packed apart.
-void set_weight_copies(StridedForm form, int32_t tap_bytes, strided_sm90a::Params* params) {
-  if (form == StridedForm::kOutput) {
-    params->num_copies = 1;
-    params->copies[0] = {0, 0, 8 * tap_bytes};
+// A slot has all taps of a stage and H phase as they are packed, for a 3 x 3 kernel of both H phases, or those of a row
+// of the gradient's window: first of the even columns, then of the odd ones, which are packed apart.
+void set_weight_copies(const TapProgram& program, const pack::Params& weights, bool forward,
+                       strided_sm90a::Params* params) {
+  const int32_t tap_bytes = weights.tap_bytes;
+  strided_sm90a::WeightCopy* copy = params->copies;
+  if (forward) {
+    const bool all_phases = program.num_taps[0] != program.num_taps[1];
+    params->num_copies = all_phases ? 2 : 1;
+    for (int32_t phase = 0; phase < 2; ++phase) {
+      const int32_t before = all_phases && phase > 0 ? program.num_taps[0] * tap_bytes : 0;
+      const int32_t bytes = program.num_taps[phase] * tap_bytes;
+      *copy++ = {weights.packed_phase_begin[phase], bytes, before, bytes};
+    }
     return;
   }
   params->num_copies = 2;
-  for (int32_t row = 0; row < 4; ++row) {
+  const int32_t rows = program.runs[0].num_h + program.runs[2].num_h;
+  for (int32_t row = 0; row < rows; ++row) {
     for (int32_t odd = 0; odd < 2; ++odd) {
-      const int32_t first_tap = (row % 2 * 2 + odd) * 4 + row / 2 * 2;
-      params->copies[2 * row + odd] = {first_tap * tap_bytes, 2 * odd * tap_bytes, 2 * tap_bytes};
+      const TapRun& run = program.runs[row % 2 * 2 + odd];
+      const int32_t first_tap = run.first_tap + row / 2 * run.num_w;
+      *copy++ = {int64_t{first_tap} * tap_bytes, program.num_taps[0] * tap_bytes, 2 * odd * tap_bytes,
+                 run.num_w * tap_bytes};
     }
   }
 }
 
-strided_sm90a::Params convolve_params(const ConvTProblem& problem, const StridedPlan& plan, StridedForm form,
-                                      const TapProgram& program, const pack::Params& weights,
-                                      const Pointers& pointers) {
+strided_sm90a::Params convolve_params(const ConvTProblem& problem, const StridedPlan& plan, const TapProgram& program,
+                                      const pack::Params& weights, const Pointers& pointers) {
   const StridedGrid grid = make_strided_grid(problem, plan);
   const bool forward = problem.direction == Direction::kForward;
   strided_sm90a::Params params{};
@@ -85,12 +95,8 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.num_chunks = plan.num_chunks;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
-  set_weight_copies(form, strided_tap_bytes(plan.block_n), &params);
+  set_weight_copies(program, weights, forward, &params);
   params.packed_tile_step = weights.packed_tile_step;
-  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
-    params.packed_phase_begin[phase] = weights.packed_phase_begin[phase];
-  }
-  params.packed_chunk_step = program.num_taps[0] * weights.tap_bytes;
   params.weights_begin = plan.weights_begin;
   params.zeros_begin = plan.zeros_begin;
   params.barriers_begin = plan.barriers_begin;
@@ -126,8 +132,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks,
                                         strided_tap_bytes(tile.block_n), pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
-  strided_sm90a::Params params =
-      convolve_params(problem, tile, kStridedInstances[tile.instance].form, program, packing.params, pointers);
+  strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   void* arguments[] = {&params};
   launch_kernel(kernels.convolve, plan, arguments, stream, true, tile.parts);
 }

@@ -41,7 +41,8 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 // input 2 x 2.
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// The same in NCHW for 4 x 4 kernels of stride 2 and padding 1, and their gradients of the input.
+// The same in NCHW for 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 that double an image, and their gradients of
+// the input.
 void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Few channels in tensor-core classes, NCHW results: forward passes.

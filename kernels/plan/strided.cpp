@@ -16,7 +16,8 @@ constexpr int32_t kMostWeightSlots = 12;
 constexpr int32_t kMostOfBox = 256;  // elements along a dimension of a tensor map's box
 
 bool doubles(const Axis& axis) {
-  return axis.kernel == 4 && axis.stride == 2 && axis.padding == 1 && axis.dilation == 1 && axis.out == 2 * axis.in;
+  return (axis.kernel == 3 || axis.kernel == 4) && axis.stride == 2 && axis.padding == 1 && axis.dilation == 1 &&
+         axis.out == 2 * axis.in;
 }
 
 // What of the source begins on 16 bytes, as a tensor map wants it, and has columns that are neighbours.
@@ -79,7 +80,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
     if (source_on_vectors(problem) != OnVectors::kRows) return false;
     const int32_t tile_rows =
         strip_quads <= kStridedQuads ? problem.h.in : most_rows(quads_of_row, strip_quads, kStridedQuads);
-    plan.box_rows = step * (tile_rows - 1) + strided_rows(instance.form);
+    plan.box_rows = step * (tile_rows - 1) + strided_rows(instance.form, instance.kernel);
     // Strips have their neighbours' columns beside them, on vectors.
     plan.box_lead = plan.strip_width == problem.w.in ? 0 : vector;
     plan.pitch = without_conflicts(step * plan.strip_width + 2 * plan.box_lead);
@@ -97,12 +98,12 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   whole->num_blocks = parts > 1 ? plan.num_tiles * parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
 
   const int64_t box_bytes = int64_t{plan.tile_images} * plan.box_rows * 32 * plan.pitch;
-  const int32_t slot_bytes = strided_slot_taps(instance.form) * strided_tap_bytes(instance.block_n);
+  const int32_t slot_bytes = strided_slot_taps(instance.form, instance.kernel) * strided_tap_bytes(instance.block_n);
   const int32_t barrier_bytes = kStridedZeroBytes + 16 * (kMostSourceSlots + kMostWeightSlots);
   const int64_t left = device.shared_per_block - barrier_bytes;
   plan.stage_bytes = static_cast<int32_t>(ceil_div(box_bytes, int64_t{128}) * 128);
   // As many stages of the source as leave as many of the weights, or 6 rows of them.
-  const int32_t slots_of_stage = strided_rows(instance.form) / strided_slot_rows(instance.form);
+  const int32_t slots_of_stage = strided_rows(instance.form, instance.kernel) / strided_slot_rows(instance.form);
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
     const int32_t wanted = slots_of_stage == 1 ? slots : 6;
@@ -115,20 +116,23 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
+  // Parts are exchanged where stages were.
+  if (parts > 1 && strided_sum_bytes(instance.form, instance.kernel, instance.block_n) > plan.zeros_begin) return false;
   return true;
 }
 
 // Times in microseconds: one kernel packs the weights; in the other's stages half precision waits for L2 alone, float32
 // as long for its products. Constants from a fit to 80 measurements of 8 layers on an H200 (docs/performance.md).
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, StridedForm form, Plan* whole) {
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, Plan* whole) {
   const StridedPlan& plan = whole->strided;
   const double element = static_cast<double>(element_bytes(problem.dtype));
-  const double taps = form == StridedForm::kOutput ? 8 : 16;
+  const bool forward = instance.form == StridedForm::kOutput;
+  const double taps = forward ? strided_slot_taps(instance.form, instance.kernel) : instance.kernel * instance.kernel;
   const double products = taps * 2 * kStridedConsumers * plan.block_n / 2 / (920 * device.clock_ghz);
   const double bytes = (taps * strided_tap_bytes(plan.block_n) + plan.stage_bytes) / 43e3;
   const double stage = std::max(products, element == 4 ? (products + bytes) / 2 : 1.1 * bytes);
-  const double sums = 4.0 * kStridedQuads * plan.block_n * (form == StridedForm::kOutput ? 2 : 1);
-  const double stores = sums * element * (form == StridedForm::kOutput ? 3.5e-5 : 2.8e-5);
+  const double sums = 4.0 * kStridedQuads * plan.block_n * strided_phases(instance.form, instance.kernel);
+  const double stores = sums * element * (forward ? 3.5e-5 : 2.8e-5);
   const double chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
   const double tiles =
       std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / static_cast<double>(whole->num_blocks));
@@ -151,7 +155,7 @@ StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& pl
   const int32_t strip_quads = problem.h.in * (plan.strip_width / 4);
   StridedGrid grid;
   grid.channel_tiles = static_cast<int32_t>(ceil_div(n_channels, int64_t{plan.block_n}));
-  grid.phase_tiles = forward ? 2 : 1;
+  grid.phase_tiles = forward && problem.h.kernel == 4 ? 2 : 1;
   grid.groups = static_cast<int32_t>(problem.groups);
   grid.strip_tiles = strip_quads <= kStridedQuads ? 1 : ceil_div(strip_quads, plan.tile_quads);
   grid.strips = ceil_div(problem.w.in, plan.strip_width);
@@ -164,7 +168,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
   const bool served = half ? problem.precision == Precision::kHalf
                            : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return;
-  if (!doubles(problem.h) || !doubles(problem.w) || problem.w.in % 4 != 0 ||
+  if (!doubles(problem.h) || !doubles(problem.w) || problem.h.kernel != problem.w.kernel || problem.w.in % 4 != 0 ||
       source_on_vectors(problem) == OnVectors::kNothing || is_channels_last(result_stride(problem))) {
     return;
   }
@@ -179,7 +183,10 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
   const StridedForm form = forward ? StridedForm::kOutput : StridedForm::kGather;
   for (int32_t index = 0; index < kNumStridedInstances; ++index) {
     const StridedInstance& instance = kStridedInstances[index];
-    if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form ||
+        instance.kernel != problem.h.kernel) {
+      continue;
+    }
     for (int32_t parts = 1; parts <= kStridedMostParts; parts *= 2) {
       Plan plan{};
       plan.strided.instance = index;
@@ -194,7 +201,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       plan.kernel = instance.name;
       plan.served_precision = problem.precision;
       plan.threads = kStridedThreads;
-      estimate(problem, device, form, &plan);
+      estimate(problem, device, instance, &plan);
       plans->push_back(plan);
     }
   }

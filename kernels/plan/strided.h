@@ -1,5 +1,5 @@
-// Plans of the strided engine (strided_sm90a/): 4 x 4 kernels of stride 2 and padding 1 in NCHW, which double an image,
-// and their gradients of the input.
+// Plans of the strided engine (strided_sm90a/): 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 in NCHW, which double
+// an image, and their gradients of the input.
 //
 // Positions are pixels of the smaller image, and the rows of a matrix product whose first operand, windows of the
 // source, is read into registers from the source as it lies in memory. A thread has four neighbouring positions of a
@@ -26,11 +26,31 @@ inline constexpr int32_t kStridedLoaders = 96;  // threads that copy a source no
 
 // Source columns, and rows, from a position to the next.
 inline constexpr int32_t strided_step(StridedForm form) { return form == StridedForm::kOutput ? 1 : 2; }
-// Rows of the source that a position reads, the first of them before its own.
-inline constexpr int32_t strided_rows(StridedForm form) { return form == StridedForm::kOutput ? 2 : 4; }
+// A 3 x 3 kernel has phases of 1, 2, 2 and 4 taps: a tile has all of them, otherwise both W phases of one H phase.
+inline constexpr bool strided_all_phases(StridedForm form, int32_t kernel) {
+  return form == StridedForm::kOutput && kernel == 3;
+}
+// Sums of a position for a channel.
+inline constexpr int32_t strided_phases(StridedForm form, int32_t kernel) {
+  return form == StridedForm::kGather ? 1 : strided_all_phases(form, kernel) ? 4 : 2;
+}
+// Rows of the source that a position reads, and the first of them for a position of row 0 (of the second H phase one
+// later).
+inline constexpr int32_t strided_rows(StridedForm form, int32_t kernel) {
+  return form == StridedForm::kOutput ? 2 : kernel;
+}
+inline constexpr int32_t strided_first_row(StridedForm form, int32_t kernel) {
+  return strided_all_phases(form, kernel) ? 0 : -1;
+}
 // Rows whose weights are in a slot.
 inline constexpr int32_t strided_slot_rows(StridedForm form) { return form == StridedForm::kOutput ? 2 : 1; }
-inline constexpr int32_t strided_slot_taps(StridedForm form) { return form == StridedForm::kOutput ? 8 : 4; }
+inline constexpr int32_t strided_slot_taps(StridedForm form, int32_t kernel) {
+  return form == StridedForm::kGather ? kernel : kernel == 3 ? 9 : 8;
+}
+// Bytes that CTAs of a cluster exchange of a tile, at most.
+inline constexpr int32_t strided_sum_bytes(StridedForm form, int32_t kernel, int32_t block_n) {
+  return 4 * kStridedQuads * block_n * strided_phases(form, kernel) * 4;
+}
 // A stage is a step of K.
 inline constexpr int32_t strided_channels(int32_t element) { return 32 / element; }
 inline constexpr int32_t strided_tap_bytes(int32_t block_n) { return 32 * block_n; }

@@ -9,8 +9,8 @@ namespace convt {
 
 // What a position of the matrix product has.
 enum class StridedForm : int32_t {
-  kOutput,  // two columns of one row of the output, from 2 rows of 3 columns of the input
-  kGather,  // an element of the input's gradient, from 4 rows of 4 columns of the output's
+  kOutput,  // two columns of one row of the output, or of both rows for a 3 x 3 kernel, from 2 rows of the input
+  kGather,  // an element of the input's gradient, from as many rows of the output's as the kernel has
 };
 
 struct StridedInstance {
@@ -19,23 +19,33 @@ struct StridedInstance {
   Precision precision;
   StridedForm form;
   int32_t block_n;  // result channels of a tile
+  int32_t kernel;  // of both axes
 };
 
-// X(symbol, dtype, precision, form, block_n)
-#define CONVT_STRIDED_INSTANCES(X)                   \
-  X(tf32_output_64, kFloat32, kTf32, kOutput, 64)    \
-  X(tf32_gather_128, kFloat32, kTf32, kGather, 128)  \
-  X(tf32_gather_64, kFloat32, kTf32, kGather, 64)    \
-  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64)   \
-  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128) \
-  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64)   \
-  X(f16_output_64, kFloat16, kHalf, kOutput, 64)     \
-  X(f16_gather_128, kFloat16, kHalf, kGather, 128)   \
-  X(f16_gather_64, kFloat16, kHalf, kGather, 64)
+// X(symbol, dtype, precision, form, block_n, kernel)
+#define CONVT_STRIDED_INSTANCES(X)                         \
+  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4)       \
+  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4)     \
+  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4)       \
+  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3)    \
+  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3)  \
+  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3)    \
+  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4)      \
+  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4)    \
+  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4)      \
+  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3)   \
+  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3) \
+  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3)   \
+  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4)        \
+  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4)      \
+  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4)        \
+  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3)     \
+  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3)   \
+  X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3)
 
 inline constexpr StridedInstance kStridedInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, form, block_n) \
-  {"strided_" #symbol, DataType::dtype, Precision::precision, StridedForm::form, block_n},
+#define CONVT_ROW(symbol, dtype, precision, form, block_n, kernel) \
+  {"strided_" #symbol, DataType::dtype, Precision::precision, StridedForm::form, block_n, kernel},
     CONVT_STRIDED_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };

@@ -62,28 +62,32 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t channel = first + 8 * j + i;
-      Element* g = g_first + (8 * j + i) * params.result_stride[1];
-      float values[8];
 #pragma unroll
-      for (int k = 0; k < 8; ++k)
-        values[k] = sums.r[k % 2][k / 4][4 * j + k / 2 % 2 * 2 + i] + bias.r[j % Bias::kBlocks][i];
-      if constexpr (Shape::kElement == 4) {
-        float of_even[4], of_odd[4];
+      for (int phase = 0; phase < Shape::kPhases; phase += 2) {
+        Element* g = g_first + (8 * j + i) * params.result_stride[1] + phase / 2 * params.result_stride[2];
+        float values[8];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const float other = __shfl_xor_sync(0xffffffffu, odd ? values[k] : values[4 + k], 4);
-          of_even[k] = odd ? other : values[k];
-          of_odd[k] = odd ? values[4 + k] : other;
+        for (int k = 0; k < 8; ++k) {
+          values[k] = sums.r[phase + k % 2][k / 4][4 * j + k / 2 % 2 * 2 + i] + bias.r[j % Bias::kBlocks][i];
         }
-        if (channel >= params.n_channels) continue;
-        if (even >= 0) store_run(params, g + even, of_even);
-        if (odd_quad >= 0) store_run(params, g + odd_quad, of_odd);
-      } else {
-        if (channel >= params.n_channels || even < 0) continue;
-        Element elements[8];
+        if constexpr (Shape::kElement == 4) {
+          float of_even[4], of_odd[4];
 #pragma unroll
-        for (int k = 0; k < 8; ++k) elements[k] = wgmma_sm90a::to_element<Element>(values[k]);
-        store_run(params, g + even, elements);
+          for (int k = 0; k < 4; ++k) {
+            const float other = __shfl_xor_sync(0xffffffffu, odd ? values[k] : values[4 + k], 4);
+            of_even[k] = odd ? other : values[k];
+            of_odd[k] = odd ? values[4 + k] : other;
+          }
+          if (channel >= params.n_channels) continue;
+          if (even >= 0) store_run(params, g + even, of_even);
+          if (odd_quad >= 0) store_run(params, g + odd_quad, of_odd);
+        } else {
+          if (channel >= params.n_channels || even < 0) continue;
+          Element elements[8];
+#pragma unroll
+          for (int k = 0; k < 8; ++k) elements[k] = wgmma_sm90a::to_element<Element>(values[k]);
+          store_run(params, g + even, elements);
+        }
       }
     }
   }

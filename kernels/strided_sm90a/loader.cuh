@@ -73,18 +73,18 @@ __device__ __forceinline__ void load_weights(const Params& params, const Chunks&
   Ring ring(s_barriers, params.weight_slots);
   for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
-    const char* g_chunk =
-        static_cast<const char*>(params.packed) + params.packed_phase_begin[tile.phase] +
-        (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step +
-        int64_t{chunks.begin} * params.packed_chunk_step;
-    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, g_chunk += params.packed_chunk_step) {
+    const char* g_tile =
+        static_cast<const char*>(params.packed) +
+        (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step;
+    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
       for (int32_t slot = 0; slot < kSlots; ++slot) {
         const uint32_t s_slot = s_weights + ring.slot() * Shape::kSlotBytes;
         ring.wait_empty();  // the consumers have multiplied what was here
         ptx::mbarrier_expect(ring.full(), Shape::kSlotBytes);
-        const WeightCopy* copies = params.copies + slot * params.num_copies;
+        const WeightCopy* copies = params.copies + (tile.phase + slot) * params.num_copies;
         for (int32_t i = 0; i < params.num_copies; ++i) {
-          ptx::bulk_copy(s_slot + copies[i].to, g_chunk + copies[i].from, copies[i].bytes, ring.full());
+          const char* g = g_tile + copies[i].from + int64_t{chunk} * copies[i].step;
+          ptx::bulk_copy(s_slot + copies[i].to, g, copies[i].bytes, ring.full());
         }
         ring.advance();
       }

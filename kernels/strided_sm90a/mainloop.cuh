@@ -28,7 +28,23 @@ template <typename Shape>
 __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragments<Shape>& fragments,
                                                const ptx::MatrixDescriptor& b, int row, int group) {
   constexpr uint32_t kTap = Shape::kTapBytes / 16;
-  if constexpr (Shape::kOutput) {
+  if constexpr (Shape::kAllPhases) {
+    // Taps 0 to 2 are of the first H phase, which reads row 0 alone; in each of them one of the first W phase and two
+    // for each row of the second, of which the first is a column further.
+#pragma unroll
+    for (int phase = 2 * row; phase < 4; ++phase) {
+      const int of_row = phase < 2 ? 0 : 1 - row;
+      const int first_tap = phase < 2 ? phase : phase == 2 ? 3 + of_row : 5 + 2 * of_row;
+#pragma unroll
+      for (int tap = 0; tap <= phase % 2; ++tap) {
+        const int shift = phase % 2 - tap;
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          multiply<Shape>(sums.r[phase][block], fragments[2 * shift + block], b.moved((first_tap + tap) * kTap));
+        }
+      }
+    }
+  } else if constexpr (Shape::kOutput) {
     // Taps of a W phase and row in the order of descending shift: columns 1 and 0, or 2 and 1 of the window.
 #pragma unroll
     for (int phase = 0; phase < 2; ++phase) {
@@ -45,6 +61,7 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
   } else {
 #pragma unroll
     for (int tap = 0; tap < 2; ++tap) {
+      if (2 * tap + group >= Shape::kKernel) continue;
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
         multiply<Shape>(sums.r[0][block], fragments[2 * block + tap], b.moved((2 * group + tap) * kTap));

@@ -15,7 +15,8 @@ inline constexpr int kMaxCopies = 8;
 
 // Weights of a slot that lie together in global memory.
 struct WeightCopy {
-  int32_t from;  // bytes from the stage's first
+  int64_t from;  // bytes from the channel tile's first, of the first stage
+  int32_t step;  // to the next one's
   int32_t to;    // bytes from the slot's begin
   int32_t bytes;
 };
@@ -57,9 +58,8 @@ struct Params {
   int32_t num_chunks;  // stages of a tile
   int32_t source_slots, weight_slots;
   int32_t num_copies;  // of weights for a slot
-  WeightCopy copies[kMaxCopies];  // of each slot of a stage
-  int64_t packed_tile_step, packed_phase_begin[2];  // bytes
-  int32_t packed_chunk_step;  // bytes
+  WeightCopy copies[kMaxCopies];  // of each slot of a stage, or of each H phase
+  int64_t packed_tile_step;  // bytes
   int32_t weights_begin, zeros_begin, barriers_begin;  // in shared memory
 };
 

@@ -9,24 +9,30 @@ namespace convt::strided_sm90a {
 
 inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
 
-template <typename TraitsValue, StridedForm kFormValue>
+template <typename TraitsValue, StridedForm kFormValue, int kKernelValue>
 struct Shape {
   using Traits = TraitsValue;
   using Element = typename Traits::Element;
   static constexpr StridedForm kForm = kFormValue;
+  static constexpr int kKernel = kKernelValue;
   static constexpr bool kOutput = (kForm == StridedForm::kOutput);
   static constexpr int kElement = sizeof(Element);
   static constexpr int kN = Traits::kN;
   static constexpr int kStep = strided_step(kForm);
-  static constexpr int kPhases = kOutput ? 2 : 1;  // W phases of a tile
-  static constexpr int kRows = strided_rows(kForm);
+  static constexpr int kScale = kOutput ? 2 : 1;  // result columns (rows) from a position to the next
+  static constexpr bool kAllPhases = strided_all_phases(kForm, kKernel);
+  static constexpr int kPhases = strided_phases(kForm, kKernel);  // H phase * 2 + W phase
+  static constexpr int kRows = strided_rows(kForm, kKernel);
+  static constexpr int kFirstRow = strided_first_row(kForm, kKernel);
   static constexpr int kGroups = kOutput ? 1 : 2;  // of products for a row, issued together
-  static constexpr int kFragments = kOutput ? 5 : 4;  // of a group
-  static constexpr int kWindow = kOutput ? 6 : 10;  // columns of the source that a thread has, from -1 on
+  static constexpr int kFragments = kOutput && !kAllPhases ? 5 : 4;  // of a group
+  static constexpr int kWindow = 4 * kStep + 2;  // columns of the source that a thread has, from -1 on
+  static constexpr bool kLeft = !kAllPhases;  // the first and the last of them are read
+  static constexpr bool kRight = kOutput || kKernel == 4;
   static constexpr int kSlotRows = strided_slot_rows(kForm);
   static constexpr int kStageChannels = strided_channels(kElement);
   static constexpr int kTapBytes = strided_tap_bytes(kN);
-  static constexpr int kSlotBytes = strided_slot_taps(kForm) * kTapBytes;
+  static constexpr int kSlotBytes = strided_slot_taps(kForm, kKernel) * kTapBytes;
   // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
   // would meet in the same banks: these lanes then have every other one.
   static constexpr bool kPermuted = !kOutput && kElement == 4;
@@ -63,7 +69,7 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
 // The first row of the source that a position of this row reads.
 template <typename Shape>
 __device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
-  return row * Shape::kStep + tile.phase - 1;
+  return row * Shape::kStep + tile.phase + Shape::kFirstRow;
 }
 
 // The stages of a tile that a CTA multiplies.
@@ -102,7 +108,7 @@ __device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile&
   const int32_t x = tile.column + 4 * column;
   Quad quad;
   quad.result = (tile.image + image) * params.result_stride[0] +
-                (row * Shape::kPhases + tile.phase) * params.result_stride[2] + x * Shape::kPhases;
+                (row * Shape::kScale + tile.phase) * params.result_stride[2] + x * Shape::kScale;
   const bool exists = of_tile < params.tile_quads && image < params.tile_images && tile.image + image < params.batch &&
                       x < params.width;
   if (!exists) {

@@ -31,23 +31,25 @@ __device__ __forceinline__ void load_words(Words<Shape>& words, uint32_t s_own, 
 #pragma unroll
         for (int k = 0; k < 4; ++k) words[half][1 + i + k] = four[k];
       }
-      words[half][0] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
-      words[half][1 + kOwn] = ptx::load_shared_or_zero(s_channel + 4 * kOwn, quad.has_right);
+      if constexpr (Shape::kLeft) words[half][0] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
+      if constexpr (Shape::kRight) {
+        words[half][1 + kOwn] = ptx::load_shared_or_zero(s_channel + 4 * kOwn, quad.has_right);
+      }
     } else {
       uint32_t own[2][kOwn / 2], left[2], right[2];  // pairs of columns
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const uint32_t s_channel = s_own + (8 * half + c) * channel_bytes;
         ptx::load_shared(own[c], s_channel);
-        left[c] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
-        right[c] = ptx::load_shared_or_zero(s_channel + 2 * kOwn, quad.has_right);
+        if constexpr (Shape::kLeft) left[c] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
+        if constexpr (Shape::kRight) right[c] = ptx::load_shared_or_zero(s_channel + 2 * kOwn, quad.has_right);
       }
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         words[half][1 + i] = __byte_perm(own[0][i / 2], own[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
       }
-      words[half][0] = __byte_perm(left[0], left[1], 0x7632);
-      words[half][1 + kOwn] = __byte_perm(right[0], right[1], 0x5410);
+      if constexpr (Shape::kLeft) words[half][0] = __byte_perm(left[0], left[1], 0x7632);
+      if constexpr (Shape::kRight) words[half][1 + kOwn] = __byte_perm(right[0], right[1], 0x5410);
     }
   }
 }
@@ -63,12 +65,14 @@ __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word
   }
 }
 
-// Where fragment number `f` of a group has its first position's column in the window. Its second position's is a step
-// further.
+// Where fragment number `f` of a group has its first position's column in the window, or -1. Its second position's is a
+// step further.
 template <typename Shape>
 __device__ constexpr int fragment_column(int group, int f) {
+  if constexpr (Shape::kAllPhases) return f % 2 * 2 + f / 2 + 1;  // 1, 3 and 2, 4
   if constexpr (Shape::kOutput) return f < 3 ? 2 * f : 2 * (f - 3) + 1;  // 0, 2, 4 and 1, 3
-  return f / 2 * 4 + f % 2 * 2 + group;  // [block][tap of the group]
+  const int tap = f % 2 * 2 + group;  // [block][tap of the group]
+  return tap < Shape::kKernel ? f / 2 * 4 + tap : -1;
 }
 
 template <typename Shape>
@@ -77,6 +81,7 @@ __device__ __forceinline__ void to_fragments(Fragments<Shape>& fragments, const 
 #pragma unroll
   for (int f = 0; f < Shape::kFragments; ++f) {
     const int column = fragment_column<Shape>(group, f);
+    if (column < 0) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       write_fragment<Shape>(fragments[f][i], words[i / 2][column + i % 2 * Shape::kStep], zero);

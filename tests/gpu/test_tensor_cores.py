@@ -136,6 +136,8 @@ def test_every_kernel_is_offered(kind, direction):
     "patches_wide",
     "windows",
     "windows_odd",
+    "doubled_rows",
+    "doubled_k3",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""

@@ -29,16 +29,17 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in module.candidates(problem, device) if plan["engine"] == "strided_sm90a"]
 
 
-def doubled(batch, c_in, c_out, h, w, groups=1, **others):
+def doubled(batch, c_in, c_out, h, w, groups=1, kernel=4, **others):
     """A layer that doubles an image with overlapping taps."""
-    return from_row(batch, c_in, c_out, (h, w), 4, 2, 1, 0, groups, **others)
+    return from_row(batch, c_in, c_out, (h, w), kernel, 2, 1, 4 - kernel, groups, **others)
 
 
+@pytest.mark.parametrize("kernel", [3, 4])
 @pytest.mark.parametrize("kind", CLASSES)
-def test_layers_that_double_an_image_get_plans(plan_module, kind):
+def test_layers_that_double_an_image_get_plans(plan_module, kind, kernel):
     dtype, precision = CLASSES[kind]
-    problem = doubled(64, 256, 256, 32, 24, dtype=dtype, precision=precision)
-    assert {plan["block_n"] for plan in engine_plans(plan_module, problem)} == {64}
+    problem = doubled(64, 256, 256, 32, 24, kernel=kernel, dtype=dtype, precision=precision)
+    assert {plan["block_n"] for plan in engine_plans(plan_module, problem)} == {64 if kernel == 4 else 32}
     assert {plan["block_n"] for plan in engine_plans(plan_module, problem | {"direction": GRAD_INPUT})} == {64, 128}
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
@@ -51,10 +52,10 @@ def test_layers_that_double_an_image_get_plans(plan_module, kind):
 @pytest.mark.parametrize("change", ["kernel", "stride", "padding", "output_padding", "dilation", "width", "groups"])
 def test_other_layers_get_none(plan_module, change):
     rows = {
-        "kernel": from_row(4, 64, 64, 32, 3, 2, 1, 1, precision=TF32),
+        "kernel": from_row(4, 64, 64, 32, 5, 2, 2, 1, precision=TF32),
         "stride": from_row(4, 64, 64, 32, 4, 4, precision=TF32),
         "padding": from_row(4, 64, 64, 32, 4, 2, precision=TF32),
-        "output_padding": from_row(4, 64, 64, 32, 4, 2, 1, 1, precision=TF32),
+        "output_padding": from_row(4, 64, 64, 32, 3, 2, 1, 0, precision=TF32),
         "dilation": from_row(4, 64, 64, 32, 4, 2, 1, 0, 1, 3, precision=TF32),
         "width": doubled(4, 64, 64, 32, 30, precision=TF32),
         "groups": doubled(4, 24, 24, 32, 32, 2, precision=TF32),  # a group's last stage would have the next one's
@@ -76,18 +77,21 @@ def test_few_tiles_are_shared(plan_module):
 @given(
     kind=st.sampled_from(sorted(CLASSES)),
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
+    kernel=st.sampled_from([3, 4]),
     groups=st.sampled_from([1, 3]),
     batch=st.integers(1, 70),
     size=st.tuples(st.integers(1, 70), st.integers(1, 50)),
     channels=st.tuples(st.integers(1, 300), st.integers(1, 300)),
 )
-def test_plans_are_legal(plan_module, kind, direction, groups, batch, size, channels):
+def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, size, channels):
     dtype, precision = CLASSES[kind]
     forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
-    step, rows, taps = (1, 2, 8) if forward else (2, 4, 4)
+    step, rows = (1, 2) if forward else (2, kernel)
+    taps = (8 if kernel == 4 else 9) if forward else kernel  # of a slot
+    phases = (2 if kernel == 4 else 4) if forward else 1  # of a tile
     h, w = size[0], 4 * size[1]
     c_in, c_out = channels if groups == 1 else [16 * -(-c // 16) for c in channels]
-    problem = doubled(batch, groups * c_in, groups * c_out, h, w, groups, dtype=dtype, precision=precision)
+    problem = doubled(batch, groups * c_in, groups * c_out, h, w, groups, kernel, dtype=dtype, precision=precision)
     for plan in engine_plans(plan_module, problem | {"direction": direction}):
         # Every quad of every strip, row and image is in one tile.
         strip = h * plan["strip_width"] // 4
@@ -103,7 +107,7 @@ def test_plans_are_legal(plan_module, kind, direction, groups, batch, size, chan
             strip_tiles = len(begins)
         k_channels, n_channels = (c_in, c_out) if forward else (c_out, c_in)
         channel_tiles = -(-n_channels // plan["block_n"])
-        tiles = channel_tiles * (2 if forward else 1) * groups * strip_tiles * strips
+        tiles = channel_tiles * (2 if phases == 2 else 1) * groups * strip_tiles * strips
         assert plan["num_tiles"] == tiles * -(-batch // plan["tile_images"]), plan
         # A stage has 32 bytes of the channels of what its tile's positions read.
         assert 0 <= plan["num_chunks"] * 32 - k_channels * element < 32, plan
@@ -131,9 +135,10 @@ def test_plans_are_legal(plan_module, kind, direction, groups, batch, size, chan
         if plan["parts"] > 1:
             assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
             assert plan["num_chunks"] >= 2 * plan["parts"], plan
-            sums = 4 * QUADS * plan["block_n"] * (2 if forward else 1)
+            sums = 4 * QUADS * plan["block_n"] * phases
             assert 4 * sums <= plan["zeros_begin"], plan
         else:
             assert plan["num_blocks"] == min(H200[1], plan["num_tiles"]), plan
-        assert plan["packed_bytes"] == groups * channel_tiles * plan["num_chunks"] * 16 * 32 * plan["block_n"], plan
+        of_chunk = kernel**2 * 32 * plan["block_n"]
+        assert plan["packed_bytes"] == groups * channel_tiles * plan["num_chunks"] * of_chunk, plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan

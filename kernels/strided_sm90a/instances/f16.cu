@@ -1,5 +1,8 @@
 #include "strided_sm90a/instance.cuh"
 
-CONVT_STRIDED_INSTANCE(f16_output_64, kFloat16, kOutput, 64)
-CONVT_STRIDED_INSTANCE(f16_gather_128, kFloat16, kGather, 128)
-CONVT_STRIDED_INSTANCE(f16_gather_64, kFloat16, kGather, 64)
+CONVT_STRIDED_INSTANCE(f16_output_64, kFloat16, kOutput, 64, 4)
+CONVT_STRIDED_INSTANCE(f16_gather_128, kFloat16, kGather, 128, 4)
+CONVT_STRIDED_INSTANCE(f16_gather_64, kFloat16, kGather, 64, 4)
+CONVT_STRIDED_INSTANCE(f16_output_k3_32, kFloat16, kOutput, 32, 3)
+CONVT_STRIDED_INSTANCE(f16_gather_k3_128, kFloat16, kGather, 128, 3)
+CONVT_STRIDED_INSTANCE(f16_gather_k3_64, kFloat16, kGather, 64, 3)
