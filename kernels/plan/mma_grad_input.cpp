@@ -155,8 +155,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
       plans->push_back(plan);
     }
   };
-  add(units, 1);
-  add(2 * units, 2);
+  for (const int32_t splits : {1, 2, 3}) add(splits * units, splits);
   if (tile.chunk_co < problem.c_out / problem.groups) return;
   for (const int32_t warps : {4, 7, 8, 11, 14}) {
     if (warps < units) add(warps, 1);
