@@ -202,9 +202,9 @@ def _phases(plan: dict[str, Any]) -> str:
 def _details(plan: dict[str, Any]) -> str:
     """What a block does."""
     if "num_tiles" in plan:
-        return (
-            f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{', weights stay' * plan.get('resident', False)}"
-        )
+        stay = ", weights stay" if plan.get("resident") else ""
+        shared = f", {plan['parts']} blocks share a tile" if plan.get("parts", 1) > 1 else ""
+        return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{stay}{shared}"
     if plan["engine"] == "mma_sm90a":
         return f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
     if plan["engine"] == "thin":
