@@ -45,7 +45,10 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   }
   while (1 << params.taps_log2 < params.block_taps) ++params.taps_log2;
   params.tap_blocks = ceil_div(program.total_taps, params.block_taps);
-  launch.blocks = steps * params.tap_blocks;
+  // Where result channels are neighbours in memory, a whole stage of one tap is read as fast, if it has several steps.
+  params.by_blocks = program.total_taps > 4 && (!forward || k_steps == 1);
+  launch.blocks = params.by_blocks ? steps * params.tap_blocks
+                                   : problem.groups * params.channel_tiles * num_chunks * program.total_taps;
   return launch;
 }
 

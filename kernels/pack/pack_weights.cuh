@@ -43,6 +43,60 @@ __device__ __forceinline__ Tap find_tap(const Params& params, int32_t tap) {
           params.program.num_taps[phase_h] * params.tap_bytes};
 }
 
+#ifdef CONVT_HAS_WGMMA
+
+// 16 bytes of a tap's planes, and for tf32x3 of their low parts, which lie behind all `vectors` of the tap.
+template <typename Traits>
+__device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int32_t vectors,
+                                               const typename Traits::Element (&r)[Traits::kChannels]) {
+  if constexpr (Traits::kFloat32) {
+    float high[4], low[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      high[c] = ptx::round_tf32(r[c]);
+      low[c] = wgmma_sm90a::low_part(r[c], high[c]);
+    }
+    *reinterpret_cast<float4*>(g_tap + vector * 16) = float4{high[0], high[1], high[2], high[3]};
+    if constexpr (Traits::kSplit) {
+      *reinterpret_cast<float4*>(g_tap + (vectors + vector) * 16) = float4{low[0], low[1], low[2], low[3]};
+    }
+  } else {
+    uint4 words;
+    memcpy(&words, r, 16);
+    *reinterpret_cast<uint4*>(g_tap + vector * 16) = words;
+  }
+}
+
+// A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
+template <typename Traits>
+__device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
+  using Element = typename Traits::Element;
+  constexpr int kChannels = Traits::kChannels;
+  const Tap tap = find_tap(params, number % params.program.total_taps);
+  number /= params.program.total_taps;
+  const int32_t chunk = number % params.num_chunks;
+  number /= params.num_chunks;
+  const int32_t channel_tile = number % params.channel_tiles;
+  const int32_t group = number / params.channel_tiles;
+  const auto* g_tap = static_cast<const Element*>(params.w) + group * params.group_stride + tap.from;
+  char* g_packed = static_cast<char*>(params.packed) +
+                   (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step + tap.to +
+                   int64_t{chunk} * tap.stage_bytes;
+  const int32_t vectors = params.k_steps * 2 * params.block_n;
+  for (int32_t vector = threadIdx.x; vector < vectors; vector += kPackThreads) {
+    const int32_t plane = vector / params.block_n;
+    const int32_t n = channel_tile * params.block_n + channel_of_column(vector % params.block_n, params.interleaved);
+    const int32_t k = (chunk * params.k_steps * 2 + plane) * kChannels;
+    Element r[kChannels];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      r[c] = n < params.n_channels && k + c < params.k_channels ? g_tap[(k + c) * params.k_stride + n * params.n_stride]
+                                                                : wgmma_sm90a::to_element<Element>(0.0f);
+    }
+    store_channels<Traits>(g_packed, vector, vectors, r);
+  }
+}
+
 // The weights of a block: kPackColumns columns, the channels of a step of K, some taps. In shared memory each
 // column begins in another bank, however they lie in memory.
 template <typename Traits>
@@ -60,11 +114,10 @@ struct Block {
   }
 };
 
-// Memory is read in its own order, taps first, and written in the packed one: 16-byte vectors, neighbouring threads
-// neighbouring channels. kPackThreads threads.
+// The same for many taps, which a block of their own would read 4 bytes a sector of: memory is read in its own order,
+// taps first, and written in the packed one.
 template <typename Traits>
-__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
-#ifdef CONVT_HAS_WGMMA
+__device__ __forceinline__ void pack_block(const Params& params, int32_t number) {
   using Element = typename Traits::Element;
   using Block = Block<Traits>;
   __shared__ Tap s_taps[kPackTaps];
@@ -127,22 +180,20 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
     for (int c = 0; c < Traits::kChannels; ++c) {
       r[c] = s_weights[block.place(n, plane * Traits::kChannels + c, tap)];
     }
-    if constexpr (Traits::kFloat32) {
-      float high[4], low[4];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        high[c] = ptx::round_tf32(r[c]);
-        low[c] = wgmma_sm90a::low_part(r[c], high[c]);
-      }
-      *reinterpret_cast<float4*>(g_packed + vector * 16) = float4{high[0], high[1], high[2], high[3]};
-      if constexpr (Traits::kSplit) {
-        *reinterpret_cast<float4*>(g_packed + (vectors + vector) * 16) = float4{low[0], low[1], low[2], low[3]};
-      }
-    } else {
-      uint4 words;
-      memcpy(&words, r, 16);
-      *reinterpret_cast<uint4*>(g_packed + vector * 16) = words;
-    }
+    store_channels<Traits>(g_packed, vector, vectors, r);
+  }
+}
+
+#endif
+
+// kPackThreads threads.
+template <typename Traits>
+__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
+#ifdef CONVT_HAS_WGMMA
+  if (params.by_blocks) {
+    pack_block<Traits>(params, number);
+  } else {
+    pack_tap<Traits>(params, number);
   }
 #endif
 }
