@@ -207,6 +207,7 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     const int32_t next = number + static_cast<int32_t>(gridDim.x);
+    const bool other_channels = params.channel_tiles.value * params.group_tiles.value > 1 && next < params.num_tiles;
     for (int32_t part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
       for (int32_t consumer = 0; consumer < 2; ++consumer) {
         const uint32_t s_mine = s_staged + consumer * Shape::kStagedBytes, barrier = s_barriers + 16 * consumer;
@@ -220,7 +221,7 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
         } else if constexpr (Shape::kElement == 2) {
           store_staged<Shape, 2>(params, tile, part, consumer, warp, s_mine);
         }
-        if (part == Shape::kStagedParts - 1 && next < params.num_tiles) {
+        if (part == Shape::kStagedParts - 1 && other_channels) {
           stage_bias<Shape>(params, tile_of(params, next), thread, s_mine);
         }
         leave(barrier + 8);
