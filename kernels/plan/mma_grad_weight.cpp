@@ -16,33 +16,37 @@ namespace {
 
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 constexpr int32_t kMostWarps = 14;  // that multiply
-constexpr int64_t kLongestChain = 65536;  // pixels that one float32 chain adds up, where the workspace allows
+constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
 
-// CTAs of one SM: registers are for kMaxMmaGradWeightThreads threads.
-int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightLayout& layout) {
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes),
-                           kMaxMmaGradWeightThreads / layout.threads);
+// CTAs of one SM, by shared memory and by the registers that an instance needs.
+int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
+                        const MmaGradWeightLayout& layout) {
+  const int32_t products = instance.row_tiles * instance.column_tiles;
+  const int32_t threads = products <= 2 ? 1024 : products <= 4 ? 768 : products <= 6 ? 640 : 512;
+  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), threads / layout.threads);
 }
 
-// Cycles, from a fit to 8,156 measured tiles of eight layers (docs/performance.md). Of an SM's scheduler:
-constexpr double kRead = 3.56;  // of a fragment: load, address, conversion
-constexpr double kConflict = 1.26;  // each further wavefront
-constexpr double kBorderRead = 10.3;  // more, where pixels or taps may not exist
-constexpr double kProduct = 9.1;
-constexpr double kRow = 163;  // of pixels, of a warp
-constexpr double kWarpStage = 44;
+// Cycles, from a fit to 5,462 measured tiles of 17 layers (docs/performance.md). Of an SM's scheduler:
+constexpr double kRead = 2.52;  // of a fragment: load, address, conversion
+constexpr double kConflict = 1.02;  // each further wavefront
+constexpr double kBorderRead = 6.95;  // more, where pixels or taps may not exist
+constexpr double kProduct = 4.28;
+constexpr double kRow = 311;  // of pixels, of a warp
+constexpr double kWarpStage = 38;
 // Of a warp alone:
-constexpr double kStepLatency = 26.9;
-constexpr double kReadLatency = 10.8;
-constexpr double kStageLatency = 294;
+constexpr double kStepLatency = 26.4;
+constexpr double kReadLatency = 11.7;
+constexpr double kBorderLatency = 22.5;  // more, of a read
 // Of a loading warp, and of memory:
-constexpr double kCopy = 64;  // of a row
-constexpr double kLatency = 1320;
+constexpr double kCopy = 46;  // of a row
+constexpr double kLatency = 819;
 // Of a CTA:
-constexpr double kFixed = 2120;
-constexpr double kStore = 4.7;  // of a product's sums, of a warp
+constexpr double kStore = 4.3;  // of a product's sums, of a warp
+constexpr double kCyclesPerUs = 1755;
 // Microseconds: launches of the kernel and the reduction.
-constexpr double kLaunch = 9.2;
+constexpr double kLaunch = 12.3;
+constexpr double kL2 = 3.65;  // times copy bandwidth
+constexpr double kReduction = 7.85;  // of slabs, times the time at copy bandwidth
 
 double root_of_cubes(double a, double b, double c) { return std::cbrt(a * a * a + b * b * b + c * c * c); }
 
@@ -51,8 +55,8 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
               double conflicts, Plan* plan) {
   const DeviceInfo device = h200();
   const auto element = static_cast<double>(element_bytes(problem.dtype));
-  const auto resident = static_cast<double>(
-      std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  const auto resident = static_cast<double>(std::min<int64_t>(resident_blocks(device, instance, layout),
+                                                              ceil_div(layout.num_blocks, int64_t{device.num_sms})));
   const double reads = 4 * instance.row_tiles + 2 * instance.column_tiles;
   const double products = instance.row_tiles * instance.column_tiles;
   const double rows = layout.tile_units;
@@ -66,25 +70,28 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   const double step =
       kRead * reads + kConflict * reads * (conflicts - 1) + kBorderRead * reads * border + kProduct * products;
   const double issue = resident * layout.warps * (rows * (steps_of_row * step + kRow) + kWarpStage) / 4;
-  const double latency = rows * steps_of_row * (kStepLatency + kReadLatency * reads) + kStageLatency;
+  const double latency = rows * steps_of_row * (kStepLatency + (kReadLatency + kBorderLatency * border) * reads);
   const double load = copies * kCopy / layout.loaders + kLatency;
-  const double cta = kFixed + stages * root_of_cubes(issue, latency, load) + kStore * products * layout.warps;
-  plan->compute_us = waves * cta / (device.clock_ghz * 1e3);
+  const double cta = stages * root_of_cubes(issue, latency, load) + kStore * products * layout.warps;
+  plan->compute_us = waves * cta / kCyclesPerUs;
 
   const double input = element * problem.batch * problem.c_in * problem.h.in * problem.w.in;
   const double rows_read = std::min(1.0, static_cast<double>(problem.h.kernel) / problem.h.stride) /
                            (problem.h.dilation > 1 && problem.h.stride > 1 ? layout.row_step : 1);
   const double output = element * problem.batch * problem.c_out * problem.h.out * problem.w.out * rows_read;
-  plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
-  const double reduction = 7 * static_cast<double>(plan->workspace_bytes) / (device.copy_gb_per_s * 1e3);
+  const double staged = element * (layout.block_ci * rows * layout.strip +
+                                   static_cast<double>(layout.block_co) * layout.slots * (layout.columns + 8));
+  const double l2 = static_cast<double>(layout.num_blocks) * stages * staged;
+  plan->memory_us = (input + output + l2 / kL2) / (device.copy_gb_per_s * 1e3);
+  const double reduction = kReduction * static_cast<double>(plan->workspace_bytes) / (device.copy_gb_per_s * 1e3);
   plan->estimate_us = kLaunch + root_of_cubes(plan->compute_us, plan->memory_us, 0) + reduction;
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, const MmaGradWeightLayout& layout, int32_t waves,
-                   MmaGradWeightPlan* tile) {
+void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
+                   const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightPlan* tile) {
   const DeviceInfo device = h200();
-  int64_t chunks = std::max(device.num_sms * resident_blocks(device, layout) * waves / layout.passes,
+  int64_t chunks = std::max(device.num_sms * resident_blocks(device, instance, layout) * waves / layout.passes,
                             ceil_div(int64_t{layout.num_units} * layout.strip, kLongestChain));
   chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
   chunks = std::clamp<int64_t>(chunks, 1, layout.num_units);
@@ -175,6 +182,7 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
 
 void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.x_stride[3] != 1 || problem.y_stride[3] != 1) return;
+  if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // one sum in 128 would exist
   std::vector<int32_t> strips;
   for (const int32_t strip : {8, 16, 24, 32, 40, 64, 96, 128, 256}) {
     if (strip < problem.w.in && strip >= 32) strips.push_back(strip);
@@ -210,7 +218,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
               if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
               if (layout.shared_bytes > reference.shared_per_block) break;
               for (const int32_t waves : {1, 2}) {
-                choose_chunks(problem, layout, waves, &tile);
+                choose_chunks(problem, instance, layout, waves, &tile);
                 if (complete(problem, 1.3, &trial)) keep();
               }
             }
