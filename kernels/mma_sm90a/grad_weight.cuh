@@ -137,7 +137,7 @@ __device__ __forceinline__ bool multiply_border(WeightSums<Traits>& r_sums, cons
 template <typename Traits>
 __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, const GradWeightParams& params,
                                                 const Border& border, uint32_t s_gy, uint32_t s_x, int32_t first_column,
-                                                const GemmRow* s_rows) {
+                                                int32_t last_channel, const GemmRow* s_rows) {
   using Element = typename Traits::Element;
   constexpr int32_t kBytes = sizeof(Element);
   const MmaGradWeightLayout& layout = params.layout;
@@ -152,7 +152,7 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, cons
     for (int n = 0; n < Traits::kColumnTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int32_t ci = min(first_column + n * 8 + t * 2 + i, params.block_ci - 1);
+        const int32_t ci = min(first_column + n * 8 + t * 2 + i, last_channel);
         r_x[n][i] = __uint_as_float(load_operand<Element>(s_x + (ci * params.pitches.x_channel + pixel) * kBytes));
       }
     }
@@ -177,8 +177,8 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, cons
 
 template <typename Traits>
 __device__ __forceinline__ void multiply_stage(WeightSums<Traits>& r_sums, const GradWeightParams& params,
-                                               const thin::StagePlace& place, int32_t first_column, int32_t end_column,
-                                               const GemmRow* s_rows) {
+                                               const thin::StagePlace& place, int32_t first_column,
+                                               int32_t last_channel, int32_t end_column, const GemmRow* s_rows) {
   using Element = typename Traits::Element;
   constexpr int32_t kBytes = sizeof(Element);
   const MmaGradWeightLayout& layout = params.layout;
@@ -196,7 +196,7 @@ __device__ __forceinline__ void multiply_stage(WeightSums<Traits>& r_sums, const
   }
 #pragma unroll
   for (int n = 0; n < Traits::kColumnTiles; ++n) {
-    const int32_t ci = min(first_column + n * 8 + g, params.block_ci - 1);
+    const int32_t ci = min(first_column + n * 8 + g, last_channel);
     lane.s_x[n] = place.s_x + (ci * params.pitches.x_channel + lane_pixel) * kBytes;
   }
 
@@ -232,7 +232,7 @@ __device__ __forceinline__ void multiply_stage(WeightSums<Traits>& r_sums, const
       if (!multiply_border<Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next, border, lane_column,
                                    next_columns, s_rows)) {
         multiply_pixels<Traits>(r_sums, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
-                                s_rows);
+                                last_channel, s_rows);
       }
       ++step;
     }
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
   auto* s_table = reinterpret_cast<GemmRow*>(s_bytes + params.layout.table_begin);
   const GemmRow* s_rows = s_table + row_unit * 16 * Traits::kRowTiles + lane / 4;
 
-  int32_t unit, end_unit, end_column;
+  int32_t unit, end_unit, end_column, last_channel;
   {
     const thin::WeightPass pass(params, params.layout.block_kw);
     if (threadIdx.x == 0) pass.store(s_head);
@@ -300,6 +300,8 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     unit = pass.chunk * params.units_per_chunk;
     end_unit = min(unit + params.units_per_chunk, params.num_units);
     end_column = params.w.in * params.w.stride - params.w.padding + pass.kw * params.w.dilation;
+    // Columns of the GEMM behind it take its elements: those of a stage that nobody loads must decide nothing.
+    last_channel = min(params.block_ci, params.group_ci - pass.ci) - 1;
   }
   const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxThinWeightStages;
   if (threadIdx.x == 0) {
@@ -333,7 +335,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     ptx::mbarrier_wait(s_full + 8 * slot, parity);
     const thin::StagePlace place = *thin::stage_place(s_bytes, slot);
     unit += place.units;
-    multiply_stage<Traits>(r_sums, params, place, first_column, end_column, s_rows);
+    multiply_stage<Traits>(r_sums, params, place, first_column, last_channel, end_column, s_rows);
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(s_empty + 8 * slot);  // this warp has read the stage
     next_slot();
