@@ -47,8 +47,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
 }
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what the tensor
-// cores and loads take and of what the stores take, a quarter of the shorter, and a constant. Constants from a fit to
-// 130 measurements of 5 layers on an H200 (docs/performance.md).
+// cores and loads take and of what the stores take, a little of the shorter, and a constant. Constants from a fit to
+// 126 measurements of 9 layers on an H200 (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -57,11 +57,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double rows = static_cast<double>(plan.tile_h) * instance.block_n;
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
                           window_warp_rows(instance.block_n, element) * instance.block_n;
-  const double compute = 0.75 * products + 0.029 * static_cast<double>(plan.num_chunks) * plan.slot_bytes;
-  const double vectors = rows * gemm.result_w / grid.column_tiles * element / 16;
-  const double reads = vectors * 16 / (window_granule(problem, grid.begin_w) * element);
-  const double stores = 1.4 * vectors + 0.32 * reads + (plan.overlap == 0 ? 10 * rows : 0);
-  const double cycles = std::max(compute, stores) + 0.23 * std::min(compute, stores) + 2360;
+  const double compute = 0.907 * products + 0.014 * static_cast<double>(plan.num_chunks) * plan.slot_bytes;
+  const double reads = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
+  // Without overlap a row's ends are stored in pieces.
+  const double stores = 0.515 * reads + (plan.overlap == 0 ? 20.3 * rows : 0);
+  const double cycles = std::max(compute, stores) + 0.047 * std::min(compute, stores) + 3810;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
@@ -70,7 +70,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+  whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
 }
 
 }  // namespace
