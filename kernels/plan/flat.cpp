@@ -126,7 +126,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
   const bool strided = program.source_step_h * program.source_step_w > 1;
   const double pack = std::max(((strided ? 1.22 : 1) * source + packed) * idle / (0.8 * copy),
                                2 * static_cast<double>(whole->packed_bytes) / (0.33 * copy));
-  whole->estimate_us = 1.06 * (10 + pack + std::max(whole->compute_us, (packed + result) / copy));
+  whole->estimate_us = 1.09 * (10 + pack + std::max(whole->compute_us, (packed + result) / copy));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaLayout& layout) {
 }
 
 // Microseconds of a CTA's phases, one after the other, from a fit to measured plans (docs/performance.md).
-constexpr double kLaunch = 5;
+constexpr double kLaunch = 7;
 constexpr double kPrologue = 5.4;
 constexpr double kWeightFragment = 0.29;  // of a warp
 constexpr double kTile = 0.06;

@@ -98,7 +98,8 @@ void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const
                         static_cast<double>(problem.c_out) * problem.h.out * problem.w.out);
   whole->memory_us = moved / (device.copy_gb_per_s * 1e3);
   const double pack = 3 + 2 * static_cast<double>(whole->workspace_bytes) / (0.4 * device.copy_gb_per_s * 1e3);
-  whole->estimate_us = 1.1 * std::max(whole->compute_us, 1.2 * whole->memory_us) + 9 + pack;
+  const double margin = half_sectors > 0 ? 1.17 : 1.1;
+  whole->estimate_us = margin * std::max(whole->compute_us, 1.2 * whole->memory_us) + 9 + pack;
 }
 
 }  // namespace convt

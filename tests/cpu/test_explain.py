@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import each_case, named
+from cases import CASES, each_case, named
 from pretend_gpu import A100, pretend_gpu  # noqa: F401
 from torch.autograd import forward_ad
 
@@ -136,9 +136,9 @@ def test_plan_of_every_case(case):
 
 
 @needs_binary
-@each_case()
+@each_case(*(case.name for case in CASES if case.name != "many_channels_in"))
 def test_small_problems_are_ours_without_a_word(case, monkeypatch):
-    """The GPU tests count on it: issuing PyTorch's call alone takes longer."""
+    """The GPU tests count on it: issuing PyTorch's call alone takes longer. The sum over 70 channels does too."""
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
 

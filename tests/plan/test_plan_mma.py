@@ -13,7 +13,6 @@ from plan.problems import (
     FLOAT32,
     FLOAT64,
     FORWARD,
-    GRAD_WEIGHT,
     H200,
     IEEE,
     TF32,
@@ -99,5 +98,4 @@ def test_what_it_does_not_serve(plan_module):
     assert not mma_plans(plan_module, problem, [80, *H200[1:]])
     for other in (IEEE, TF32X3):
         assert not mma_plans(plan_module, problem | {"precision": other})
-    assert not mma_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not mma_plans(plan_module, problem | {"y_stride": channels_last_strides(sizes_of(problem)[2])})
