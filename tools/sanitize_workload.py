@@ -51,6 +51,8 @@ SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise
 # For the patch engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the same
 # place, of which racecheck warns.
 SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
+# For the strided and the window engine alone, for which the others have no tile.
+SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows")
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -147,7 +149,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES) if short else PROBLEMS:
+    for name in (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES, *SHORT_WINDOWS) if short else PROBLEMS:
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
@@ -165,6 +167,8 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
                         if short and name in SHORT_PATCHES and plan["engine"] != "patch_sm90a":
+                            continue
+                        if short and name in SHORT_WINDOWS and plan["engine"] not in ("strided_sm90a", "window_sm90a"):
                             continue
                         seen.add(way)
                         launches[plan["kernel"]] += 1

@@ -201,7 +201,7 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
   const int32_t bytes = params.granule * Shape::kElement;
   for (int32_t consumer = 0; consumer < 2; ++consumer) {
     stage_bias<Shape>(params, tile_of(params, blockIdx.x), thread, s_staged + consumer * Shape::kStagedBytes);
-    leave(s_barriers + 16 * consumer + 8);
+    ptx::mbarrier_arrive(s_barriers + 16 * consumer + 8);
   }
   uint32_t parity = 0;
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
         if (part == Shape::kStagedParts - 1 && other_channels) {
           stage_bias<Shape>(params, tile_of(params, next), thread, s_mine);
         }
-        leave(barrier + 8);
+        ptx::mbarrier_arrive(barrier + 8);
       }
     }
   }

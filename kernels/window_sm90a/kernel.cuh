@@ -27,8 +27,9 @@ __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_const
       ptx::mbarrier_init(s_barriers + 16 * slot + 8, kWindowWarps);
     }
     for (int32_t consumer = 0; consumer < 2; ++consumer) {
-      ptx::mbarrier_init(s_staged_barriers + 16 * consumer, kWindowWarps / 2);
-      ptx::mbarrier_init(s_staged_barriers + 16 * consumer + 8, kWindowStoreWarps);
+      // Every thread says for itself what it has written and read.
+      ptx::mbarrier_init(s_staged_barriers + 16 * consumer, kWindowWarps / 2 * 32);
+      ptx::mbarrier_init(s_staged_barriers + 16 * consumer + 8, kWindowStoreWarps * 32);
     }
     ptx::fence_mbarrier_init();
   }
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_const
       for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
         ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
         stage_part<Shape>(sums, part, params, warp, s_staged + consumer * Shape::kStagedBytes);
-        leave(s_staged_barriers + 16 * consumer);
+        ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
       }
     }
   } else {

@@ -71,9 +71,9 @@ def test_default_on_tensor_cores_is_the_faster_one(dtype):
 
 def test_default_without_tf32_is_ieee():
     with tf32(False):
-        assert served_by(call) == "convt_ext"
-        default = call()
-    assert torch.equal(default, call("ieee"))
+        assert served_by(call, case=CASE) == "convt_ext"
+        default = call(case=CASE)
+    assert torch.equal(default, call("ieee", CASE))
 
 
 @pytest.mark.parametrize("name", ["kb65", "kb69", "kb75", "kb78", "kb81"])

@@ -50,6 +50,8 @@ def test_other_words_are_exact_on_integers(case, precision):
 def test_every_case_runs_ours_in_inference(case):
     operands = case.tensors(device="cuda")
     assert served_by(ours, *operands, **case.arguments, precision="ieee") == "convt_ext"
+    if case.name == "many_channels_in":  # a long sum for few outputs, of which PyTorch's has the shorter estimate
+        return
     with tf32(False):
         assert served_by(ours, *operands, **case.arguments) == "convt_ext"
 
