@@ -48,8 +48,8 @@ PROBLEMS = (
 # racecheck follows every access of shared memory, hundreds of times slower: one launch of each kernel and layout
 # on problems of several phases and taps.
 SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1")
-# For the patch engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the same
-# place, of which racecheck warns.
+# For the patch and the mma engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the
+# same place, of which racecheck warns.
 SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
 # For the strided and the window engine alone, for which the others have no tile.
 SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows")
@@ -166,7 +166,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                             way += (name, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
-                        if short and name in SHORT_PATCHES and plan["engine"] != "patch_sm90a":
+                        if short and name in SHORT_PATCHES and plan["engine"] not in ("patch_sm90a", "mma_sm90a"):
                             continue
                         if short and name in SHORT_WINDOWS and plan["engine"] not in ("strided_sm90a", "window_sm90a"):
                             continue
