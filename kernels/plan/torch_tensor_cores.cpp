@@ -34,6 +34,7 @@ double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool
     return forward ? 0.4 : channels_last ? 0.36 : 3;
   }
   if (problem.groups > 1) return forward ? (half ? 10.5 : 1.5) : 20;
+  if (channels < 8 && problem.direction == Direction::kGradWeight && !channels_last) return half ? 18 : 30;
   if (channels < 8) return forward ? 16 : 40;
   if (forward && strided && dilated) return half ? 11 : 5.2;
   return 0;
