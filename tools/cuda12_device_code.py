@@ -28,6 +28,8 @@ PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*"
 
 # NVRTC has no C++ standard library; CCCL's is the same for what device code uses of it.
 FROM_CCCL = ("algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "type_traits", "utility")
+# C's headers, which the driver's asks for.
+OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n"}
 # Host functions that device code sees only declared.
 DECLARED = ("memory", "string", "vector")
 DECLARATIONS = "class string; template <class T> class vector; template <class T> class shared_ptr;"
@@ -46,6 +48,8 @@ def write_headers(folder: Path) -> None:
         (folder / name).write_text(
             f"#pragma once\n#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
         )
+    for name, text in OF_C.items():
+        (folder / name).write_text(f"#pragma once\n{text}")
     for name in DECLARED:
         (folder / name).write_text(f"#pragma once\nnamespace std {{ {DECLARATIONS} }}\n")
 
