@@ -112,6 +112,7 @@ double choose_banks(const ConvTProblem& problem, MmaGradWeightPlan* tile) {
         if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
         const double conflicts = mma_grad_weight_conflicts(layout, element);
         if (conflicts < fewest) fewest = conflicts, *tile = trial;
+        if (fewest == 1) return fewest;
       }
     }
   }
@@ -133,6 +134,32 @@ bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
   estimate(problem, kMmaGradWeightInstances[tile.instance], layout, conflicts, plan);
   return true;
 }
+
+// The same with chunks for so many waves of CTAs, before banks are chosen.
+bool complete_in_waves(const ConvTProblem& problem, int32_t waves, Plan* plan) {
+  constexpr double kUsualConflicts = 1.3;
+  MmaGradWeightPlan& tile = plan->mma_grad_weight;
+  MmaGradWeightLayout layout;
+  tile.units_per_chunk = 1;
+  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return false;
+  if (layout.shared_bytes > h200().shared_per_block) return false;
+  choose_chunks(problem, kMmaGradWeightInstances[tile.instance], layout, waves, &tile);
+  return complete(problem, kUsualConflicts, plan);
+}
+
+// The plans with the shortest estimates.
+struct Best {
+  size_t most;
+  std::vector<Plan> plans;
+
+  void keep(const Plan& plan) {
+    const auto place = std::find_if(plans.begin(), plans.end(),
+                                    [&](const Plan& other) { return plan.estimate_us < other.estimate_us; });
+    if (place == plans.end() && plans.size() == most) return;
+    plans.insert(place, plan);
+    if (plans.size() > most) plans.pop_back();
+  }
+};
 
 // Parts of `total` that divide it evenly, of at most `most`.
 std::vector<int32_t> even_parts(int64_t total, int32_t most) {
@@ -189,44 +216,38 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
   }
   if (problem.w.in <= 256) strips.push_back((problem.w.in + 7) / 8 * 8);
   const DeviceInfo reference = h200();
-  constexpr size_t kKept = 4;
+  constexpr size_t kKept = 4, kKeptTiles = 48;
   for (int32_t index = 0; index < kNumMmaGradWeightInstances; ++index) {
     const MmaGradWeightInstance& instance = kMmaGradWeightInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    std::vector<Plan> best;
     Plan trial{};
     trial.engine = Engine::kMma;
     trial.kernel = instance.name;
     trial.served_precision = problem.precision;
     MmaGradWeightPlan& tile = trial.mma_grad_weight;
-    auto keep = [&] {
-      const auto place = std::find_if(best.begin(), best.end(),
-                                      [&](const Plan& plan) { return trial.estimate_us < plan.estimate_us; });
-      if (place == best.end() && best.size() == kKept) return;
-      best.insert(place, trial);
-      if (best.size() > kKept) best.pop_back();
-    };
+    // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
+    Best tiles{kKeptTiles, {}}, plans_of_instance{kKept, {}};
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
       for (const int32_t strip : strips) {
         for (const int32_t units : {1, 2, 4, 8}) {
           if (units > problem.h.in) break;
-          for (const int32_t stages : {2, 3, 4}) {
-            for (const int32_t loaders : {1, 2, 4}) {
-              tile = MmaGradWeightPlan{index, strip,  1,       block_ci, block_co, block_kh, block_kw,
-                                       units, stages, loaders, false,    0,        0,        0};
-              MmaGradWeightLayout layout;
-              if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
-              if (layout.shared_bytes > reference.shared_per_block) break;
-              for (const int32_t waves : {1, 2}) {
-                choose_chunks(problem, instance, layout, waves, &tile);
-                if (complete(problem, 1.3, &trial)) keep();
-              }
-            }
-          }
+          tile = MmaGradWeightPlan{index, strip, 1, block_ci, block_co, block_kh, block_kw, units, 2, 2, false, 0, 0,
+                                   0};
+          if (complete_in_waves(problem, 1, &trial)) tiles.keep(trial);
         }
       }
     });
-    for (Plan& plan : best) {
+    for (const Plan& found : tiles.plans) {
+      trial = found;
+      for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
+        for (tile.loaders = 1; tile.loaders <= 4; tile.loaders *= 2) {
+          for (const int32_t waves : {1, 2}) {
+            if (complete_in_waves(problem, waves, &trial)) plans_of_instance.keep(trial);
+          }
+        }
+      }
+    }
+    for (Plan& plan : plans_of_instance.plans) {
       const double conflicts = choose_banks(problem, &plan.mma_grad_weight);
       if (!complete(problem, conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);

@@ -113,32 +113,32 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 }
 
 double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t element) {
-  int64_t wavefronts = 0;
-  int32_t reads = 0;
-  auto count = [&](auto place_of_group, int32_t pixel_step) {
-    int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
-    for (int32_t lane = 0; lane < 32; ++lane) {
-      const int32_t pixel = mma_grad_weight_pixel(layout, lane % 4) * pixel_step;
-      const int32_t word = (place_of_group(lane / 4) + pixel) * element / 4, bank = word % 32;
-      if (std::find(words[bank], words[bank] + banks[bank], word) != words[bank] + banks[bank]) continue;
-      words[bank][banks[bank]++] = word;
-      worst = std::max(worst, banks[bank]);
+  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
+  constexpr int32_t kMostReads = 8;
+  auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
+    const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
+    int32_t wavefronts = 0;
+    for (int32_t number = 0; number < sample; ++number) {
+      const int32_t first = number * reads / sample * 8;
+      int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
+      for (int32_t lane = 0; lane < 32; ++lane) {
+        const int32_t pixel = mma_grad_weight_pixel(layout, lane % 4) * pixel_step;
+        const int32_t word = (place_of(std::min(first + lane / 4, size - 1)) + pixel) * element / 4, bank = word % 32;
+        if (std::find(words[bank], words[bank] + banks[bank], word) != words[bank] + banks[bank]) continue;
+        words[bank][banks[bank]++] = word;
+        worst = std::max(worst, banks[bank]);
+      }
+      wavefronts += worst;
     }
-    wavefronts += worst;
-    ++reads;
+    return static_cast<double>(wavefronts) / sample;
   };
-  for (int32_t first = 0; first < layout.rows; first += 8) {
-    count(
-        [&](int32_t g) {
-          const int32_t row = std::min(first + g, layout.rows - 1);
-          return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
-        },
-        layout.w.stride);
-  }
-  for (int32_t first = 0; first < layout.block_ci; first += 8) {
-    count([&](int32_t g) { return std::min(first + g, layout.block_ci - 1) * layout.pitches.x_channel; }, 1);
-  }
-  return static_cast<double>(wavefronts) / reads;
+  const double of_row = average(layout.rows, layout.w.stride, [&](int32_t row) {
+    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
+  });
+  const double of_column =
+      average(layout.block_ci, 1, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
+  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
+  return (rows * of_row + columns * of_column) / (rows + columns);
 }
 
 }  // namespace convt
