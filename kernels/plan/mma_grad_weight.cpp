@@ -231,8 +231,8 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       for (const int32_t strip : strips) {
         for (const int32_t units : {1, 2, 4, 8}) {
           if (units > problem.h.in) break;
-          tile = MmaGradWeightPlan{index, strip, 1, block_ci, block_co, block_kh, block_kw, units, 2, 2, false, 0, 0,
-                                   0};
+          tile =
+              MmaGradWeightPlan{index, strip, 1, block_ci, block_co, block_kh, block_kw, units, 2, 2, false, 0, 0, 0};
           if (complete_in_waves(problem, 1, &trial)) tiles.keep(trial);
         }
       }

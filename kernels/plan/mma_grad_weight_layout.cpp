@@ -22,38 +22,14 @@ int32_t pixels_of(int32_t value, int32_t strip) { return value > 0 ? value : str
 bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightPlan& plan,
                                  MmaGradWeightLayout* layout) {
   const MmaGradWeightInstance& instance = kMmaGradWeightInstances[plan.instance];
-  const Axis &h = problem.h, &w = problem.w;
-  constexpr int64_t kMostChannels = 1 << 16;
-  if (problem.c_in > kMostChannels || problem.c_out > kMostChannels || problem.batch > INT32_MAX) return false;
-  if (problem.x_stride[3] != 1 || problem.y_stride[3] != 1) return false;
-  layout->h = h;
-  layout->w = w;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
-  layout->group_co = static_cast<int32_t>(problem.c_out / problem.groups);
-  if (plan.strip % kMmaGradWeightPixels != 0) return false;
-  layout->strip = plan.strip;
-  layout->strips = ceil_div(w.in, plan.strip);
-  layout->unit_rows = 1;
-  layout->units_of_strip = h.in;
-  const int64_t units = problem.batch * layout->strips * layout->units_of_strip;
-  if (units > INT32_MAX / 2 || plan.units_per_chunk > INT32_MAX / 2) return false;
-  layout->num_units = static_cast<int32_t>(units);
-  layout->units_per_chunk = plan.units_per_chunk;
-  layout->chunks = ceil_div(layout->num_units, plan.units_per_chunk);
-  layout->block_ci = plan.block_ci;
-  layout->block_co = plan.block_co;
-  layout->block_kh = plan.block_kh;
+  if (problem.x_stride[3] != 1 || problem.y_stride[3] != 1 || plan.strip % kMmaGradWeightPixels != 0) return false;
+  const WeightTile tile = {
+      plan.strip,      1,           plan.block_ci, plan.block_co, plan.block_kh, plan.block_kw, plan.units_per_chunk,
+      plan.tile_units, plan.stages,
+  };
+  if (!lay_out_weight_tile(problem, tile, layout)) return false;
   layout->block_kw = plan.block_kw;
   layout->block_runs = 1;
-  layout->run_tiles = ceil_div(w.kernel, plan.block_kw);
-  layout->kh_tiles = ceil_div(h.kernel, plan.block_kh);
-  layout->co_tiles = ceil_div(layout->group_co, plan.block_co);
-  layout->ci_tiles = ceil_div(layout->group_ci, plan.block_ci);
-  const int64_t passes =
-      int64_t{layout->run_tiles} * layout->kh_tiles * layout->co_tiles * layout->ci_tiles * layout->groups;
-  if (passes * layout->chunks > INT32_MAX) return false;
-  layout->passes = static_cast<int32_t>(passes);
   layout->warps_ci = layout->warps_co = 1;
   const int64_t gemm_rows = int64_t{plan.block_co} * plan.block_kh * plan.block_kw;
   constexpr int64_t kMostGemmRows = 1 << 10;
@@ -64,29 +40,8 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   layout->column_units = ceil_div(plan.block_ci, 8 * instance.column_tiles);
   layout->warps = layout->row_units * layout->column_units;
   layout->loaders = plan.loaders;
-  const int32_t warps = layout->warps + layout->loaders;
-  if (warps > kMaxMmaGradWeightThreads / 32) return false;
-  if (plan.stages < kMinThinWeightStages || plan.stages > kMaxThinWeightStages) return false;
-  layout->threads = 32 * warps;
-  layout->num_blocks = passes * layout->chunks;
-
-  const int32_t step = greatest_common_divisor(h.stride, h.dilation);
-  const int64_t rows = plan.tile_units;
-  const int64_t window = ((rows - 1) * h.stride + int64_t{plan.block_kh - 1} * h.dilation) / step + 1;
-  const int64_t apart = rows * plan.block_kh;
-  const int64_t columns = int64_t{plan.strip - 1} * w.stride + int64_t{plan.block_kw - 1} * w.dilation + 1;
-  constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;  // far beyond what fits
-  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
-  if (rows * h.stride > kMostRows) return false;
-  if (rows > kMostSlots || std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
-  layout->tile_units = plan.tile_units;
-  layout->stages = plan.stages;
-  layout->apart = apart < window;
-  layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
-  layout->slot_q = layout->apart ? plan.block_kh : h.stride / step;
-  layout->slot_k = layout->apart ? 1 : h.dilation / step;
-  layout->row_step = step;
-  layout->columns = static_cast<int32_t>(columns);
+  layout->threads = 32 * (layout->warps + layout->loaders);
+  if (layout->threads > kMaxMmaGradWeightThreads) return false;
   layout->steps = plan.strip / kMmaGradWeightPixels;
   const PixelOrder& order = kPixelOrders[plan.pixel_order];
   layout->near_pixels = pixels_of(order.near, plan.strip);
@@ -98,17 +53,9 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   layout->pitches = make_thin_weight_pitches(*layout, problem);
   layout->pitches.x_channel += plan.x_padding * elems;
   layout->pitches.gy_channel += plan.gy_padding * elems;
-  const int64_t bytes = element_bytes(problem.dtype);
-  const int64_t x_elems = int64_t{layout->pitches.x_channel} * plan.block_ci + 2 * elems;
-  // A last row may be read up to its strip's end, beyond what exists.
-  const int64_t gy_elems = int64_t{layout->pitches.gy_channel} * plan.block_co + 2 * elems;
-  const int64_t x_bytes = (x_elems * bytes + 127) / 128 * 128, gy_bytes = (gy_elems * bytes + 127) / 128 * 128;
-  constexpr int64_t kMostBytes = 1 << 20;
-  if ((x_bytes + gy_bytes) * plan.stages > kMostBytes) return false;
-  layout->gy_begin = static_cast<int32_t>(x_bytes);
-  layout->stage_bytes = static_cast<int32_t>(x_bytes + gy_bytes);
-  layout->table_begin = kThinWeightHeadBytes + layout->stage_bytes * plan.stages;
-  layout->shared_bytes = layout->table_begin + 16 * 16 * instance.row_tiles * layout->row_units;
+  if (!lay_out_weight_stages(problem, layout->pitches.x_channel, layout->pitches.gy_channel, layout)) return false;
+  layout->table_begin = layout->shared_bytes;
+  layout->shared_bytes += 16 * 16 * instance.row_tiles * layout->row_units;
   return true;
 }
 

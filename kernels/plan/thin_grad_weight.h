@@ -80,6 +80,26 @@ struct ThinGradWeightLayout {
   int32_t shared_bytes;
 };
 
+// What a plan of any engine says of pixels, passes and stages.
+struct WeightTile {
+  int32_t strip;
+  int32_t unit_rows;
+  int32_t block_ci;
+  int32_t block_co;
+  int32_t block_kh;
+  int64_t block_kw;
+  int32_t units_per_chunk;
+  int32_t tile_units;
+  int32_t stages;
+};
+
+// The layout's part that follows from these: all but warps and bytes. False where 32 bits do not hold its numbers.
+bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, ThinGradWeightLayout* layout);
+
+// Its bytes, from those of a channel of either operand in elements. False where they are far beyond what fits.
+bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_channel, int64_t gy_channel,
+                           ThinGradWeightLayout* layout);
+
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
 bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightPlan& plan,
                                   ThinGradWeightLayout* layout);

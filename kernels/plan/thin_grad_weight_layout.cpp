@@ -4,9 +4,7 @@
 
 namespace convt {
 
-bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightPlan& plan,
-                                  ThinGradWeightLayout* layout) {
-  const ThinGradWeightInstance& instance = kThinGradWeightInstances[plan.instance];
+bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, ThinGradWeightLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   constexpr int64_t kMostChannels = 1 << 16;
   if (problem.c_in > kMostChannels || problem.c_out > kMostChannels || problem.batch > INT32_MAX) return false;
@@ -15,69 +13,85 @@ bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWei
   layout->groups = static_cast<int32_t>(problem.groups);
   layout->group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
   layout->group_co = static_cast<int32_t>(problem.c_out / problem.groups);
-  layout->strip = plan.strip;
-  layout->strips = ceil_div(w.in, plan.strip);
-  layout->unit_rows = plan.strip < 32 ? 32 / plan.strip : 1;
-  layout->units_of_strip = ceil_div(h.in, layout->unit_rows);
+  layout->strip = tile.strip;
+  layout->strips = ceil_div(w.in, tile.strip);
+  layout->unit_rows = tile.unit_rows;
+  layout->units_of_strip = ceil_div(h.in, tile.unit_rows);
   const int64_t units = problem.batch * layout->strips * layout->units_of_strip;
-  if (plan.strip < 32 ? 32 % plan.strip != 0 : plan.strip % 32 != 0) return false;
-  if (units > INT32_MAX / 2 || plan.units_per_chunk > INT32_MAX / 2) return false;
+  if (units > INT32_MAX / 2 || tile.units_per_chunk > INT32_MAX / 2) return false;
   layout->num_units = static_cast<int32_t>(units);
-  layout->units_per_chunk = plan.units_per_chunk;
-  layout->chunks = ceil_div(layout->num_units, plan.units_per_chunk);
-  if (plan.block_ci % instance.thread_ci != 0 || plan.block_co % instance.thread_co != 0) return false;
-  layout->block_ci = plan.block_ci;
-  layout->block_co = plan.block_co;
-  layout->block_kh = plan.block_kh;
-  layout->block_runs = plan.block_runs;
-  layout->run_tiles = ceil_div(ceil_div(w.kernel, instance.thread_kw), plan.block_runs);
-  layout->kh_tiles = ceil_div(h.kernel, plan.block_kh);
-  layout->co_tiles = ceil_div(layout->group_co, plan.block_co);
-  layout->ci_tiles = ceil_div(layout->group_ci, plan.block_ci);
+  layout->units_per_chunk = tile.units_per_chunk;
+  layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
+  layout->block_ci = tile.block_ci;
+  layout->block_co = tile.block_co;
+  layout->block_kh = tile.block_kh;
+  layout->run_tiles = static_cast<int32_t>(ceil_div(int64_t{w.kernel}, tile.block_kw));
+  layout->kh_tiles = ceil_div(h.kernel, tile.block_kh);
+  layout->co_tiles = ceil_div(layout->group_co, tile.block_co);
+  layout->ci_tiles = ceil_div(layout->group_ci, tile.block_ci);
   const int64_t passes =
       int64_t{layout->run_tiles} * layout->kh_tiles * layout->co_tiles * layout->ci_tiles * layout->groups;
   if (passes * layout->chunks > INT32_MAX) return false;
   layout->passes = static_cast<int32_t>(passes);
-  layout->warps_ci = plan.block_ci / instance.thread_ci;
-  layout->warps_co = plan.block_co / instance.thread_co;
-  const int64_t warps = int64_t{layout->warps_ci} * layout->warps_co * plan.block_runs * plan.block_kh;
-  if (warps > kMaxThinWeightThreads / 32) return false;
-  if (plan.stages < kMinThinWeightStages || plan.stages > kMaxThinWeightStages) return false;
-  layout->threads = static_cast<int32_t>(32 * warps);
   layout->num_blocks = passes * layout->chunks;
 
+  if (tile.stages < kMinThinWeightStages || tile.stages > kMaxThinWeightStages) return false;
   const int32_t step = greatest_common_divisor(h.stride, h.dilation);
-  const int64_t rows = int64_t{plan.tile_units} * layout->unit_rows;
-  const int64_t window = ((rows - 1) * h.stride + int64_t{plan.block_kh - 1} * h.dilation) / step + 1;
-  const int64_t apart = rows * plan.block_kh;
-  const int64_t taps = int64_t{plan.block_runs} * instance.thread_kw;
-  const int64_t columns = int64_t{plan.strip - 1} * w.stride + (taps - 1) * w.dilation + 1;
+  const int64_t rows = int64_t{tile.tile_units} * tile.unit_rows;
+  const int64_t window = ((rows - 1) * h.stride + int64_t{tile.block_kh - 1} * h.dilation) / step + 1;
+  const int64_t apart = rows * tile.block_kh;
+  const int64_t columns = int64_t{tile.strip - 1} * w.stride + (tile.block_kw - 1) * w.dilation + 1;
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;  // far beyond what fits
   constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
   if (rows * h.stride > kMostRows) return false;
   if (rows > kMostSlots || std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
-  layout->tile_units = plan.tile_units;
-  layout->stages = plan.stages;
+  layout->tile_units = tile.tile_units;
+  layout->stages = tile.stages;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
-  layout->slot_q = layout->apart ? plan.block_kh : h.stride / step;
+  layout->slot_q = layout->apart ? tile.block_kh : h.stride / step;
   layout->slot_k = layout->apart ? 1 : h.dilation / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
-  // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
-  const int32_t elems = vector_elements(problem.dtype);
-  const int64_t x_channel = rows * (plan.strip + 3 * (elems - 1)) + 3 * (elems - 1);
-  const int64_t gy_channel =
-      layout->slots * (columns + 3 * (elems - 1)) + (layout->apart ? rows * (elems - 1) : 0) + elems - 1;
+  return true;
+}
+
+bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_channel, int64_t gy_channel,
+                           ThinGradWeightLayout* layout) {
   const int64_t bytes = element_bytes(problem.dtype);
-  const int64_t x_bytes = ((x_channel * plan.block_ci + 2 * elems) * bytes + 127) / 128 * 128;
-  const int64_t gy_bytes = ((gy_channel * plan.block_co + 2 * elems) * bytes + 127) / 128 * 128;
+  // A last row may be read up to its strip's end, beyond what exists.
+  const int32_t beyond = 2 * vector_elements(problem.dtype);
+  const int64_t x_bytes = ((x_channel * layout->block_ci + beyond) * bytes + 127) / 128 * 128;
+  const int64_t gy_bytes = ((gy_channel * layout->block_co + beyond) * bytes + 127) / 128 * 128;
   constexpr int64_t kMostBytes = 1 << 20;
-  if ((x_bytes + gy_bytes) * plan.stages > kMostBytes) return false;
+  if ((x_bytes + gy_bytes) * layout->stages > kMostBytes) return false;
   layout->gy_begin = static_cast<int32_t>(x_bytes);
   layout->stage_bytes = static_cast<int32_t>(x_bytes + gy_bytes);
-  layout->shared_bytes = kThinWeightHeadBytes + layout->stage_bytes * plan.stages;
+  layout->shared_bytes = kThinWeightHeadBytes + layout->stage_bytes * layout->stages;
   return true;
+}
+
+bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightPlan& plan,
+                                  ThinGradWeightLayout* layout) {
+  const ThinGradWeightInstance& instance = kThinGradWeightInstances[plan.instance];
+  if (plan.strip < 32 ? 32 % plan.strip != 0 : plan.strip % 32 != 0) return false;
+  if (plan.block_ci % instance.thread_ci != 0 || plan.block_co % instance.thread_co != 0) return false;
+  const WeightTile tile = {
+      plan.strip,    plan.strip < 32 ? 32 / plan.strip : 1,         plan.block_ci,        plan.block_co,
+      plan.block_kh, int64_t{plan.block_runs} * instance.thread_kw, plan.units_per_chunk, plan.tile_units,
+      plan.stages,
+  };
+  if (!lay_out_weight_tile(problem, tile, layout)) return false;
+  layout->block_runs = plan.block_runs;
+  layout->warps_ci = plan.block_ci / instance.thread_ci;
+  layout->warps_co = plan.block_co / instance.thread_co;
+  const int64_t warps = int64_t{layout->warps_ci} * layout->warps_co * plan.block_runs * plan.block_kh;
+  if (warps > kMaxThinWeightThreads / 32) return false;
+  layout->threads = static_cast<int32_t>(32 * warps);
+  // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
+  const int64_t ends = vector_elements(problem.dtype) - 1, rows = int64_t{layout->tile_units} * layout->unit_rows;
+  const int64_t gy_rows = layout->slots * (layout->columns + 3 * ends) + (layout->apart ? rows * ends : 0);
+  return lay_out_weight_stages(problem, rows * (layout->strip + 3 * ends) + 3 * ends, gy_rows + ends, layout);
 }
 
 bool has_merged_rows(const ThinGradWeightLayout& layout, const ConvTProblem& problem) {
