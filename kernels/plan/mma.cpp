@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/best_plans.h"
 #include "plan/engines.h"
 #include "plan/mma_layout.h"
 #include "plan/plan.h"
@@ -120,7 +121,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
   if (co > 2 && ceil_div(co, 2) % 4 != 0) channels.push_back(ceil_div(co, 2));
   channels.push_back(co);
 
-  auto add = [&](MmaPlan tile) {
+  auto add = [&](MmaPlan tile, BestPlans* best) {
     MmaLayout layout;
     if (!make_mma_layout(problem, tile, &layout) || layout.shared_bytes + kStaticBytes > device.shared_per_block) {
       return;
@@ -140,13 +141,13 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
     plan.num_blocks = layout.num_blocks;
     plan.mma = tile;
     estimate(problem, device, layout, kMmaInstances[tile.instance], &plan);
-    plans->push_back(plan);
+    best->consider(plan);
   };
   for (int32_t index = 0; index < kNumMmaInstances; ++index) {
     const MmaInstance& instance = kMmaInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     const int32_t unit_positions = instance.position_tiles * kMmaPositions;
-    const size_t before = plans->size();
+    BestPlans best(8);
     for (const int32_t width : widths) {
       for (const int32_t height : heights) {
         // At least three fifths of the positions of the units exist, but in small images.
@@ -160,7 +161,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
               for (const int32_t chunk_steps : {1, 2, 4, steps}) {
                 if (steps % chunk_steps != 0) continue;
                 for (const int32_t raw_slots : {1, 2}) {
-                  add(MmaPlan{index, threads, height, width, block_co, split, chunk_steps, raw_slots, 1});
+                  add(MmaPlan{index, threads, height, width, block_co, split, chunk_steps, raw_slots, 1}, &best);
                 }
                 if (chunk_steps == steps) break;
               }
@@ -169,11 +170,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
         }
       }
     }
-    // The best few of an instance are enough: there are thousands.
-    constexpr size_t kKept = 8;
-    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
-    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-    if (plans->size() > before + kKept) plans->resize(before + kKept);
+    best.append_to(plans);
   }
 }
 

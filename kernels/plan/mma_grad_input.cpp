@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/best_plans.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
 
@@ -139,7 +140,7 @@ Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, co
 }
 
 // Plans of a tile and chunk: warps that multiply, and the pipeline's depth.
-void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, std::vector<Plan>* plans) {
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, BestPlans* plans) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
   const auto group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
   const int32_t units = ceil_div(group_ci, kMmaColumns * instance.row_tiles) *
@@ -152,7 +153,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
       Plan plan;
       tile.stages = stages;
       if (!make_plan(problem, device, tile, &plan)) return;
-      plans->push_back(plan);
+      plans->consider(plan);
     }
   };
   for (const int32_t splits : {1, 2, 3}) add(splits * units, splits);
@@ -188,7 +189,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {
     const MmaGradInputInstance& instance = kMmaGradInputInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    std::vector<Plan> found;
+    BestPlans best(6);
     for (const int32_t width : widths) {
       for (const int32_t height : heights) {
         if (width * height > 1024) continue;
@@ -199,17 +200,11 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
           tile.tile_w = width;
           tile.chunk_co = chunk;
           tile.blocks_per_group = 1;
-          add_plans(problem, device, tile, &found);
+          add_plans(problem, device, tile, &best);
         }
       }
     }
-    // The best few of an instance are enough: there are hundreds.
-    constexpr size_t kKept = 6;
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-    for (size_t i = 0; i < std::min(found.size(), kKept); ++i) {
-      plans->push_back(without_conflicts(problem, device, found[i]));
-    }
+    for (const Plan& plan : best.plans()) plans->push_back(without_conflicts(problem, device, plan));
   }
 }
 

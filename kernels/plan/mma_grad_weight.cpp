@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/grad_weight.h"
@@ -147,20 +148,6 @@ bool complete_in_waves(const ConvTProblem& problem, int32_t waves, Plan* plan) {
   return complete(problem, kUsualConflicts, plan);
 }
 
-// The plans with the shortest estimates.
-struct Best {
-  size_t most;
-  std::vector<Plan> plans;
-
-  void keep(const Plan& plan) {
-    const auto place = std::find_if(plans.begin(), plans.end(),
-                                    [&](const Plan& other) { return plan.estimate_us < other.estimate_us; });
-    if (place == plans.end() && plans.size() == most) return;
-    plans.insert(place, plan);
-    if (plans.size() > most) plans.pop_back();
-  }
-};
-
 // Parts of `total` that divide it evenly, of at most `most`.
 std::vector<int32_t> even_parts(int64_t total, int32_t most) {
   std::vector<int32_t> parts;
@@ -216,7 +203,6 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
   }
   if (problem.w.in <= 256) strips.push_back((problem.w.in + 7) / 8 * 8);
   const DeviceInfo reference = h200();
-  constexpr size_t kKept = 4, kKeptTiles = 48;
   for (int32_t index = 0; index < kNumMmaGradWeightInstances; ++index) {
     const MmaGradWeightInstance& instance = kMmaGradWeightInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
@@ -226,28 +212,28 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     trial.served_precision = problem.precision;
     MmaGradWeightPlan& tile = trial.mma_grad_weight;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
-    Best tiles{kKeptTiles, {}}, plans_of_instance{kKept, {}};
+    BestPlans tiles(48), piped(4);
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
       for (const int32_t strip : strips) {
         for (const int32_t units : {1, 2, 4, 8}) {
           if (units > problem.h.in) break;
           tile =
               MmaGradWeightPlan{index, strip, 1, block_ci, block_co, block_kh, block_kw, units, 2, 2, false, 0, 0, 0};
-          if (complete_in_waves(problem, 1, &trial)) tiles.keep(trial);
+          if (complete_in_waves(problem, 1, &trial)) tiles.consider(trial);
         }
       }
     });
-    for (const Plan& found : tiles.plans) {
+    for (const Plan& found : tiles.plans()) {
       trial = found;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= 4; tile.loaders *= 2) {
           for (const int32_t waves : {1, 2}) {
-            if (complete_in_waves(problem, waves, &trial)) plans_of_instance.keep(trial);
+            if (complete_in_waves(problem, waves, &trial)) piped.consider(trial);
           }
         }
       }
     }
-    for (Plan& plan : plans_of_instance.plans) {
+    for (Plan plan : piped.plans()) {
       const double conflicts = choose_banks(problem, &plan.mma_grad_weight);
       if (!complete(problem, conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);

@@ -61,7 +61,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 
 double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t element) {
   // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
-  constexpr int32_t kMostReads = 8;
+  constexpr int32_t kMostReads = 4;
   auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
     const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
     int32_t wavefronts = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
@@ -102,7 +103,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
 }
 
 void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinPlan& tile,
-              std::vector<Plan>* plans) {
+              BestPlans* plans) {
   const ThinInstance& instance = kThinInstances[index];
   ThinLayout layout;
   if (!make_thin_layout(problem, tile, instance.outputs, instance.positions, &layout)) return;
@@ -119,7 +120,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
   plan.thin = tile;
   plan.thin.instance = index;
   estimate(problem, device, instance, layout, &plan);
-  plans->push_back(plan);
+  plans->consider(plan);
 }
 
 }  // namespace
@@ -159,7 +160,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   for (int32_t index = 0; index < kNumThinInstances; ++index) {
     const ThinInstance& instance = kThinInstances[index];
     if (instance.dtype != problem.dtype) continue;
-    const size_t before = plans->size();
+    BestPlans best(4);
     for (const bool split : {false, true}) {
       if (split && h.out_stride == 1) continue;
       const int32_t phases = (split ? 1 : h.num_filled) * w.num_filled;
@@ -180,7 +181,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
               for (const int32_t chunk : chunks) {
                 for (const int32_t tiles : {1, 4, 16}) {
                   add_plan(problem, device, index,
-                           ThinPlan{index, height, width, tiles, block_co, block_groups, split, chunk}, plans);
+                           ThinPlan{index, height, width, tiles, block_co, block_groups, split, chunk}, &best);
                 }
               }
             }
@@ -188,11 +189,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
         }
       }
     }
-    // The best few of an instance are enough: there are thousands.
-    constexpr size_t kKept = 4;
-    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
-    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-    if (plans->size() > before + kKept) plans->resize(before + kKept);
+    best.append_to(plans);
   }
 }
 

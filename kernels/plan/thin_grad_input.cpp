@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
@@ -81,8 +82,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                          : 14);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputPlan& tile,
-              std::vector<Plan>* plans) {
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputPlan& tile, BestPlans* plans) {
   const ThinGradInputInstance& instance = kThinGradInputInstances[tile.instance];
   ThinGradInputLayout layout;
   Plan plan{};
@@ -101,7 +101,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   plan.shared_bytes = layout.shared_bytes;
   plan.num_blocks = layout.num_blocks;
   estimate(problem, device, instance, layout, &plan);
-  plans->push_back(plan);
+  plans->consider(plan);
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& de
   for (int32_t index = 0; index < kNumThinGradInputInstances; ++index) {
     const ThinGradInputInstance& instance = kThinGradInputInstances[index];
     if (instance.dtype != problem.dtype) continue;
-    const size_t before = plans->size();
+    BestPlans best(4);
     const int32_t channel_blocks = static_cast<int32_t>(ceil_div(group_ci, int64_t{instance.channels}));
     for (int32_t ci_tiles = 1; ci_tiles <= channel_blocks; ci_tiles *= 2) {
       const int32_t blocks_ci = ceil_div(channel_blocks, ci_tiles);
@@ -141,18 +141,14 @@ void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& de
                 add_plan(problem, device,
                          ThinGradInputPlan{index, height, width, blocks_ci * instance.channels, block_groups, chunk,
                                            stages, 1},
-                         plans);
+                         &best);
               }
             }
           }
         }
       }
     }
-    // The best few of an instance are enough: there are hundreds.
-    constexpr size_t kKept = 4;
-    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
-    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-    if (plans->size() > before + kKept) plans->resize(before + kKept);
+    best.append_to(plans);
   }
 }
 
