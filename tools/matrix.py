@@ -47,6 +47,10 @@ ENVIRONMENTS = (
 )
 
 
+# pytest-xdist's; a file's tests stay together, as they share what they have made.
+ALL_CORES = ("-n", "auto", "--dist", "loadfile")
+
+
 @dataclass
 class Result:
     python: str
@@ -121,7 +125,7 @@ def run_tests(python: str, unpack: Path | None, chosen: Sequence[str] = ("cpu",)
 def made(version: str, torch: str, build: str, wheel: Path, discard: bool) -> Result:
     print(f"== Python {version}, {torch}, build: {build}", flush=True)
     try:
-        return run_tests(make_environment(version, torch, build, wheel), None)
+        return run_tests(make_environment(version, torch, build, wheel), None, ("cpu", *ALL_CORES))
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         return Result(version, torch, False, str(error))
     finally:
