@@ -60,7 +60,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
   params.packed_tile_step = weights.packed_tile_step;
-  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * kPatchBlockBytes;
+  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * patch_block_bytes(problem.precision == Precision::kTf32x3);
   params.staged = plan.staged;
   params.staged_begin = plan.staged_begin;
   params.weights_begin = plan.weights_begin;
@@ -81,8 +81,9 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   const patch_sm90a::Kernels kernels = kKernels[tile.instance]();
   const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
+  const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
   PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks,
-                                        kPatchBlockBytes / kPatchSteps * steps, pointers.w, pointers.packed);
+                                        block_bytes / kPatchSteps * steps, pointers.w, pointers.packed);
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
   }

@@ -4,7 +4,7 @@
 
 #include "patch_sm90a/epilogue.cuh"
 #include "patch_sm90a/loader.cuh"
-#include "patch_sm90a/mainloop.cuh"
+#include "patch_sm90a/split.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -37,28 +37,43 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
     ptx::take_registers<consumer_registers(kConsumers)>();
     // A value that the compiler knows to be the same for the whole warp.
     const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
+    const uint32_t s_bias = s_barriers + 16 * (params.source_slots + params.weight_slots) + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
     for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+      Tile tile = tile_of<Shape>(params, number);
+      Bias<Shape> bias;
+      if constexpr (!Shape::kGathers) bias.load(params, tile);
       Sums<Shape> sums;
-      multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
-      Tile tile = tile_of(params, number);
+      if constexpr (Shape::kSplit) {
+        multiply_split_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources,
+                                   &weights);
+      } else {
+        multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
+      }
+      if constexpr (!Shape::kGathers) bias.store(s_bias);
       tile.begin += consumer * params.step;
       if constexpr (Shape::kByChannels) {
-        store_channels<Shape>(sums, params, tile);
+        store_channels<Shape>(sums, params, tile, s_bias);
       } else {
-        if constexpr (Shape::kForm == PatchForm::kPairs) {
+        if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
           if (params.staged) {
-            store_rows<Shape>(sums, params, tile, s_staged + consumer * kPatchStagedElements, consumer);
+            store_rows<Shape>(sums, params, tile, s_staged + consumer * kPatchStagedElements, consumer, s_bias);
+            continue;
+          }
+        }
+        if constexpr (Shape::kForm == PatchForm::kQuads) {
+          if (params.staged) {
+            store_columns<Shape>(sums, params, tile, s_staged + consumer * kPatchStagedElements, consumer, s_bias);
             continue;
           }
         }
         if constexpr (Shape::kExchanges) {
           if (params.exchange) {
-            store_exchanged<Shape>(sums, params, tile);
+            store_exchanged<Shape>(sums, params, tile, s_bias);
             continue;
           }
         }
-        store_planes<Shape>(sums, params, tile);
+        store_planes<Shape>(sums, params, tile, s_bias);
       }
     }
   } else {

@@ -21,6 +21,9 @@ inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
 inline constexpr int32_t kPatchTaps = 4;  // of a patch in a tile, or where patches are gathered of a patch
 inline constexpr int32_t kPatchSteps = 4;  // steps of K in a stage: 128 bytes of every position
 inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 16;  // weights of a stage
+// Operands that are split (tf32x3) have low parts behind the high ones, and a slot of weights has one block alone.
+inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
+inline constexpr int32_t patch_slot_blocks(bool split, int32_t blocks) { return split ? 1 : blocks; }
 inline constexpr int32_t kPatchLoaderWarps = 3;  // that copy the source; one thread of the fourth has the weights
 inline constexpr int32_t patch_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
