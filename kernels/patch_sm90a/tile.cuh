@@ -30,8 +30,7 @@ struct Shape {
   // whole sectors.
   static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
   // A thread has less than 16 bytes of a channel. With two warpgroups, float32 gradients were slower for it.
-  static constexpr bool kExchanges =
-      kGathers ? kElement == 2 || kConsumers == 1 : kForm == PatchForm::kPairs && kElement == 2;
+  static constexpr bool kExchanges = kGathers && (kElement == 2 || kConsumers == 1);
   static constexpr int kStagePositions = kConsumers * kPatchPositions;
   static constexpr int kStageChannels = 128 / kElement;
   static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);

@@ -26,13 +26,11 @@ int32_t whole_rows(const ConvTProblem& problem) {
   return (problem.w.in % 2 == 0 ? rows : rows / 2 * 2) * problem.w.in;
 }
 
-// Rows of results that do not begin on sectors leave by way of shared memory. Pairs of columns do where whole rows fill
-// most of a warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others.
-bool is_staged(const ConvTProblem& problem, const PatchInstance& instance) {
-  if (problem.w.out * element_bytes(problem.dtype) % 32 == 0) return false;
-  if (instance.form == PatchForm::kQuads) return true;
+// Pairs of columns leave in tiles of whole rows where rows do not begin on sectors, and whole ones fill most of a
+// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others.
+bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
   return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps &&
-         whole_rows(problem) >= kPatchPositions * 7 / 8;
+         problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
 }
 
 // Everything that follows from the instance, or false where it does not fit.
@@ -41,8 +39,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
   plan.consumers = instance.consumers;
-  plan.staged = is_staged(problem, instance);
-  plan.step = plan.staged && instance.form == PatchForm::kPairs ? whole_rows(problem) : kPatchPositions;
+  plan.whole_rows = has_whole_rows(problem, instance);
+  // 16 bytes of a float32 row, 8 of others.
+  plan.staged = plan.whole_rows || instance.form == PatchForm::kQuads ||
+                (instance.form == PatchForm::kPairs && problem.w.in % 2 == 0);
+  plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
   plan.tile_positions = plan.step * plan.consumers;
   // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
   const int64_t k_channels = (instance.form == PatchForm::kGather ? problem.c_out : problem.c_in) / problem.groups;
@@ -62,7 +63,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   plan.weight_slots = plan.resident ? tile_slots : most_slots;
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
-  const int32_t staged_bytes = plan.staged ? plan.consumers * kPatchStagedElements * element : 0;
+  const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
   const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
   const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
@@ -86,11 +87,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double products = 128 * plan.blocks * stages / 0.74;
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
   const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
-  const double loads = stages * ((gathers ? 530 : 0) + 700 * (16.0 / patch_source_vector(problem) - 1));
+  const int32_t vector = patch_source_vector(problem);
+  const double of_stage = vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? (gathers ? 2100 : 1250) : 3700;
+  const double loads = stages * ((gathers ? 530 : 0) + of_stage);
   const double limit = std::max({products, bytes, loads});
   // A thread's results in one store, 16 bytes but where there are not as many.
   const double of_store = std::min(16 / element, gathers ? 4.0 : 8.0);
-  const double stores = 250.0 * plan.staged + 35 * plan.blocks * kPatchChannels / 2 / of_store;
+  const double stores = 250.0 * plan.whole_rows + 35 * plan.blocks * kPatchChannels / 2 / of_store;
   double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
   if (problem.precision == Precision::kTf32x3) {
     const double rate = plan.consumers == 1 ? 0.56 : gathers || plan.blocks < kPatchTaps ? 0.73 : 0.85;
@@ -104,8 +107,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double output = images * problem.c_out * problem.h.out * problem.w.out;
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
+  const double share = plan.staged ? 0.85 : 0.71;  // of the rate of a copy
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / share);
 }
 
 // The kernels' form for a problem, or false where none serves it.
