@@ -46,8 +46,8 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   while (reinterpret_cast<uintptr_t>(params.source) % params.source_vector != 0) params.source_vector /= 2;
   params.unit = storable_neighbours(problem, params.result);
   const PatchForm form = kPatchInstances[plan.instance].form;
-  const int32_t run = form == PatchForm::kGather ? problem.h.in * problem.w.in : problem.w.in;  // positions
-  params.exchange = !plan.staged && run % 4 == 0 && reinterpret_cast<uintptr_t>(params.result) % 16 == 0;
+  const bool aligned = reinterpret_cast<uintptr_t>(params.result) % 16 == 0;
+  params.exchange = form == PatchForm::kGather && problem.h.in * problem.w.in % 4 == 0 && aligned;
   params.tap_tiles = Divisor::of(grid.tap_tiles);
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.channel_blocks = grid.channel_blocks;
@@ -60,8 +60,11 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
   params.packed_tile_step = weights.packed_tile_step;
-  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * kPatchBlockBytes;
-  params.staged = plan.staged;
+  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+  params.staged = plan.staged && aligned;
+  params.whole_rows = plan.whole_rows && aligned;
+  const int32_t columns = form == PatchForm::kPairs ? 2 : 4;
+  params.vectors = problem.w.kernel == columns && problem.w.out * element_bytes(problem.dtype) % 16 == 0;
   params.staged_begin = plan.staged_begin;
   params.weights_begin = plan.weights_begin;
   params.barriers_begin = plan.barriers_begin;
@@ -81,8 +84,9 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   const patch_sm90a::Kernels kernels = kKernels[tile.instance]();
   const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
+  const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
   PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks,
-                                        kPatchBlockBytes / kPatchSteps * steps, pointers.w, pointers.packed);
+                                        block_bytes / kPatchSteps * steps, pointers.w, pointers.packed);
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
   }

@@ -1,8 +1,10 @@
-// Sums -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
+// Sums -> bias -> result. The tile's shape makes a thread's sums neighbours in memory; runs of them that a warp stores
+// are longer by way of shared memory.
 #pragma once
 
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/tile.cuh"
+#include "ptx/shared.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -19,17 +21,50 @@ __device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile
          (column * params.kernel_w + tile.tap_w) * params.result_stride[3];
 }
 
-template <typename Element>
-__device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
-  if (params.bias == nullptr || channel >= params.n_channels) return 0;
-  return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
+// The bias of a tile's channels, on its way from memory to a place of the warp's in shared memory: read from memory
+// between stores it would wait for them. Gradients of the input have none.
+template <typename Shape>
+struct Bias {
+  float r[2];
+
+  __device__ __forceinline__ void load(const Params& params, const Tile& tile) {
+    const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 32;
+    const auto* g_bias = static_cast<const typename Shape::Element*>(params.bias) + tile.group * params.n_channels;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const bool exists = params.bias != nullptr && first + 32 * k < params.n_channels;
+      r[k] = exists ? wgmma_sm90a::to_float(g_bias[first + 32 * k]) : 0;
+    }
+  }
+  __device__ __forceinline__ void store(uint32_t s_bias) const {
+    __syncwarp();  // all lanes have left the tile before
+#pragma unroll
+    for (int k = 0; k < 2; ++k) ptx::store_shared(s_bias + (threadIdx.x % 32 + 32 * k) * 4, __float_as_uint(r[k]));
+    __syncwarp();
+  }
+};
+
+// Those of this thread's columns of block of 8 number j.
+template <typename Shape>
+__device__ __forceinline__ void load_bias(float (&bias)[2], uint32_t s_bias, int j) {
+  if constexpr (Shape::kGathers) {
+    bias[0] = bias[1] = 0;
+  } else {
+    ptx::load_shared<0>(bias, s_bias + (8 * j + threadIdx.x % 4 * 2) * 4);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ int32_t first_channel(const Tile& tile) {
+  return tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1);
 }
 
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape>
-__device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+__device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                             uint32_t s_bias) {
   using Element = typename Shape::Element;
-  constexpr int kColumns = Shape::kGathers ? 1 : Shape::kForm == PatchForm::kPairs ? 2 : 4;  // of a position in a row
+  constexpr int kColumns = Shape::kColumns;
   int64_t offset[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
@@ -38,16 +73,16 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
   // The next block is the next row of the patch, or the next channels.
   constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
   const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];
-  const int32_t first = tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1) +
-                        static_cast<int32_t>(threadIdx.x) % 4 * 2;
+  const int32_t first = first_channel<Shape>(tile) + static_cast<int32_t>(threadIdx.x) % 4 * 2;
   Element* g_channel = static_cast<Element*>(params.result) +
                        (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
 #pragma unroll
   for (int j = 0; j < kPatchChannels / 8; ++j) {
+    float bias[2];
+    load_bias<Shape>(bias, s_bias, j);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t channel = first + 8 * j + i;
-      const float bias = bias_of<Element>(params, tile, channel);
       Element* g = g_channel + (8 * j + i) * params.result_stride[1];
 #pragma unroll
       for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
@@ -56,7 +91,7 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 #pragma unroll
         for (int k = 0; k < 2 * kColumns; ++k) {
           values[k / kColumns][k % kColumns] =
-              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias;
+              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias[i];
         }
         if (neighbours) {
           float both[2 * kColumns];
@@ -72,37 +107,28 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
   }
 }
 
-// Where a thread has less than 16 bytes of a channel: threads of neighbouring positions exchange one of their two
-// channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
+// Gradients, of which a thread has less than 16 bytes of a channel: threads of neighbouring positions exchange one of
+// their two channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
 // (params.exchange).
 template <typename Shape>
 __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
   using Element = typename Shape::Element;
-  constexpr int kColumns = Shape::kGathers ? 1 : 2;
-  constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
-  constexpr int kWords = 2 * kColumns * Shape::kElement / 4;
-  const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];
+  constexpr int kWords = 2 * Shape::kElement / 4;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
   const int64_t offset = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(0) - 2 * odd);
-  const int32_t first = tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1) + lane % 4 * 2;
+  const int32_t first = first_channel<Shape>(tile) + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) + offset +
                      (int64_t{tile.group} * params.n_channels + first + odd) * params.result_stride[1];
 #pragma unroll
   for (int j = 0; j < kPatchChannels / 8; ++j) {
-    const float bias[2] = {bias_of<Element>(params, tile, first + 8 * j),
-                           bias_of<Element>(params, tile, first + 8 * j + 1)};
     Element* g = g_first + 8 * j * params.result_stride[1];
 #pragma unroll
-    for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
+    for (int block = 0; block < Shape::kBlocks; ++block, g += kPatchChannels * params.result_stride[1]) {
       uint32_t words[2][kWords];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        Element elements[2 * kColumns];
-#pragma unroll
-        for (int k = 0; k < 2 * kColumns; ++k) {
-          elements[k] = wgmma_sm90a::to_element<Element>(
-              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias[i]);
-        }
+        const Element elements[2] = {wgmma_sm90a::to_element<Element>(sums.r[block][4 * j + i]),
+                                     wgmma_sm90a::to_element<Element>(sums.r[block][4 * j + 2 + i])};
         memcpy(words[i], elements, sizeof(elements));
       }
       uint32_t both[2 * kWords];
@@ -112,80 +138,154 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
         both[word] = odd ? other : words[0][word];
         both[kWords + word] = odd ? words[1][word] : other;
       }
-      if (offset < 0 || first + 8 * j + odd + row * kBlockChannels >= params.n_channels) continue;
+      if (offset < 0 || first + 8 * j + odd + block * kPatchChannels >= params.n_channels) continue;
       epilogue::store_vector(reinterpret_cast<uint32_t*>(g), both);
     }
   }
 }
 
-// The same for pairs of columns and whole rows of positions, which are one run of memory but for the end of an image:
-// staged as they lie there, 8 channels at a time. A sector of 32 bytes that two stores share costs many times a whole
-// one.
-template <typename Shape>
+// Results by way of shared memory: whole rows of pairs of columns, which are one run of memory but for the end of an
+// image, staged as they lie there, some channels at a time. A sector of 32 bytes that two stores share costs many times
+// a whole one. kEven: a thread's two positions are of one row.
+template <typename Shape, bool kEven>
 __device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                           typename Shape::Element* s_staged, int32_t consumer) {
+                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
-  constexpr int kVector = 4;  // results: rows of patches are a multiple of it
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128, quad = thread % 4;
+  constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // results: rows of patches are a multiple of it
+  constexpr int kStride = patch_staged_stride(Shape::kElement);
+  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
   const int32_t row_results = params.by_row.value * kPatchTaps;
-  const int32_t first_channel = tile.channel_tile * kPatchChannels;
   Element* s_position[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int32_t column;
     const int32_t row = params.by_row(position_of_thread<Shape>(h), &column);
-    s_position[h] = s_staged + 2 * quad * kPatchStagedStride + row * row_results + column * 2;
+    s_position[h] = s_staged + thread % 4 * 2 * kStride + row * row_results + column * 2;
   }
-  // What this thread stores of each 8 channels: one vector for each position and channel.
-  constexpr int kStores = 8 * kPatchPositions / 128;
-  Element* g_vector[kStores];
-  int32_t channel[kStores], staged[kStores];
+  // What this thread stores: a vector of every so many channels.
+  constexpr int kPlaces = kPatchPositions * kPatchTaps / kVector, kChannels = 128 / kPlaces;
+  const int32_t place = thread % kPlaces;
+  int32_t of_row, row_of_image;
+  const int32_t row = params.by_row(place * kVector / kPatchTaps, &of_row);
+  const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
+  const bool exists = place * kVector < params.step * kPatchTaps && image < params.batch;
+  const int32_t first = first_channel<Shape>(tile) + thread / kPlaces;
+  const Element* s_vector = s_staged + thread / kPlaces * kStride + place * kVector;
+  Element* g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
+                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
+                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
 #pragma unroll
-  for (int store = 0; store < kStores; ++store) {
-    const int32_t of_eight = (thread + store * 128) / kPatchPositions;
-    const int32_t place = (thread + store * 128) % kPatchPositions;
-    int32_t column, row_of_image;
-    const int32_t row = params.by_row(place, &column);
-    const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
-    channel[store] = place < params.step && image < params.batch ? first_channel + of_eight : params.n_channels;
-    staged[store] = of_eight * kPatchStagedStride + place * kVector;
-    g_vector[store] = static_cast<Element*>(params.result) + image * params.result_stride[0] +
-                      (int64_t{tile.group} * params.n_channels + first_channel + of_eight) * params.result_stride[1] +
-                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + column * kVector;
-  }
+  for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
+    const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;
 #pragma unroll
-  for (int j = 0; j < kPatchChannels / 8; ++j) {
-    const int32_t buffer = j % 2 * 8 * kPatchStagedStride;
+    for (int block = 0; block < kBlocks; ++block) {
+      const int j = begin + block;
+      float bias[2];
+      load_bias<Shape>(bias, s_bias, j);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float bias = bias_of<Element>(params, tile, first_channel + 8 * j + 2 * quad + i);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (position_of_thread<Shape>(h) >= params.step) continue;
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-          const float values[2] = {sums.r[2 * row][4 * j + 2 * h + i] + bias,
-                                   sums.r[2 * row + 1][4 * j + 2 * h + i] + bias};
-          const Element elements[2] = {wgmma_sm90a::to_element<Element>(values[0]),
-                                       wgmma_sm90a::to_element<Element>(values[1])};
-          epilogue::store_vector(s_position[h] + buffer + i * kPatchStagedStride + row * row_results / 2, elements);
+          Element both[4];
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            both[k] = wgmma_sm90a::to_element<Element>(sums.r[2 * row + k % 2][4 * j + k / 2 * 2 + i] + bias[i]);
+          }
+          const int32_t to = buffer + (8 * block + i) * kStride + row * row_results / 2;
+          if constexpr (kEven) {
+            if (position_of_thread<Shape>(0) < params.step) epilogue::store_vector(s_position[0] + to, both);
+          } else {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              const Element one[2] = {both[2 * h], both[2 * h + 1]};
+              if (position_of_thread<Shape>(h) < params.step) epilogue::store_vector(s_position[h] + to, one);
+            }
+          }
         }
       }
     }
     ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
 #pragma unroll
-    for (int store = 0; store < kStores; ++store) {
-      if (channel[store] + 8 * j >= params.n_channels) continue;
-      using Word = std::conditional_t<Shape::kElement == 4, uint4, uint2>;
-      *reinterpret_cast<Word*>(g_vector[store] + 8 * j * params.result_stride[1]) =
-          *reinterpret_cast<const Word*>(s_staged + buffer + staged[store]);
+    for (int k = 0; k < 8 * kBlocks; k += kChannels) {
+      if (!exists || first + 8 * begin + k >= params.n_channels) continue;
+      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
+      *reinterpret_cast<Word*>(g_vector + (8 * begin + k) * params.result_stride[1]) =
+          *reinterpret_cast<const Word*>(s_vector + buffer + k * kStride);
+    }
+  }
+}
+
+// The same in tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions. kVector
+// results never are of two rows.
+template <typename Shape, int kVector>
+__device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
+  using Element = typename Shape::Element;
+  constexpr int kStride = patch_staged_stride(Shape::kElement);
+  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
+  constexpr int kColumns = Shape::kColumns, kRows = Shape::kBlocks / kColumns, kRun = kPatchPositions * kColumns;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  Element* s_position[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    s_position[h] = s_staged + thread % 4 * 2 * kStride + position_of_thread<Shape>(h) * kColumns;
+  }
+  // What this thread stores: a vector of every so many channels.
+  constexpr int kPlaces = kRows * kRun / kVector, kChannels = 128 / kPlaces;
+  const int32_t result = thread % kPlaces * kVector;
+  const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / kColumns);
+  const int32_t first = first_channel<Shape>(tile) + thread / kPlaces;
+  const Element* s_vector = s_staged + thread / kPlaces * kStride + result;
+  Element* g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
+                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+#pragma unroll
+  for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
+    const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const int j = begin + block;
+      float bias[2];
+      load_bias<Shape>(bias, s_bias, j);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) {
+          Element both[2 * kColumns];
+#pragma unroll
+          for (int k = 0; k < 2 * kColumns; ++k) {
+            both[k] = wgmma_sm90a::to_element<Element>(
+                sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] + bias[i]);
+          }
+          const int32_t to = buffer + (8 * block + i) * kStride + row * kRun;
+          if constexpr (Shape::kNeighbours) {
+            epilogue::store_vector(s_position[0] + to, both);
+          } else {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              Element one[kColumns];
+              memcpy(one, both + h * kColumns, sizeof(one));
+              epilogue::store_vector(s_position[h] + to, one);
+            }
+          }
+        }
+      }
+    }
+    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
+#pragma unroll
+    for (int k = 0; k < 8 * kBlocks; k += kChannels) {
+      if (offset < 0 || first + 8 * begin + k >= params.n_channels) continue;
+      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
+      *reinterpret_cast<Word*>(g_vector + (8 * begin + k) * params.result_stride[1]) =
+          *reinterpret_cast<const Word*>(s_vector + buffer + k * kStride);
     }
   }
 }
 
 // channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
 template <typename Shape>
-__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                               uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns, whose pairs are a thread's neighbours
   const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 4 * 2 * kInterleaved;
@@ -195,10 +295,15 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
   for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
 #pragma unroll
   for (int m = 0; m < kPatchChannels / 8 / kInterleaved; ++m) {
-    const int32_t channel = first + m * 8 * kInterleaved;
     float bias[2 * kInterleaved];
 #pragma unroll
-    for (int k = 0; k < 2 * kInterleaved; ++k) bias[k] = bias_of<Element>(params, tile, channel + k);
+    for (int k = 0; k < 2 * kInterleaved; k += 2) {
+      float pair[2];
+      ptx::load_shared<0>(pair, s_bias + ((8 * m + threadIdx.x % 4 * 2) * kInterleaved + k) * 4);
+      bias[k] = pair[0];
+      bias[k + 1] = pair[1];
+    }
+    const int32_t channel = first + m * 8 * kInterleaved;
 #pragma unroll
     for (int tap = 0; tap < kPatchTaps; ++tap) {
       const bool two_rows = params.kernel_w == 2;

@@ -26,7 +26,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, uint32_t s_s
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   Ring ring(s_barriers, params.source_slots);
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
+    const Tile tile = tile_of<Shape>(params, number);
     const Element* g_group =
         static_cast<const Element*>(params.source) + int64_t{tile.group} * params.k_channels * params.source_stride[1];
     for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {

@@ -4,7 +4,7 @@
 
 #include "patch_sm90a/epilogue.cuh"
 #include "patch_sm90a/loader.cuh"
-#include "patch_sm90a/mainloop.cuh"
+#include "patch_sm90a/split.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
   const uint32_t s_source = ptx::shared_address(s_bytes);
   const uint32_t s_weights = s_source + params.weights_begin;
   const uint32_t s_barriers = s_source + params.barriers_begin;
-  auto* s_staged = reinterpret_cast<typename Shape::Element*>(s_bytes + params.staged_begin);
+  using Element = typename Shape::Element;
+  auto* s_staged = reinterpret_cast<Element*>(s_bytes + params.staged_begin);
   const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
   if (threadIdx.x == 0) {
     for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
@@ -37,18 +38,43 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
     ptx::take_registers<consumer_registers(kConsumers)>();
     // A value that the compiler knows to be the same for the whole warp.
     const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
+    const uint32_t s_bias =
+        s_barriers + 16 * (params.source_slots + params.weight_slots) + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
     for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+      Tile tile = tile_of<Shape>(params, number);
+      Bias<Shape> bias;
+      if constexpr (!Shape::kGathers) bias.load(params, tile);
       Sums<Shape> sums;
-      multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
-      Tile tile = tile_of(params, number);
+      if constexpr (Shape::kSplit) {
+        multiply_split_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources,
+                                   &weights);
+      } else {
+        multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
+      }
+      if constexpr (!Shape::kGathers) bias.store(s_bias);
       tile.begin += consumer * params.step;
       if constexpr (Shape::kByChannels) {
-        store_channels<Shape>(sums, params, tile);
+        store_channels<Shape>(sums, params, tile, s_bias);
       } else {
-        if constexpr (Shape::kForm == PatchForm::kPairs) {
+        Element* s_mine = s_staged + consumer * patch_staged_elements(Shape::kElement);
+        if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
+          if (params.whole_rows) {
+            if (params.by_row.value % 2 == 0) {
+              store_rows<Shape, true>(sums, params, tile, s_mine, consumer, s_bias);
+            } else {
+              store_rows<Shape, false>(sums, params, tile, s_mine, consumer, s_bias);
+            }
+            continue;
+          }
+        }
+        if constexpr (!Shape::kGathers) {
           if (params.staged) {
-            store_rows<Shape>(sums, params, tile, s_staged + consumer * kPatchStagedElements, consumer);
+            if (params.vectors) {
+              store_runs<Shape, 16 / Shape::kElement>(sums, params, tile, s_mine, consumer, s_bias);
+            } else {
+              store_runs<Shape, 4>(sums, params, tile, s_mine, consumer, s_bias);
+            }
             continue;
           }
         }
@@ -58,7 +84,7 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
             continue;
           }
         }
-        store_planes<Shape>(sums, params, tile);
+        store_planes<Shape>(sums, params, tile, s_bias);
       }
     }
   } else {

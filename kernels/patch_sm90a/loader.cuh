@@ -19,7 +19,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   Ring ring(s_barriers, params.source_slots);
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
+    const Tile tile = tile_of<Shape>(params, number);
     const Element* g_vector[Copy::kParts];
     bool exists[Copy::kParts];
 #pragma unroll
@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
   const int32_t row = Copy::row(thread), channel = Copy::lane(thread) * kOfVector;
   Ring ring(s_barriers, params.source_slots);
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
+    const Tile tile = tile_of<Shape>(params, number);
     const int32_t rows = params.positions - tile.begin - row;
     const Element* g_row = static_cast<const Element*>(params.source) +
                            (int64_t{tile.begin} + row) * params.source_stride[3] +

@@ -18,7 +18,7 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
   constexpr int kRow = Shape::kRowBytes;
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
-    if constexpr (Shape::kForm == PatchForm::kGather) {
+    if constexpr (Shape::kGathers) {
       // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
       const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
       if constexpr (Shape::Traits::kFloat32) {
@@ -118,14 +118,23 @@ __device__ __forceinline__ void leave(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// Where a step of K of a block begins in a slot of weights, in 16 bytes.
+// Where a step of K of a block begins in a slot of weights, and from there its low parts, in 16 bytes. Where patches are
+// gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
 template <typename Shape>
 __device__ constexpr uint32_t weights_place(int block, int step) {
-  constexpr uint32_t kPlane = kPatchChannels;
-  const uint32_t first = block * (kPatchBlockBytes / 16);
-  // [tap][2 planes], a step has a plane of each of two taps
-  if constexpr (Shape::kForm == PatchForm::kGather) return first + step % 2 * 4 * kPlane + step / 2 * kPlane;
+  constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kParts;
+  const uint32_t first = block * (Shape::kBlockBytes / 16);
+  if constexpr (Shape::kGathers) return first + step % 2 * 2 * kTapPlanes * kPlane + step / 2 * kPlane;
   return first + step * 2 * kPlane;
+}
+template <typename Shape>
+inline constexpr uint32_t kLowWeights = Shape::kGathers ? 2 * kPatchChannels : kPatchBlockBytes / 16;
+
+// The weights of a slot.
+template <typename Shape>
+__device__ __forceinline__ ptx::MatrixDescriptor weights_of(uint32_t s_weights, int32_t slot) {
+  constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kParts : 1) * kPatchChannels * 16;
+  return ptx::MatrixDescriptor::of(s_weights + slot * Shape::kSlotBlocks * Shape::kBlockBytes, kAlongK, 128);
 }
 
 // All products of a tile. The sums' order: stages, steps of K.
@@ -148,9 +157,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     if (used != 0) leave(used);
     to_operand<Shape>(fragments, words, static_cast<uint32_t>(params.num_chunks) >> 31);
     if (first_tile || !params.resident) weights->wait_full();
-    constexpr uint32_t kAlongK = (Shape::kForm == PatchForm::kGather ? 2 : 1) * kPatchChannels * 16;
-    const auto b =
-        ptx::MatrixDescriptor::of(s_weights + weights->slot() * Shape::kBlocks * kPatchBlockBytes, kAlongK, 128);
+    const ptx::MatrixDescriptor b = weights_of<Shape>(s_weights, weights->slot());
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kPatchSteps; ++step) {

@@ -36,7 +36,9 @@ struct Params {
   int32_t source_slots, weight_slots;
   bool resident;  // every stage has its weights in a slot of its own, for all tiles of the CTA
   int64_t packed_tile_step, packed_row_step;  // bytes, from one channel tile's weights, one row of taps' to the next
-  bool staged;  // results leave by way of shared memory: their rows do not begin on sectors
+  bool staged;      // results leave by way of shared memory
+  bool whole_rows;  // and are whole rows of positions
+  bool vectors;     // or, 16 bytes of them are of one row, and neighbours
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
 };
 

@@ -18,13 +18,19 @@ struct Shape {
   static constexpr int kBlocks = kBlocksValue;
   static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
   static constexpr bool kGathers = (kForm == PatchForm::kGather);
+  // Of a position in a row of the result, NCHW.
+  static constexpr int kColumns = kGathers ? 1 : kForm == PatchForm::kPairs ? 2 : 4;
+  static constexpr bool kSplit = Traits::kSplit;
+  static constexpr int kTaps = kGathers ? 1 : kBlocks;  // of a tile's results
+  static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights of a stage
+  static constexpr int kRuns = kBlocks == 2 ? 2 : 1;  // of split products, in flight or being added
+  static constexpr int kSlotBlocks = patch_slot_blocks(kSplit, kBlocks);
   static constexpr int kElement = sizeof(Element);
   // Both positions of a thread are neighbours, unless each of them has 16 bytes: then neighbouring threads' stores make
   // whole sectors.
   static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
   // A thread has less than 16 bytes of a channel. With two warpgroups, float32 gradients were slower for it.
-  static constexpr bool kExchanges =
-      kGathers ? kElement == 2 || kConsumers == 1 : kForm == PatchForm::kPairs && kElement == 2;
+  static constexpr bool kExchanges = kGathers && (kElement == 2 || kConsumers == 1);
   static constexpr int kStagePositions = kConsumers * kPatchPositions;
   static constexpr int kStageChannels = 128 / kElement;
   static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
@@ -40,6 +46,7 @@ struct Tile {
 };
 
 // Neighbouring tiles share their source in L2: taps first, then channels, groups, positions.
+template <typename Shape>
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   int32_t taps;
@@ -48,7 +55,7 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   number = params.group_tiles(number, &tile.group);
   tile.begin = number * params.tile_positions;
   if (params.kernel_w <= 2) {
-    tile.tap_h = 2 * taps;
+    tile.tap_h = Shape::kTaps / 2 * taps;
     tile.tap_w = 0;
   } else {
     const int32_t of_row = params.kernel_w / kPatchTaps;

@@ -20,11 +20,17 @@ bool makes_patches(const Axis& axis) {
          axis.out == axis.in * axis.kernel;
 }
 
-// Rows of results that do not begin on sectors, where whole rows fill most of a warpgroup's positions: a tile is then
-// one run of memory, and only its ends share a sector with others.
-bool fills_rows(const ConvTProblem& problem) {
+// The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
+int32_t whole_rows(const ConvTProblem& problem) {
   const int32_t rows = kPatchPositions / problem.w.in;
-  return problem.w.out * element_bytes(problem.dtype) % 32 != 0 && rows * problem.w.in >= kPatchPositions * 7 / 8;
+  return (problem.w.in % 2 == 0 ? rows : rows / 2 * 2) * problem.w.in;
+}
+
+// Pairs of columns leave in tiles of whole rows where rows do not begin on sectors, and whole ones fill most of a
+// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others.
+bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
+  return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps &&
+         problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
 }
 
 // Everything that follows from the instance, or false where it does not fit.
@@ -33,8 +39,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
   plan.consumers = instance.consumers;
-  plan.staged = instance.form == PatchForm::kPairs && fills_rows(problem);
-  plan.step = plan.staged ? kPatchPositions / problem.w.in * problem.w.in : kPatchPositions;
+  plan.whole_rows = has_whole_rows(problem, instance);
+  // 16 bytes of a float32 row, 8 of others.
+  plan.staged = plan.whole_rows || instance.form == PatchForm::kQuads ||
+                (instance.form == PatchForm::kPairs && problem.w.in % 2 == 0);
+  plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
   plan.tile_positions = plan.step * plan.consumers;
   // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
   const int64_t k_channels = (instance.form == PatchForm::kGather ? problem.c_out : problem.c_in) / problem.groups;
@@ -46,14 +55,17 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
   const int64_t each = std::max<int64_t>(1, device.num_sms / columns);
   whole->num_blocks = std::min(plan.num_tiles, columns <= device.num_sms ? each * columns : int64_t{device.num_sms});
-  const int32_t slot_bytes = plan.blocks * kPatchBlockBytes;
-  const int32_t most_slots = kWeightBytes / slot_bytes;
-  plan.resident = plan.num_chunks <= most_slots && whole->num_blocks % columns == 0;
-  plan.weight_slots = plan.resident ? plan.num_chunks : most_slots;
+  const bool split = instance.precision == Precision::kTf32x3;
+  const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
+  const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
+  const int32_t most_slots = kWeightBytes / slot_bytes, tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
+  plan.resident = tile_slots <= most_slots && whole->num_blocks % columns == 0;
+  plan.weight_slots = plan.resident ? tile_slots : most_slots;
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
-  const int32_t staged_bytes = plan.staged ? plan.consumers * kPatchStagedElements * element : 0;
-  const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots);
+  const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
+  const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
   const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
   if (plan.source_slots < 2) return false;
@@ -65,7 +77,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
 }
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
-// the rest, and their stores. Constants from a fit to 120 measurements of 8 layers on an H200 (docs/performance.md).
+// the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
+// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchPlan& plan = whole->patch;
   const bool gathers = form == PatchForm::kGather;
@@ -74,12 +87,18 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double products = 128 * plan.blocks * stages / 0.74;
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
   const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
-  const double loads = stages * ((gathers ? 530 : 0) + 700 * (16.0 / patch_source_vector(problem) - 1));
+  const int32_t vector = patch_source_vector(problem);
+  const double of_stage = vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? (gathers ? 2100 : 1250) : 3700;
+  const double loads = stages * ((gathers ? 530 : 0) + of_stage);
   const double limit = std::max({products, bytes, loads});
   // A thread's results in one store, 16 bytes but where there are not as many.
   const double of_store = std::min(16 / element, gathers ? 4.0 : 8.0);
-  const double stores = 250.0 * plan.staged + 35 * plan.blocks * kPatchChannels / 2 / of_store;
-  const double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
+  const double stores = 250.0 * plan.whole_rows + 35 * plan.blocks * kPatchChannels / 2 / of_store;
+  double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
+  if (problem.precision == Precision::kTf32x3) {
+    const double rate = plan.consumers == 1 ? 0.56 : gathers || plan.blocks < kPatchTaps ? 0.73 : 0.85;
+    cycles = std::max(3 * 128 * plan.blocks * stages / rate, loads) + 900 + 2300 * plan.consumers;
+  }
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = 1.08 * (tiles * cycles + 2000) * 1e-3 / device.clock_ghz;
 
@@ -88,8 +107,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double output = images * problem.c_out * problem.h.out * problem.w.out;
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
+  const double share = plan.staged ? 0.85 : 0.71;  // of the rate of a copy
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / share);
 }
 
 // The kernels' form for a problem, or false where none serves it.
@@ -111,7 +131,7 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
   PatchGrid grid;
-  grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / plan.blocks : 1;
   grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
   grid.channel_tiles = ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
   grid.groups = static_cast<int32_t>(problem.groups);
@@ -144,7 +164,8 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+                           : problem.dtype == DataType::kFloat32 && (problem.precision == Precision::kTf32 ||
+                                                                     problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
@@ -156,12 +177,12 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     plan.patch.instance = index;
     if (!lay_out(problem, device, instance, &plan)) continue;
     const PatchGrid grid = make_patch_grid(problem, plan.patch);
-    const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * kPatchTaps;
+    const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
     const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
     const int64_t positions = problem.batch * problem.h.in * problem.w.in;
     constexpr int64_t kLimit = int64_t{1} << 30;
     if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
-    plan.packed_bytes = plan.workspace_bytes = packed_blocks * kPatchBlockBytes;
+    plan.packed_bytes = plan.workspace_bytes = packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
     plan.engine = Engine::kPatch;
     plan.kernel = instance.name;
     plan.served_precision = problem.precision;

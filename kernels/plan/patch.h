@@ -21,12 +21,18 @@ inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
 inline constexpr int32_t kPatchTaps = 4;  // of a patch in a tile, or where patches are gathered of a patch
 inline constexpr int32_t kPatchSteps = 4;  // steps of K in a stage: 128 bytes of every position
 inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 16;  // weights of a stage
+// Operands that are split (tf32x3) have low parts behind the high ones, and a slot of weights has one block alone.
+inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
+inline constexpr int32_t patch_slot_blocks(bool split, int32_t blocks) { return split ? 1 : blocks; }
 inline constexpr int32_t kPatchLoaderWarps = 3;  // that copy the source; one thread of the fourth has the weights
 inline constexpr int32_t patch_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
-// Rows of results that do not begin on sectors of 32 bytes are staged, 8 channels at a time, twice.
-inline constexpr int32_t kPatchStagedStride = kPatchPositions * kPatchTaps + 8;  // elements of a channel
-inline constexpr int32_t kPatchStagedElements = 2 * 8 * kPatchStagedStride;  // of a warpgroup
+// Rows of results that do not begin on sectors of 32 bytes are staged, up to 32 / element channels at a time, twice. A
+// thread's results of four pairs of channels lie in banks of their own.
+inline constexpr int32_t patch_staged_stride(int32_t element) { return kPatchPositions * kPatchTaps + 16 / element; }
+inline constexpr int32_t patch_staged_elements(int32_t element) {  // of a warpgroup
+  return 2 * (32 / element) * patch_staged_stride(element);
+}
 
 // A row of a stage: a channel's positions, where pairs are gathered a channel's row of their patches, or where channels
 // are neighbours a position's channels. The 8 elements or 16 bytes more let fragments be read without bank conflicts.

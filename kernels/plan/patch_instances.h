@@ -28,36 +28,43 @@ struct PatchInstance {
 };
 
 // X(symbol, dtype, precision, form, blocks, consumers)
-#define CONVT_PATCH_INSTANCES(X)                          \
-  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)        \
-  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)        \
-  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)        \
-  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)        \
-  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)  \
-  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)  \
-  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)      \
-  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)      \
-  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)      \
-  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)      \
-  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)       \
-  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)       \
-  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)       \
-  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)       \
-  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2) \
-  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1) \
-  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)     \
-  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)     \
-  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)     \
-  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)     \
-  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)         \
-  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)         \
-  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)         \
-  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)         \
-  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)   \
-  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)   \
-  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)       \
-  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)       \
-  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)       \
+#define CONVT_PATCH_INSTANCES(X)                             \
+  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)           \
+  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)           \
+  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)           \
+  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)           \
+  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)     \
+  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)     \
+  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)         \
+  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)         \
+  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)         \
+  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)         \
+  X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)       \
+  X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)       \
+  X(tf32x3_quads_4x2, kFloat32, kTf32x3, kQuads, 4, 2)       \
+  X(tf32x3_channels_4x2, kFloat32, kTf32x3, kChannels, 4, 2) \
+  X(tf32x3_gather_4x2, kFloat32, kTf32x3, kGather, 4, 2)     \
+  X(tf32x3_gather_2x2, kFloat32, kTf32x3, kGather, 2, 2)     \
+  X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)     \
+  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)          \
+  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)          \
+  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)          \
+  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)          \
+  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2)    \
+  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1)    \
+  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)        \
+  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)        \
+  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)        \
+  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)        \
+  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)            \
+  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)            \
+  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)            \
+  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)            \
+  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)      \
+  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)      \
+  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)          \
+  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)          \
+  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)          \
   X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)
 
 inline constexpr PatchInstance kPatchInstances[] = {

@@ -175,7 +175,8 @@ struct PatchPlan {
   int32_t num_chunks;  // stages
   int32_t source_slots, weight_slots;
   bool resident;  // a CTA's weights stay in shared memory
-  bool staged;  // whole rows leave by way of shared memory
+  bool staged;      // results leave by way of shared memory
+  bool whole_rows;  // and are whole rows of positions
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
   int64_t num_tiles;
 };

@@ -20,7 +20,7 @@ from plan.problems import (
 from plan.profile import many_problems
 
 HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
 BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each
 KERNELS = [(2, 2), (4, 2), (1, 4), (3, 4), (4, 4), (2, 8)]
 
@@ -43,15 +43,17 @@ def patches(batch, c_in, c_out, h, w, kernel, groups=1, **others):
 def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     dtype, precision = CLASSES[kind]
     problem = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision)
-    assert shapes(engine_plans(plan_module, problem)) == {(4, 1), (4, 2)}
+    split, pairs = kind == "tf32x3", kernel[1] == 2
+    forward = {(4, 2), (2, 1)} if split and pairs else {(4, 2)} if split else {(4, 1), (4, 2)}
+    assert shapes(engine_plans(plan_module, problem)) == forward
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
     gathered = engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
     nhwc = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision, channels_last=True)
     assert not engine_plans(plan_module, nhwc | {"direction": GRAD_INPUT})
-    assert shapes(gathered) == ({(4, 1), (4, 2), (2, 1), (2, 2)} if kernel == (2, 2) else set())
+    of_patches = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
+    assert shapes(gathered) == (of_patches if kernel == (2, 2) else set())
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
-    for other in (IEEE, TF32X3):
-        assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=other))
+    assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
 
 @pytest.mark.parametrize("change", ["padding", "output_padding", "stride", "dilation", "odd width", "odd height"])
@@ -87,22 +89,28 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
     plans = engine_plans(plan_module, problem)
-    assert len({plan["kernel"] for plan in plans}) == (2 if forward else 4)
+    split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
+    assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else 4 - split)
+    block_bytes, taps = (2 if split else 1) * BLOCK_BYTES, kernel[0] * kernel[1]
     for plan in plans:
         assert plan["tile_positions"] == plan["step"] * plan["consumers"], plan
-        # Fewer than 64 positions are whole rows, of results that do not begin on sectors.
-        assert 56 <= plan["step"] <= 64, plan
-        assert plan["staged"] or plan["step"] == 64, plan
-        assert not plan["staged"] or (plan["step"] % size[1] == 0 and 2 * size[1] * element % 32), plan
+        # Fewer than 64 positions are whole rows, of results that do not begin on sectors. Threads read pairs of them.
+        assert 56 <= plan["step"] <= 64 and plan["step"] % 2 == 0, plan
+        assert plan["whole_rows"] or plan["step"] == 64, plan
+        assert not plan["whole_rows"] or (plan["step"] % size[1] == 0 and 2 * size[1] * element % 32), plan
+        # Results that leave by way of shared memory do so in 16 bytes of float32 rows, 8 of others.
+        assert plan["staged"] or not plan["whole_rows"], plan
+        in_columns = forward and not channels_last
+        assert plan["whole_rows"] or plan["staged"] == (in_columns and kernel[1] * size[1] % 4 == 0), plan
         # A stage has 128 bytes of every position: of its channels, or of its patch.
         k_bytes = (c_in if forward else 4 * c_out) * element
         assert k_bytes <= plan["num_chunks"] * 128 < k_bytes + (128 if forward else 512), plan
         if forward:
-            columns = groups * -(-c_out // 64) * kernel[0] * kernel[1] // 4
-            assert plan["packed_bytes"] == columns * 4 * plan["num_chunks"] * BLOCK_BYTES, plan
+            columns = groups * -(-c_out // 64) * taps // plan["blocks"]
+            assert plan["packed_bytes"] == groups * -(-c_out // 64) * taps * plan["num_chunks"] * block_bytes, plan
         else:
             columns = groups * -(-c_in // (64 * plan["blocks"]))
-            assert plan["packed_bytes"] == groups * -(-c_in // 64) * plan["num_chunks"] * BLOCK_BYTES, plan
+            assert plan["packed_bytes"] == groups * -(-c_in // 64) * plan["num_chunks"] * block_bytes, plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
         assert 1 <= plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
@@ -111,11 +119,14 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         rows = positions if channels_last else (128 if forward else 64) // element
         assert plan["source_slots"] >= 2, plan
         assert plan["source_slots"] * row * rows <= plan["weights_begin"], plan
-        assert plan["weights_begin"] + plan["weight_slots"] * plan["blocks"] * BLOCK_BYTES <= plan["staged_begin"], plan
-        staged = plan["consumers"] * 2 * 8 * (4 * 64 + 8) * element if plan["staged"] else 0
+        slot_blocks = 1 if split else plan["blocks"]
+        weights = plan["weight_slots"] * slot_blocks * block_bytes
+        assert plan["weights_begin"] + weights <= plan["staged_begin"], plan
+        staged = plan["consumers"] * 2 * (32 // element) * (4 * 64 + 16 // element) * element if plan["staged"] else 0
         assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
         slots = plan["source_slots"] + plan["weight_slots"]
-        assert plan["barriers_begin"] + 16 * slots <= plan["shared_bytes"] <= H200[2], plan
+        bias = plan["consumers"] * 4 * 64 * 4  # of each warp
+        assert plan["barriers_begin"] + 16 * slots + bias <= plan["shared_bytes"] <= H200[2], plan
         if plan["resident"]:  # all tiles of a CTA have one column's weights, each stage its own slot
             assert plan["num_blocks"] % columns == 0, plan
-            assert plan["weight_slots"] == plan["num_chunks"], plan
+            assert plan["weight_slots"] * slot_blocks == plan["num_chunks"] * plan["blocks"], plan
