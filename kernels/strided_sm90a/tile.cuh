@@ -31,7 +31,8 @@ struct Shape {
   static constexpr bool kRight = kOutput || kKernel == 4;
   static constexpr int kSlotRows = strided_slot_rows(kForm);
   static constexpr int kStageChannels = strided_channels(kElement);
-  static constexpr int kTapBytes = strided_tap_bytes(kN);
+  static constexpr bool kSplit = Traits::kSplit;
+  static constexpr int kTapBytes = strided_tap_bytes(kN, kSplit);
   static constexpr int kSlotBytes = strided_slot_taps(kForm, kKernel) * kTapBytes;
   // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
   // would meet in the same banks: these lanes then have every other one.
