@@ -200,8 +200,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       const int64_t packed_tiles = problem.groups * grid.channel_tiles * plan.strided.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (plan.strided.num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
-      plan.packed_bytes = plan.workspace_bytes =
-          packed_tiles * program.total_taps * tap_bytes(instance);
+      plan.packed_bytes = plan.workspace_bytes = packed_tiles * program.total_taps * tap_bytes(instance);
       plan.engine = Engine::kStrided;
       plan.kernel = instance.name;
       plan.served_precision = problem.precision;
