@@ -130,7 +130,8 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
   }
   const strided_sm90a::Kernels kernels = kKernels[tile.instance]();
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks,
-                                        strided_tap_bytes(tile.block_n), pointers.w, pointers.packed);
+                                        strided_tap_bytes(tile.block_n, problem.precision == Precision::kTf32x3),
+                                        pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   void* arguments[] = {&params};

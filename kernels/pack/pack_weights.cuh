@@ -117,11 +117,10 @@ struct Block {
 // The same for many taps, which a block of their own would read 4 bytes a sector of: memory is read in its own order,
 // taps first, and written in the packed one.
 template <typename Traits>
-__device__ __forceinline__ void pack_block(const Params& params, int32_t number) {
+__device__ __forceinline__ void pack_block(const Params& params, int32_t number, Tap* s_taps, uint4* s_bytes) {
   using Element = typename Traits::Element;
   using Block = Block<Traits>;
-  __shared__ Tap s_taps[kPackTaps];
-  __shared__ Element s_weights[Block::kElements];
+  auto* s_weights = reinterpret_cast<Element*>(s_bytes);
   const int32_t first_tap = number % params.tap_blocks * params.block_taps;
   number /= params.tap_blocks;
   const int32_t first_column = number % params.column_blocks * kPackColumns;
@@ -184,14 +183,98 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number)
   }
 }
 
+// In units of 16 bytes: of a column's channel, and from one column to the next, which begin in different banks.
+template <typename Traits>
+struct WholeTaps {
+  static constexpr int kVectors = kPackTaps * sizeof(typename Traits::Element) / 16;
+  static constexpr int kStep = kVectors + 1;
+};
+
+// The same for 4 x 4 kernels whose taps lie together in memory, 16 bytes at a time: what a block does is instructions.
+template <typename Traits>
+__device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t number, Tap* s_taps, uint4* s_weights) {
+  using Element = typename Traits::Element;
+  constexpr int kChannels = 2 * Traits::kChannels;
+  constexpr int kVectors = WholeTaps<Traits>::kVectors, kStep = WholeTaps<Traits>::kStep;
+  const int32_t first_column = number % params.column_blocks * kPackColumns;
+  number /= params.column_blocks;
+  const int32_t step = number % params.k_steps;
+  number /= params.k_steps;
+  const int32_t chunk = number % params.num_chunks;
+  number /= params.num_chunks;
+  const int32_t channel_tile = number % params.channel_tiles;
+  const int32_t group = number / params.channel_tiles;
+  const int32_t first_n = channel_tile * params.block_n + first_column;
+  const int32_t first_k = (chunk * params.k_steps + step) * kChannels;
+  const bool columns_first = params.n_stride < params.k_stride;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+
+  const auto* g_first = static_cast<const Element*>(params.w) + group * params.group_stride +
+                        first_n * params.n_stride + first_k * params.k_stride;
+  constexpr int kOfThread = kPackColumns * kChannels * kVectors / kPackThreads;
+  uint4 r[kOfThread];
+  int32_t place[kOfThread];
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) {
+    const int32_t item = thread + i * kPackThreads, pair = item / kVectors;
+    const int32_t n = columns_first ? pair % kPackColumns : pair / kChannels;
+    const int32_t k = columns_first ? pair / kPackColumns : pair % kChannels;
+    place[i] = (k * kPackColumns + n) * kStep + item % kVectors;
+    r[i] = uint4{0, 0, 0, 0};
+    if (first_n + n < params.n_channels && first_k + k < params.k_channels) {
+      r[i] =
+          __ldg(reinterpret_cast<const uint4*>(g_first + n * params.n_stride + k * params.k_stride) + item % kVectors);
+    }
+  }
+  if (thread < kPackTaps) {
+    const Tap tap = find_tap(params, thread);
+    s_taps[tap.from] = tap;
+  }
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) s_weights[place[i]] = r[i];
+  __syncthreads();
+
+  char* g_tile = static_cast<char*>(params.packed) +
+                 (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;
+  const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
+  // A thread writes four taps of a column and plane.
+  static_assert(kPackThreads == kPackColumns * 2 * kPackTaps / 4);
+  const int32_t column = thread % kPackColumns, plane = thread / kPackColumns % 2;
+  const int32_t first_tap = thread / kPackColumns / 2 * 4;
+  const int32_t n = channel_of_column(first_column + column, params.interleaved) - first_column;
+  const int32_t vector = (step * 2 + plane) * params.block_n + first_column + column;
+  Element taps[Traits::kChannels][4];
+#pragma unroll
+  for (int c = 0; c < Traits::kChannels; ++c) {
+    const auto* s_column =
+        reinterpret_cast<const Element*>(s_weights + ((plane * Traits::kChannels + c) * kPackColumns + n) * kStep);
+    memcpy(taps[c], __builtin_assume_aligned(s_column + first_tap, sizeof(taps[c])), sizeof(taps[c]));
+  }
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    const Tap& tap = s_taps[first_tap + t];
+    Element channels[Traits::kChannels];
+#pragma unroll
+    for (int c = 0; c < Traits::kChannels; ++c) channels[c] = taps[c][t];
+    store_channels<Traits>(g_tile + tap.to + int64_t{chunk} * tap.stage_bytes, vector, vectors, channels);
+  }
+}
+
 #endif
 
 // kPackThreads threads.
 template <typename Traits>
 __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
 #ifdef CONVT_HAS_WGMMA
-  if (params.by_blocks) {
-    pack_block<Traits>(params, number);
+  constexpr int kChannels = 2 * Traits::kChannels;
+  constexpr int kBytes = Block<Traits>::kElements * static_cast<int>(sizeof(typename Traits::Element));
+  constexpr int kOfWholeTaps = kPackColumns * kChannels * WholeTaps<Traits>::kStep;
+  __shared__ Tap s_taps[kPackTaps];
+  __shared__ uint4 s_bytes[kBytes > 16 * kOfWholeTaps ? (kBytes + 15) / 16 : kOfWholeTaps];
+  if (params.whole_taps) {
+    pack_whole_taps<Traits>(params, number, s_taps, s_bytes);
+  } else if (params.by_blocks) {
+    pack_block<Traits>(params, number, s_taps, s_bytes);
   } else {
     pack_tap<Traits>(params, number);
   }

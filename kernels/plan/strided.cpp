@@ -20,6 +20,10 @@ bool doubles(const Axis& axis) {
          axis.out == 2 * axis.in;
 }
 
+int32_t tap_bytes(const StridedInstance& instance) {
+  return strided_tap_bytes(instance.block_n, instance.precision == Precision::kTf32x3);
+}
+
 // What of the source begins on 16 bytes, as a tensor map wants it, and has columns that are neighbours.
 enum class OnVectors { kNothing, kImages, kRows };
 
@@ -98,7 +102,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   whole->num_blocks = parts > 1 ? plan.num_tiles * parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
 
   const int64_t box_bytes = int64_t{plan.tile_images} * plan.box_rows * 32 * plan.pitch;
-  const int32_t slot_bytes = strided_slot_taps(instance.form, instance.kernel) * strided_tap_bytes(instance.block_n);
+  const int32_t slot_bytes = strided_slot_taps(instance.form, instance.kernel) * tap_bytes(instance);
   const int32_t barrier_bytes = kStridedZeroBytes + 16 * (kMostSourceSlots + kMostWeightSlots);
   const int64_t left = device.shared_per_block - barrier_bytes;
   plan.stage_bytes = static_cast<int32_t>(ceil_div(box_bytes, int64_t{128}) * 128);
@@ -129,7 +133,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const bool forward = instance.form == StridedForm::kOutput;
   const double taps = forward ? strided_slot_taps(instance.form, instance.kernel) : instance.kernel * instance.kernel;
   const double products = taps * 2 * kStridedConsumers * plan.block_n / 2 / (920 * device.clock_ghz);
-  const double bytes = (taps * strided_tap_bytes(plan.block_n) + plan.stage_bytes) / 43e3;
+  const double bytes = (taps * tap_bytes(instance) + plan.stage_bytes) / 43e3;
   const double stage = std::max(products, element == 4 ? (products + bytes) / 2 : 1.1 * bytes);
   const double sums = 4.0 * kStridedQuads * plan.block_n * strided_phases(instance.form, instance.kernel);
   const double stores = sums * element * (forward ? 3.5e-5 : 2.8e-5);
@@ -166,7 +170,8 @@ StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& pl
 void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+                           : problem.dtype == DataType::kFloat32 &&
+                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return;
   if (!doubles(problem.h) || !doubles(problem.w) || problem.h.kernel != problem.w.kernel || problem.w.in % 4 != 0 ||
       source_on_vectors(problem) == OnVectors::kNothing || is_channels_last(result_stride(problem))) {
@@ -195,8 +200,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       const int64_t packed_tiles = problem.groups * grid.channel_tiles * plan.strided.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (plan.strided.num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
-      plan.packed_bytes = plan.workspace_bytes =
-          packed_tiles * program.total_taps * strided_tap_bytes(instance.block_n);
+      plan.packed_bytes = plan.workspace_bytes = packed_tiles * program.total_taps * tap_bytes(instance);
       plan.engine = Engine::kStrided;
       plan.kernel = instance.name;
       plan.served_precision = problem.precision;

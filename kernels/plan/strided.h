@@ -53,7 +53,8 @@ inline constexpr int32_t strided_sum_bytes(StridedForm form, int32_t kernel, int
 }
 // A stage is a step of K.
 inline constexpr int32_t strided_channels(int32_t element) { return 32 / element; }
-inline constexpr int32_t strided_tap_bytes(int32_t block_n) { return 32 * block_n; }
+// Split operands have a high and a low part.
+inline constexpr int32_t strided_tap_bytes(int32_t block_n, bool split) { return (split ? 64 : 32) * block_n; }
 
 // Tiles along each digit of a tile's number.
 struct StridedGrid {

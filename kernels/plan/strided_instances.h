@@ -23,24 +23,28 @@ struct StridedInstance {
 };
 
 // X(symbol, dtype, precision, form, block_n, kernel)
-#define CONVT_STRIDED_INSTANCES(X)                         \
-  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4)       \
-  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4)     \
-  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4)       \
-  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3)    \
-  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3)  \
-  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3)    \
-  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4)      \
-  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4)    \
-  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4)      \
-  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3)   \
-  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3) \
-  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3)   \
-  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4)        \
-  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4)      \
-  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4)        \
-  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3)     \
-  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3)   \
+#define CONVT_STRIDED_INSTANCES(X)                          \
+  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4)        \
+  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4)      \
+  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4)        \
+  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3)     \
+  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3)   \
+  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3)     \
+  X(tf32x3_output_32, kFloat32, kTf32x3, kOutput, 32, 4)    \
+  X(tf32x3_gather_64, kFloat32, kTf32x3, kGather, 64, 4)    \
+  X(tf32x3_output_k3_32, kFloat32, kTf32x3, kOutput, 32, 3) \
+  X(tf32x3_gather_k3_64, kFloat32, kTf32x3, kGather, 64, 3) \
+  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4)       \
+  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4)     \
+  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4)       \
+  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3)    \
+  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3)  \
+  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3)    \
+  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4)         \
+  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4)       \
+  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4)         \
+  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3)      \
+  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3)    \
   X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3)
 
 inline constexpr StridedInstance kStridedInstances[] = {

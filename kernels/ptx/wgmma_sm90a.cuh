@@ -148,8 +148,18 @@ __device__ __forceinline__ void write_fragment_halves(uint32_t& fragment, uint32
                : "memory");
 }
 
+// The same with what is left of a float32 number without its `high` part.
+__device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high) {
+  asm volatile("sub.rn.f32 %0, %1, %2;"
+               : "=r"(fragment)
+               : "f"(__uint_as_float(word)), "f"(__uint_as_float(high))
+               : "memory");
+}
+
 // And stays as it is up to here, behind the wait for the products that read it.
 __device__ __forceinline__ void keep_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
+// A sum is read here, behind the wait for its products, and not a moment sooner.
+__device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
 #undef CONVT_WGMMA
 #undef CONVT_WGMMA_OF_REGISTERS

@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
         float values[8];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          values[k] = sums.r[phase + k % 2][k / 4][4 * j + k / 2 % 2 * 2 + i] + bias.r[j % Bias::kBlocks][i];
+          values[k] = sums.of_position(phase + k % 2, k / 2, 4 * j + i) + bias.r[j % Bias::kBlocks][i];
         }
         if constexpr (Shape::kElement == 4) {
           float of_even[4], of_odd[4];
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Pa
       Element elements[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        elements[k] = wgmma_sm90a::to_element<Element>(sums.r[0][k / 2][4 * j + k % 2 * 2 + i]);
+        elements[k] = wgmma_sm90a::to_element<Element>(sums.of_position(0, k, 4 * j + i));
       }
       store_run(params, g_first + (8 * j + i) * params.result_stride[1], elements);
     }

@@ -5,6 +5,7 @@
 #include "strided_sm90a/epilogue.cuh"
 #include "strided_sm90a/loader.cuh"
 #include "strided_sm90a/mainloop.cuh"
+#include "strided_sm90a/split.cuh"
 
 namespace convt::strided_sm90a {
 
@@ -38,8 +39,12 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
     for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
       Sums<Shape> sums;
-      multiply_tile<Shape>(sums, params, quad_of_thread<Shape>(params, tile_of(params, number)), chunks, s_source,
-                           s_weights, s_zeros, &sources, &weights);
+      const Quad of_products = quad_of_thread<Shape>(params, tile_of(params, number));
+      if constexpr (Shape::kSplit) {
+        multiply_split_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
+      } else {
+        multiply_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
+      }
       const Share share = share_of_block<Shape>(params);
       if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
       ptx::forget(number);  // what follows from it takes registers from the products

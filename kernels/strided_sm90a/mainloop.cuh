@@ -40,7 +40,7 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = phase % 2 - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          multiply<Shape>(sums.r[phase][block], fragments[2 * shift + block], b.moved((first_tap + tap) * kTap));
+          multiply<Shape>(sums.r[phase][block], fragments[shift + block], b.moved((first_tap + tap) * kTap));
         }
       }
     }
@@ -53,8 +53,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = 1 + phase - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          const int f = shift % 2 == 0 ? shift / 2 + block : 3 + block;
-          multiply<Shape>(sums.r[phase][block], fragments[f], b.moved((4 * phase + 2 * (1 - row) + tap) * kTap));
+          multiply<Shape>(sums.r[phase][block], fragments[shift + block],
+                          b.moved((4 * phase + 2 * (1 - row) + tap) * kTap));
         }
       }
     }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
       if (2 * tap + group >= Shape::kKernel) continue;
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        multiply<Shape>(sums.r[0][block], fragments[2 * block + tap], b.moved((2 * group + tap) * kTap));
+        multiply<Shape>(sums.r[0][block], fragments[tap + block], b.moved((2 * group + tap) * kTap));
       }
     }
   }
@@ -76,14 +76,17 @@ __device__ __forceinline__ void leave(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// All products of a tile. The sums' order: stages, rows, taps, steps of K.
+// Rows beside the source are 64 bytes of zeros.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
-                                              const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
-                                              uint32_t s_zeros, Ring* sources, Ring* weights) {
-  const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
-  Fragments<Shape> fragments[2];
-  uint32_t used = 0;  // the barrier of the weights before those of the newest products
+__device__ __forceinline__ void load_row(Words<Shape>& words, const Params& params, const Quad& quad, uint32_t s_stage,
+                                         uint32_t s_zeros, int row) {
+  const bool exists = quad.rows >> row & 1;
+  const uint32_t s_row = s_stage + row * params.row_bytes + quad.source;
+  load_words<Shape>(words, exists ? s_row : s_zeros + 16, quad, exists ? params.channel_bytes : 0);
+}
+
+template <typename Shape>
+__device__ __forceinline__ void clear(Sums<Shape>& sums) {
 #pragma unroll
   for (int phase = 0; phase < Shape::kPhases; ++phase) {
 #pragma unroll
@@ -92,15 +95,23 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       for (int i = 0; i < Shape::kN / 2; ++i) sums.r[phase][block][i] = 0;
     }
   }
+}
+
+// All products of a tile. The sums' order: stages, rows, taps, steps of K.
+template <typename Shape>
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
+                                              const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
+                                              uint32_t s_zeros, Ring* sources, Ring* weights) {
+  const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
+  Fragments<Shape> fragments[2];
+  uint32_t used = 0;  // the barrier of the weights before those of the newest products
+  clear<Shape>(sums);
   Words<Shape> words;
-  // Rows beside the source are 64 bytes of zeros.
-  const auto load_row = [&](int row) {
-    const bool exists = quad.rows >> row & 1;
-    const uint32_t s_row = s_source + sources->slot() * params.stage_bytes + row * params.row_bytes + quad.source;
-    load_words<Shape>(words, exists ? s_row : s_zeros + 16, quad, exists ? params.channel_bytes : 0);
+  const auto load = [&](int row) {
+    load_row<Shape>(words, params, quad, s_source + sources->slot() * params.stage_bytes, s_zeros, row);
   };
   sources->wait_full();
-  load_row(0);
+  load(0);
 #pragma unroll 1
   for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
     ptx::MatrixDescriptor b{};
@@ -127,13 +138,13 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       if (group < Shape::kGroups - 1) continue;
       // While these products run: the next row's words.
       if (row < Shape::kRows - 1) {
-        load_row(row + 1);
+        load(row + 1);
       } else {
         leave(sources->empty());
         sources->advance();
         if (chunk + 1 < chunks.end) {
           sources->wait_full();
-          load_row(0);
+          load(0);
         }
       }
     }

@@ -25,13 +25,14 @@ struct Shape {
   static constexpr int kRows = strided_rows(kForm, kKernel);
   static constexpr int kFirstRow = strided_first_row(kForm, kKernel);
   static constexpr int kGroups = kOutput ? 1 : 2;  // of products for a row, issued together
-  static constexpr int kFragments = kOutput && !kAllPhases ? 5 : 4;  // of a group
+  static constexpr int kFragments = kOutput && !kAllPhases ? 4 : 3;  // of a group
   static constexpr int kWindow = 4 * kStep + 2;  // columns of the source that a thread has, from -1 on
   static constexpr bool kLeft = !kAllPhases;  // the first and the last of them are read
   static constexpr bool kRight = kOutput || kKernel == 4;
   static constexpr int kSlotRows = strided_slot_rows(kForm);
   static constexpr int kStageChannels = strided_channels(kElement);
-  static constexpr int kTapBytes = strided_tap_bytes(kN);
+  static constexpr bool kSplit = Traits::kSplit;
+  static constexpr int kTapBytes = strided_tap_bytes(kN, kSplit);
   static constexpr int kSlotBytes = strided_slot_taps(kForm, kKernel) * kTapBytes;
   // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
   // would meet in the same banks: these lanes then have every other one.
@@ -81,10 +82,14 @@ __device__ __forceinline__ Chunks chunks_of_part(const Params& params, int32_t p
 }
 
 // This thread's part. Block b, sum 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the lane's
-// position 2 * b + h.
+// position b + 2 * h: what a tap reads for the second block, its neighbour reads for the first.
 template <typename Shape>
 struct Sums {
   float r[Shape::kPhases][2][Shape::kN / 2];
+
+  __device__ __forceinline__ float of_position(int phase, int position, int i) const {
+    return r[phase][position % 2][i + 2 * (position / 2)];
+  }
 };
 
 // The four neighbouring positions of a thread.

@@ -65,14 +65,12 @@ __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word
   }
 }
 
-// Where fragment number `f` of a group has its first position's column in the window, or -1. Its second position's is a
-// step further.
+// Where fragment number `f` of a group has its first position's column in the window, or -1. Its second position is two
+// further. Where a tap reads one fragment for the first block of positions, it reads the next one for the second.
 template <typename Shape>
 __device__ constexpr int fragment_column(int group, int f) {
-  if constexpr (Shape::kAllPhases) return f % 2 * 2 + f / 2 + 1;  // 1, 3 and 2, 4
-  if constexpr (Shape::kOutput) return f < 3 ? 2 * f : 2 * (f - 3) + 1;  // 0, 2, 4 and 1, 3
-  const int tap = f % 2 * 2 + group;  // [block][tap of the group]
-  return tap < Shape::kKernel ? f / 2 * 4 + tap : -1;
+  if constexpr (Shape::kOutput) return f + (Shape::kAllPhases ? 1 : 0);
+  return group + 2 * f < Shape::kKernel + 2 ? group + 2 * f : -1;  // even or odd columns
 }
 
 template <typename Shape>
@@ -84,7 +82,7 @@ __device__ __forceinline__ void to_fragments(Fragments<Shape>& fragments, const 
     if (column < 0) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      write_fragment<Shape>(fragments[f][i], words[i / 2][column + i % 2 * Shape::kStep], zero);
+      write_fragment<Shape>(fragments[f][i], words[i / 2][column + i % 2 * 2 * Shape::kStep], zero);
     }
   }
 }
