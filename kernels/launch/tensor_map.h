@@ -1,5 +1,5 @@
 // Descriptions of tensors for copies by the copy engine (CUDA driver API, "Tensor Map Object Management"). Called by:
-// launch/strided.cpp, window.cpp.
+// launch/strided.cpp, window.cpp, nhwc.cpp.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,9 @@ struct TensorBox {
   const void* data;
   int64_t sizes[4];
   int64_t strides[3];
-  int32_t box[4];
+  int32_t box[4];  // elements
+  int32_t step[4] = {1, 1, 1, 1};  // from one of these to the next; of the innermost 1
+  int32_t swizzle_bytes = 0;  // 64 or 128: of the innermost dimension, whose vectors change places (nhwc_swizzle())
 };
 // Throws std::runtime_error.
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor);

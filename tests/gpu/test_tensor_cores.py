@@ -115,7 +115,7 @@ def test_every_kernel_is_offered(kind, direction):
     if direction == "grad_weight":
         expected = of_weight
     elif direction == "grad_input":  # has one W phase, and patches are gathered
-        everywhere = ("wgmma_", "window_")
+        everywhere = ("wgmma_", "window_", "nhwc_")
         expected = of_input | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
     else:
         expected -= of_input | of_weight
