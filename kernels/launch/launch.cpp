@@ -69,6 +69,7 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
   if (plan.engine != Engine::kWindow && plan.engine != Engine::kNhwc) return true;
+  if (plan.nhwc.direct && reinterpret_cast<uintptr_t>(pointers.w) % 16 != 0) return false;
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
   return reinterpret_cast<uintptr_t>(source) % 16 == 0;
 }

@@ -22,7 +22,8 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-void set_windows(const TapProgram& program, const pack::Params& weights, nhwc_sm90a::Params* params) {
+void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w,
+                 nhwc_sm90a::Params* params) {
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const TapRun& taps = program.runs[run];
     const NhwcWindow window = make_nhwc_window(program, run);
@@ -30,8 +31,11 @@ void set_windows(const TapProgram& program, const pack::Params& weights, nhwc_sm
     nhwc_sm90a::Window& to = params->windows[run];
     to.column = window.column;
     to.row = window.row;
-    to.num_h = taps.num_h;
-    to.num_w = taps.num_w;
+    to.num_h = static_cast<int16_t>(taps.num_h);
+    to.num_w = static_cast<int16_t>(taps.num_w);
+    to.tap = static_cast<int16_t>(taps.kh * kernel_w + taps.kw);
+    to.tap_row_step = static_cast<int16_t>(taps.kh_step * kernel_w);
+    to.tap_column_step = static_cast<int16_t>(taps.kw_step);
     to.first = window.first_row * params->box_w + window.first_column;
     to.row_step = taps.row_step * params->box_w;
     to.column_step = taps.column_step;
@@ -49,7 +53,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   const void* source = forward ? pointers.x : pointers.y;
   const int64_t* from = source_stride(problem);
   const auto channels = static_cast<int32_t>(nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype));
-  params.packed = weights.packed;
+  params.packed = plan.direct ? nullptr : weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
   params.result = forward ? pointers.y : pointers.x;
   std::copy_n(result_stride(problem), 4, params.result_stride);
@@ -83,9 +87,11 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
   params.weights_begin = plan.weights_begin;
+  params.staged_begin = plan.staged_begin;
+  params.bias_begin = plan.bias_begin;
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
-  set_windows(program, weights, &params);
+  set_windows(program, weights, problem.w.kernel, &params);
   TensorBox box{source,
                 {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
                  problem.batch},
@@ -95,7 +101,43 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   box.step[2] = program.source_step_h;
   box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
   params.map = make_tensor_map(problem.dtype, box);
+  if (plan.direct) {
+    // Column 8 * j + 2 * q + i of 32 is channel 8 * q + 2 * j + i. The pairs of all 32s are one dimension.
+    const int64_t n_stride = weights.n_stride, pairs = weights.n_channels / 2 - 12;
+    TensorBox direct{pointers.w,
+                     {weights.k_channels, 2, 4, pairs, int64_t{problem.h.kernel} * problem.w.kernel},
+                     {n_stride, 8 * n_stride, 2 * n_stride, nhwc_tap_stride(problem)},
+                     {channels, 2, 4, 4, 1},
+                     5};
+    direct.swizzle_bytes = box.swizzle_bytes;
+    params.weights = make_tensor_map(problem.dtype, direct);
+  }
   return params;
+}
+
+// Source channels are neighbours in memory, and 16 bytes of them are of one plane.
+bool weights_have_vectors(const ConvTProblem& problem, const void* w, const pack::Params& weights) {
+  const int64_t vector = 16 / element_bytes(problem.dtype);
+  return weights.k_stride == 1 && reinterpret_cast<uintptr_t>(w) % 16 == 0 &&
+         (weights.n_stride | weights.kh_stride | weights.kw_stride | weights.k_channels) % vector == 0;
+}
+
+// Each phase of the result as a tensor of its own, boxes of which are tiles.
+void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::Params* params) {
+  params->staged = plan.staged && reinterpret_cast<uintptr_t>(params->result) % 16 == 0;
+  if (!params->staged) return;
+  const int64_t* to = params->result_stride;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  for (int32_t phase = 0; phase < params->phases_h.value * params->phases_w.value; ++phase) {
+    const int32_t phase_h = phase / params->phases_w.value, phase_w = phase % params->phases_w.value;
+    TensorBox box{static_cast<const char*>(params->result) + (phase_h * to[2] + phase_w * to[3]) * element,
+                  {params->n_channels, ceil_div(params->result_w - phase_w, params->scale_w),
+                   ceil_div(params->result_h - phase_h, params->scale_h), params->batch},
+                  {params->scale_w * to[3], params->scale_h * to[2], to[0]},
+                  {nhwc_staged_row_bytes(plan.block_n, element) / element, plan.tile_w, plan.tile_h, plan.tile_n}};
+    box.swizzle_bytes = nhwc_staged_row_bytes(plan.block_n, element);
+    params->results[phase] = make_tensor_map(problem.dtype, box);
+  }
 }
 
 }  // namespace
@@ -103,7 +145,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
 void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const NhwcPlan& tile = plan.nhwc;
   TapProgram program;
-  if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || pointers.packed == nullptr ||
+  if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
       !make_tap_program(problem, &program, false)) {
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
@@ -113,8 +155,15 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
                                         nhwc_tap_bytes(tile.block_n, k_steps), pointers.w, pointers.packed);
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
-  if (!pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
+  packing.params.rows = true;
+  packing.params.k_vectors = weights_have_vectors(problem, pointers.w, packing.params);
+  if (packing.params.k_vectors) {
+    packing.params.by_blocks = false;
+    packing.blocks = int64_t{packing.params.channel_tiles} * tile.num_chunks * program.total_taps;
+  }
+  if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
+  set_results(problem, tile, &params);
   void* arguments[] = {&params};
   launch_kernel(kernels.convolve, plan, arguments, stream, true, tile.parts);
 }

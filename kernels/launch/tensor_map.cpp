@@ -51,9 +51,9 @@ CUtensorMapSwizzle swizzle_of(const TensorBox& tensor) {
 
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
   static const Encode encode = find_encode();
-  cuuint64_t sizes[4], strides[3];
-  cuuint32_t box[4], steps[4];
-  for (int i = 0; i < 4; ++i) {
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5], steps[5];
+  for (int i = 0; i < tensor.rank; ++i) {
     sizes[i] = tensor.sizes[i];
     steps[i] = tensor.step[i];
     box[i] = (tensor.box[i] - 1) * tensor.step[i] + 1;
@@ -61,7 +61,7 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
     if (i > 0) strides[i - 1] = tensor.sizes[i] > 1 ? tensor.strides[i - 1] * element_bytes(dtype) : 16;
   }
   CUtensorMap map;
-  const CUresult result = encode(&map, element_of(dtype), 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
+  const CUresult result = encode(&map, element_of(dtype), tensor.rank, const_cast<void*>(tensor.data), sizes, strides, box, steps,
                                  CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor),
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {

@@ -1,4 +1,4 @@
-// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, one thread that loads. Every result
+// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every result
 // is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
 #pragma once
 
@@ -37,19 +37,31 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
     int32_t places[Shape::kBlocks];
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
+    const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
+    uint32_t turn = 0;
     for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
+      const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
       Sums<Shape> sums;
       multiply_tile<Shape>(sums, params, first_window(params, tile_of(params, number)), stages, places, s_source,
                            s_weights, &sources, &weights);
       if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
       ptx::forget(number);  // what follows from it takes registers from the products
-      store_tile<Shape>(sums, params, tile_of(params, number), share, warp);
+      if (params.staged) {
+        stage_tile<Shape>(sums, params, tile_of(params, number), warp, bias, s_staged, s_bias, &turn);
+      } else {
+        store_tile<Shape>(sums, params, tile_of(params, number), share, warp);
+      }
     }
+    if (threadIdx.x == 0) ptx::bulk_wait_read();  // shared memory stays until then
   } else {
     ptx::give_registers<kLoaderRegisters>();
-    if (threadIdx.x == kConsumerThreads) {
+    if (warp <= 4 * kNhwcConsumers + 1 && ptx::elect_one()) {
       ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
-      load_tiles<Shape>(params, stages, s_source, s_weights, sources, weights);
+      if (warp == 4 * kNhwcConsumers) {
+        load_source<Shape>(params, stages, s_source, sources);
+      } else {
+        load_weights<Shape>(params, stages, s_weights, weights);
+      }
     }
   }
 #endif

@@ -6,6 +6,7 @@
 #include "nhwc_sm90a/tile.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/tensor_copy.cuh"
 
 namespace convt::nhwc_sm90a {
 
@@ -74,7 +75,7 @@ __device__ __forceinline__ int32_t place_of_lane(const Params& params, int32_t w
   return (position.image * params.box_h + position.row) * params.box_w + position.column;
 }
 
-// All products of a tile. The sums' order: chunks of channels, windows, taps, steps of K.
+// All products of a tile. The sums' order: windows, chunks of channels, taps, steps of K.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t first_window,
                                               const Stages& stages, const int32_t (&places)[Shape::kBlocks],
@@ -88,11 +89,14 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) sums.r[block][i] = 0;
   }
-  int32_t index = stages.begin % params.num_windows;
+  int32_t index = first_window + stages.first_window, chunk = stages.first_chunk;
 #pragma unroll 1
   for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
-    const Window& window = params.windows[first_window + index];
-    if (++index == params.num_windows) index = 0;
+    const Window& window = params.windows[index];
+    if (++chunk == params.num_chunks) {
+      chunk = 0;
+      ++index;
+    }
     const int32_t num_w = window.num_w, taps = window.num_h * num_w;
     if (taps == 0) continue;
     int32_t place = window.first, column = 0;
@@ -105,7 +109,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       for (int block = 0; block < Shape::kBlocks; ++block) {
         const uint32_t row = places[block] + place;
         s_row[block] = s_box + row * Shape::kRowBytes;
-        swizzle[block] = nhwc_swizzle(Shape::kSteps, row, half) * 16;
+        swizzle[block] = ptx::tensor_swizzle(Shape::kRowBytes, row, half) * 16;
       }
       place += window.column_step;
       if (++column == num_w) {
@@ -113,7 +117,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         place += window.row_step - num_w * window.column_step;
       }
       weights->wait_full();
-      const auto b = ptx::MatrixDescriptor::of(s_weights + weights->slot() * Shape::kTapBytes, Shape::kN * 16, 128);
+      const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
 #pragma unroll
       for (int group = 0; group < 2; ++group) {
         ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
@@ -132,7 +136,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
 #pragma unroll
           for (int block = 0; block < Shape::kBlocks; ++block) {
             multiply<Shape>(sums.r[block], fragments[group][step][block],
-                            b.moved((group * Shape::kGroupSteps + step) * 2 * Shape::kN));
+                            b.moved((group * Shape::kGroupSteps + step) * 2));
           }
         }
         ptx::wgmma_commit();

@@ -20,6 +20,9 @@ struct Shape {
   static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place of a stage
   static constexpr int kStageChannels = kRowBytes / kElement;
   static constexpr int kTapBytes = nhwc_tap_bytes(kN, kSteps);
+  static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
+  static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
+  static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
   static constexpr int kGroupSteps = kSteps / 2;  // whose products are issued together
 };
 
@@ -74,12 +77,15 @@ __device__ __forceinline__ int32_t first_tile(const Params& params) {
   return static_cast<int32_t>(blockIdx.x) / params.parts;
 }
 
+// Windows, and of each of them the chunks of channels: neighbours in memory are read one after the other.
 struct Stages {
   int32_t begin, end;
+  int32_t first_window, first_chunk;  // of the first
 };
 __device__ __forceinline__ Stages stages_of_part(const Params& params, int32_t part) {
   const int32_t all = params.num_chunks * params.num_windows;
-  return {all * part / params.parts, all * (part + 1) / params.parts};
+  const int32_t begin = all * part / params.parts;
+  return {begin, all * (part + 1) / params.parts, begin / params.num_chunks, begin % params.num_chunks};
 }
 
 }  // namespace convt::nhwc_sm90a

@@ -45,8 +45,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t box_bytes =
       int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  plan.staged = plan.parts == 1 && work.program.phases_h * work.program.phases_w <= kNhwcMostStagedPhases;
+  const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
-  const int64_t left = device.shared_per_block - barrier_bytes;
+  const int64_t left = device.shared_per_block - barrier_bytes - staged_bytes - 4 * instance.block_n;
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
@@ -59,8 +62,10 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
       static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / tap_bytes, kMostWeightSlots));
-  plan.barriers_begin = plan.weights_begin + plan.weight_slots * tap_bytes;
-  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
+  plan.staged_begin = plan.weights_begin + plan.weight_slots * tap_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  plan.bias_begin = plan.barriers_begin + barrier_bytes;
+  whole->shared_bytes = plan.bias_begin + 4 * instance.block_n;
 
   plan.num_windows = work.windows;
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
@@ -72,7 +77,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int32_t clustered = plan.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.parts > 1 && (plan.num_tiles * plan.parts > clustered ||
                          plan.num_chunks * plan.num_windows < 2 * plan.parts ||
-                         nhwc_least_share(static_cast<int32_t>(element_bytes(problem.dtype))) * plan.parts > plan.block_n ||
+                         nhwc_least_share(element) * plan.parts > plan.block_n ||
                          nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.barriers_begin)) {
     return false;
   }
@@ -138,7 +143,22 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
   return plans;
 }
 
+// A tensor map brings the weights of a stage as products want them.
+bool is_direct(const ConvTProblem& problem) {
+  constexpr int64_t kVector = 8;
+  return problem.direction == Direction::kGradInput && problem.precision == Precision::kHalf &&
+         problem.w_stride[1] == 1 && problem.w_stride[0] > 0 && problem.w_stride[0] % kVector == 0 &&
+         problem.c_in % kNhwcDirectChannels == 0 && nhwc_tap_stride(problem) > 0 &&
+         nhwc_tap_stride(problem) % kVector == 0;
+}
+
 }  // namespace
+
+int64_t nhwc_tap_stride(const ConvTProblem& problem) {
+  const int64_t rows = problem.w_stride[2], columns = problem.w_stride[3];
+  if (problem.w.kernel == 1) return problem.h.kernel == 1 ? problem.w_stride[0] : rows;
+  return problem.h.kernel == 1 || rows == problem.w.kernel * columns ? columns : 0;
+}
 
 NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {
   const TapRun& taps = program.runs[run];
@@ -180,11 +200,13 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       !has_map(source_stride(problem), vector) || !is_channels_last(result_stride(problem))) {
     return;
   }
+  if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
   Work work{};
   if (!make_tap_program(problem, &work.program, false) || work.program.source_step_h > kMostBoxStep ||
       work.program.source_step_w > kMostBoxStep) {
     return;
   }
+  if (work.program.num_runs > kNhwcMostWindows) return;
   const bool forward = problem.direction == Direction::kForward;
   work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
   work.positions_w = forward ? num_positions(problem.w, 0) : problem.w.in;
@@ -206,13 +228,16 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     begun.served_precision = problem.precision;
     begun.threads = kNhwcThreads;
     begun.nhwc.instance = index;
+    begun.nhwc.direct = is_direct(problem);
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
     const int64_t packed_tiles = ceil_div(work.n_channels, int64_t{instance.block_n}) *
                                  ceil_div(work.k_channels, channels);
     constexpr int64_t kLimit = int64_t{1} << 30;
     if (packed_tiles > kLimit / std::max(1, work.program.total_taps)) continue;
-    begun.packed_bytes = begun.workspace_bytes =
-        packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance.block_n, instance.k_steps);
+    if (!begun.nhwc.direct) {
+      begun.packed_bytes = begun.workspace_bytes =
+          packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance.block_n, instance.k_steps);
+    }
     for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
       if (plan.nhwc.num_tiles <= kLimit) plans->push_back(plan);
     }

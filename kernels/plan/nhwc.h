@@ -19,6 +19,9 @@ namespace convt {
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
 
+inline constexpr int32_t kNhwcMostWindows = 48;  // of all phases, or of a tile
+inline constexpr int32_t kNhwcMostStagedPhases = 4;
+inline constexpr int32_t kNhwcStagedBuffers = 2;
 inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile
 
 inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
@@ -33,10 +36,17 @@ inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
   return 64 * kNhwcConsumers * blocks * block_n * 4;
 }
 
-// Where vector number `vector` of 16 bytes lies in row `row` of a box: the swizzle of tensor maps.
-CONVT_HOST_DEVICE inline uint32_t nhwc_swizzle(int32_t k_steps, uint32_t row, uint32_t vector) {
-  return k_steps == 4 ? (row ^ vector) & 7 : (row / 2 ^ vector) & 3;
+// Bytes of a position's results that leave in one copy, by way of shared memory.
+inline constexpr int32_t nhwc_staged_row_bytes(int32_t block_n, int32_t element) {
+  return block_n * element < 128 ? block_n * element : 128;
 }
+inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int32_t element) {
+  return kNhwcStagedBuffers * 64 * kNhwcConsumers * blocks * nhwc_staged_row_bytes(block_n, element);
+}
+
+// Half precision whose source channels are neighbours in the weight, too (of the gradient in channels_last), needs no
+// packing: tensor maps copy 32 result channels of a tap in the order of the weights' columns.
+inline constexpr int32_t kNhwcDirectChannels = 32;
 
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {
@@ -51,6 +61,9 @@ struct NhwcWindow {
   int32_t extra_w, extra_h;  // places that the taps' windows are apart, at most
   int32_t first_column, first_row;  // of the box, that tap (0, 0) reads for position (0, 0)
 };
+// From one tap of the weight to the next, in elements, where its taps are one dimension; otherwise 0.
+int64_t nhwc_tap_stride(const ConvTProblem& problem);
+
 NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run);
 
 }  // namespace convt

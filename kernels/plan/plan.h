@@ -260,12 +260,14 @@ struct NhwcPlan {
   int32_t instance;  // index into kNhwcInstances
   int32_t block_n;   // result channels
   int32_t parts;     // CTAs that share a tile, each a part of its stages
+  bool direct;       // weights come to shared memory as they are
+  bool staged;       // results leave by way of shared memory
   int32_t tile_w, tile_h, tile_n;  // positions
   int32_t box_w, box_h;  // places of the source for them
   int32_t num_chunks;  // of the source's channels
   int32_t num_windows;  // stages of a chunk
   int32_t stage_bytes, source_slots, weight_slots;
-  int32_t weights_begin, barriers_begin;  // in shared memory
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t num_tiles;
 };
 
