@@ -140,6 +140,7 @@ void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
 
 void write_nhwc_plan(JsonWriter& json, const NhwcPlan& plan) {
   json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
+  json.field("direct", plan.direct), json.field("staged", plan.staged);
   json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
   json.field("tile_w", int64_t{plan.tile_w}), json.field("num_tiles", plan.num_tiles);
   json.field("num_chunks", int64_t{plan.num_chunks}), json.field("source_slots", int64_t{plan.source_slots});

@@ -46,7 +46,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
       int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  plan.staged = plan.parts == 1 && work.program.phases_h * work.program.phases_w <= kNhwcMostStagedPhases;
+  if (plan.staged && (plan.parts > 1 || work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
+    return false;
+  }
   const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
   const int64_t left = device.shared_per_block - barrier_bytes - staged_bytes - 4 * instance.block_n;
@@ -78,10 +80,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   if (plan.parts > 1 && (plan.num_tiles * plan.parts > clustered ||
                          plan.num_chunks * plan.num_windows < 2 * plan.parts ||
                          nhwc_least_share(element) * plan.parts > plan.block_n ||
-                         nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.barriers_begin)) {
+                         nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts
+                                     : std::min<int64_t>(plan.num_tiles, device.num_sms);
   return true;
 }
 
@@ -94,7 +97,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double bytes = work.taps * nhwc_tap_bytes(instance.block_n, instance.k_steps) +
                        double{1} * plan.num_windows * plan.stage_bytes;
   const double chunk = std::max(1.1 * products, bytes / 26) * cycle;
-  const double stores = 128.0 * instance.blocks * plan.block_n * element / 24 * cycle + 0.6;
+  const double stores = (plan.staged ? 0.7 : 1) * 128.0 * instance.blocks * plan.block_n * element / 24 * cycle + 0.6;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
   whole->compute_us = tiles * (plan.num_chunks * chunk / plan.parts + stores);
   const double images = static_cast<double>(problem.batch) * element;
@@ -238,8 +241,11 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       begun.packed_bytes = begun.workspace_bytes =
           packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance.block_n, instance.k_steps);
     }
-    for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
-      if (plan.nhwc.num_tiles <= kLimit) plans->push_back(plan);
+    for (const bool staged : {false, true}) {
+      begun.nhwc.staged = staged;
+      for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
+        if (plan.nhwc.num_tiles <= kLimit) plans->push_back(plan);
+      }
     }
   }
 }

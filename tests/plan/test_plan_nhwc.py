@@ -127,16 +127,26 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h,
         assert plan["weight_slots"] >= 2, plan
         assert plan["source_slots"] * plan["stage_bytes"] <= plan["weights_begin"], plan
         tap = row * plan["block_n"]
-        assert plan["weights_begin"] + plan["weight_slots"] * tap <= plan["barriers_begin"], plan
+        assert plan["weights_begin"] + plan["weight_slots"] * tap <= plan["staged_begin"], plan
+        positions = 128 if "_128x" in plan["kernel"] else 256
+        assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] <= positions, plan
+        # Two buffers of 128 bytes of results, or all of them, of each position.
+        staged = 2 * positions * min(128, plan["block_n"] * element) if plan["staged"] else 0
+        assert plan["staged_begin"] % 1024 == 0, plan
+        assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
         barriers = 16 * (plan["source_slots"] + plan["weight_slots"])
-        assert plan["barriers_begin"] + barriers <= plan["shared_bytes"] <= H200[2], plan
-        taps = h[0] * w[0]
+        assert plan["barriers_begin"] + barriers <= plan["bias_begin"], plan
+        assert plan["bias_begin"] + 4 * plan["block_n"] <= plan["shared_bytes"] <= H200[2], plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
-        # Phases beyond the result have no taps.
-        assert plan["packed_bytes"] <= tiles[-1] * plan["num_chunks"] * taps * tap, plan
+        if plan["direct"]:
+            assert (forward, element, plan["packed_bytes"], n_channels % 32) == (False, 2, 0, 0), plan
+        else:  # phases beyond the result have no taps
+            assert plan["packed_bytes"] <= tiles[-1] * plan["num_chunks"] * h[0] * w[0] * tap, plan
         if plan["parts"] > 1:
             assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
             assert plan["block_n"] % (plan["parts"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
+            # CTAs exchange their sums where stages were.
+            assert positions * plan["block_n"] * 4 <= plan["staged_begin"], plan
         else:
             assert plan["num_blocks"] == min(plan["num_tiles"], H200[1]), plan
 
