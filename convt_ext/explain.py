@@ -192,7 +192,7 @@ def _phases(plan: dict[str, Any]) -> str:
         return "one H phase"
     if plan["engine"] == "patch_sm90a":
         return "4 taps of a patch"
-    if plan["engine"] == "window_sm90a":
+    if plan["engine"] in ("window_sm90a", "nhwc_sm90a"):
         return "one phase"
     if "phases_w" in plan:
         return f"{plan['phases_w']} phases along W"

@@ -233,6 +233,12 @@ STAGED_CASES = [
          p=(2, 0), bias=False),
     Case("windows_groups", "groups of whole stages", c_in=32, c_out=96, h=17, w=64, g=2, p=(0, 1)),
     Case("windows_unaligned", "tensors one element into their storage", c_in=16, c_out=24, h=6, w=64, layout="offset"),
+    Case("nhwc", "channels_last, boxes of the source, several tiles of channels", n=3, c_in=160, c_out=136, h=5, w=13,
+         k=(4, 4), s=(2, 2), p=(1, 1), layout="channels_last"),
+    Case("nhwc_rows", "without stride, several tiles along everything", c_in=24, c_out=72, h=19, w=70, p=(1, 1),
+         layout="channels_last"),
+    Case("nhwc_gaps", "phases without taps, residues that no tap reads", c_in=16, c_out=24, h=7, w=20, k=(3, 2),
+         s=(5, 3), p=(2, 1), d=(2, 3), layout="channels_last"),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 

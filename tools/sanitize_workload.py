@@ -42,6 +42,7 @@ PROBLEMS = (
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
     "patches", "patches_nhwc", "patches_rows", "patches_wide", "patches_unaligned", "few_channels_out",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
+    "nhwc", "nhwc_gaps",
 )  # fmt: skip
 
 
@@ -51,8 +52,9 @@ SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise
 # For the patch and the mma engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the
 # same place, of which racecheck warns.
 SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
-# For the strided and the window engine alone, for which the others have no tile.
-SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows")
+# For the strided, the window and the NHWC engine alone, for which the others have no tile.
+SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps")
+SHORT_WINDOW_ENGINES = ("strided_sm90a", "window_sm90a", "nhwc_sm90a")
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -162,13 +164,13 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                     for index, plan in enumerate(call.candidates()):
                         way: tuple = (plan["kernel"], direction, channels_last)
                         if not short:
-                            names = ("shape", "split_phases", "blocks", "split_channels")
+                            names = ("shape", "split_phases", "blocks", "split_channels", "staged")
                             way += (name, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
                         if short and name in SHORT_PATCHES and plan["engine"] not in ("patch_sm90a", "mma_sm90a"):
                             continue
-                        if short and name in SHORT_WINDOWS and plan["engine"] not in ("strided_sm90a", "window_sm90a"):
+                        if short and name in SHORT_WINDOWS and plan["engine"] not in SHORT_WINDOW_ENGINES:
                             continue
                         # Blocks that share a tile store their sums where weights were copied to, behind a barrier of
                         # the cluster, at which the thread that asked for the copies does not arrive: racecheck takes

@@ -39,22 +39,30 @@ CUtensorMapDataType element_of(DataType dtype) {
   throw std::runtime_error("convt_ext: no tensor map of this dtype");
 }
 
+CUtensorMapSwizzle swizzle_of(const TensorBox& tensor) {
+  switch (tensor.swizzle_bytes) {
+    case 64: return CU_TENSOR_MAP_SWIZZLE_64B;
+    case 128: return CU_TENSOR_MAP_SWIZZLE_128B;
+    default: return CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+}
+
 }  // namespace
 
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
   static const Encode encode = find_encode();
-  cuuint64_t sizes[4], strides[3];
-  cuuint32_t box[4], steps[4];
-  for (int i = 0; i < 4; ++i) {
+  cuuint64_t sizes[5], strides[4];
+  cuuint32_t box[5], steps[5];
+  for (int i = 0; i < tensor.rank; ++i) {
     sizes[i] = tensor.sizes[i];
-    box[i] = tensor.box[i];
-    steps[i] = 1;
+    steps[i] = tensor.step[i];
+    box[i] = (tensor.box[i] - 1) * tensor.step[i] + 1;
     // The stride of a single element says nothing, and may be anything that a map allows.
     if (i > 0) strides[i - 1] = tensor.sizes[i] > 1 ? tensor.strides[i - 1] * element_bytes(dtype) : 16;
   }
   CUtensorMap map;
-  const CUresult result = encode(&map, element_of(dtype), 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+  const CUresult result = encode(&map, element_of(dtype), tensor.rank, const_cast<void*>(tensor.data), sizes, strides, box, steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor),
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw std::runtime_error("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result));

@@ -1,5 +1,5 @@
 // Descriptions of tensors for copies by the copy engine (CUDA driver API, "Tensor Map Object Management"). Called by:
-// launch/strided.cpp, window.cpp.
+// launch/strided.cpp, window.cpp, nhwc.cpp.
 #pragma once
 
 #include <cuda.h>
@@ -10,14 +10,17 @@
 
 namespace convt {
 
-// A 4-dimensional tensor, innermost dimension first, whose innermost elements are neighbours; strides in elements, of
-// the other three, are multiples of 16 bytes where there is more than one element, as is `data`. A copy takes a box of
+// A tensor of four dimensions, or `rank`, innermost dimension first, whose innermost elements are neighbours; strides in elements, of
+// the others, are multiples of 16 bytes where there is more than one element, as is `data`. A copy takes a box of
 // it, with zeros for what is outside.
 struct TensorBox {
   const void* data;
-  int64_t sizes[4];
-  int64_t strides[3];
-  int32_t box[4];
+  int64_t sizes[5];
+  int64_t strides[4];
+  int32_t box[5];  // elements
+  int32_t rank = 4;
+  int32_t step[5] = {1, 1, 1, 1, 1};  // from one of these to the next; of the innermost 1
+  int32_t swizzle_bytes = 0;  // 64 or 128: of the innermost dimension, whose vectors change places (ptx::tensor_swizzle())
 };
 // Throws std::runtime_error.
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor);

@@ -5,6 +5,7 @@
 
 #include "pack/params.h"
 #include "ptx/mbarrier_sm90.cuh"
+#include "ptx/tensor_copy.cuh"
 #include "wgmma_sm90a/traits.cuh"
 
 namespace convt::pack {
@@ -14,6 +15,13 @@ namespace convt::pack {
 __device__ __forceinline__ int32_t channel_of_column(int32_t column, int32_t interleaved) {
   const int32_t block = column / 8 % interleaved, quad = column % 8 / 2;
   return column / (8 * interleaved) * (8 * interleaved) + (quad * interleaved + block) * 2 + column % 2;
+}
+
+// Which of a tap's vectors one is.
+__device__ __forceinline__ int32_t place_of_vector(const Params& params, int32_t plane, int32_t column) {
+  if (!params.rows) return plane * params.block_n + column;
+  const int32_t planes = params.k_steps * 2;
+  return column * planes + ptx::tensor_swizzle(16 * planes, column, plane);
 }
 
 // Where a tap lies, and where in its H phase's part of a channel tile it is packed.
@@ -82,18 +90,42 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
   char* g_packed = static_cast<char*>(params.packed) +
                    (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step + tap.to +
                    int64_t{chunk} * tap.stage_bytes;
-  const int32_t vectors = params.k_steps * 2 * params.block_n;
+  const int32_t planes = params.k_steps * 2, vectors = planes * params.block_n;
+  if (params.k_vectors) {
+    // Neighbouring threads read neighbours of memory, and all of a thread's are on their way at once.
+    constexpr int kBatch = 4;
+    for (int32_t first = threadIdx.x; first < vectors; first += kBatch * kPackThreads) {
+      Element r[kBatch][kChannels];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int32_t vector = first + i * kPackThreads, column = vector / planes;
+        const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
+        const int32_t k = (chunk * planes + vector % planes) * kChannels;
+        const bool exists = vector < vectors && n < params.n_channels && k < params.k_channels;
+        const uint4 words = exists ? __ldg(reinterpret_cast<const uint4*>(g_tap + k + n * params.n_stride)) : uint4{};
+        memcpy(r[i], &words, 16);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int32_t vector = first + i * kPackThreads;
+        if (vector >= vectors) continue;
+        const int32_t place = place_of_vector(params, vector % planes, vector / planes);
+        store_channels<Traits>(g_packed, place, vectors, r[i]);
+      }
+    }
+    return;
+  }
   for (int32_t vector = threadIdx.x; vector < vectors; vector += kPackThreads) {
-    const int32_t plane = vector / params.block_n;
-    const int32_t n = channel_tile * params.block_n + channel_of_column(vector % params.block_n, params.interleaved);
-    const int32_t k = (chunk * params.k_steps * 2 + plane) * kChannels;
+    const int32_t plane = vector / params.block_n, column = vector % params.block_n;
+    const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
+    const int32_t k = (chunk * planes + plane) * kChannels;
     Element r[kChannels];
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
       r[c] = n < params.n_channels && k + c < params.k_channels ? g_tap[(k + c) * params.k_stride + n * params.n_stride]
                                                                 : wgmma_sm90a::to_element<Element>(0.0f);
     }
-    store_channels<Traits>(g_packed, vector, vectors, r);
+    store_channels<Traits>(g_packed, place_of_vector(params, plane, column), vectors, r);
   }
 }
 
@@ -173,7 +205,7 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
     const int32_t tap = item / kPackColumns / 2;
     const int32_t n = channel_of_column(first_column + column, params.interleaved) - first_column;
     char* g_packed = g_tile + s_taps[tap].to + int64_t{chunk} * s_taps[tap].stage_bytes;
-    const int32_t vector = (step * 2 + plane) * params.block_n + first_column + column;
+    const int32_t vector = place_of_vector(params, step * 2 + plane, first_column + column);
     Element r[Traits::kChannels];
 #pragma unroll
     for (int c = 0; c < Traits::kChannels; ++c) {

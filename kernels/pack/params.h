@@ -27,6 +27,8 @@ struct Params {
   int32_t tap_blocks, column_blocks;  // of a stage
   int32_t block_taps, taps_log2;                  // of a block, rounded up
   int32_t interleaved;  // blocks of 8 columns whose pairs are neighbouring channels: 1, 2 or 4
+  bool rows;       // a tap is [block_n][planes][16 bytes] instead, in the order of tensor_swizzle()
+  bool k_vectors;  // 16 bytes of memory are of one plane
   int64_t packed_tile_step;
   int64_t packed_phase_begin[kMaxWindows];
   TapProgram program;

@@ -138,6 +138,15 @@ void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
   json.field("source_slots", int64_t{plan.source_slots});
 }
 
+void write_nhwc_plan(JsonWriter& json, const NhwcPlan& plan) {
+  json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
+  json.field("direct", plan.direct), json.field("staged", plan.staged);
+  json.field("tile_n", int64_t{plan.tile_n}), json.field("tile_h", int64_t{plan.tile_h});
+  json.field("tile_w", int64_t{plan.tile_w}), json.field("num_tiles", plan.num_tiles);
+  json.field("num_chunks", int64_t{plan.num_chunks}), json.field("source_slots", int64_t{plan.source_slots});
+  json.field("weight_slots", int64_t{plan.weight_slots});
+}
+
 void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
   json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
   json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
@@ -196,6 +205,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       }
       break;
     case Engine::kWindow: write_window_plan(json, plan.window); break;
+    case Engine::kNhwc: write_nhwc_plan(json, plan.nhwc); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

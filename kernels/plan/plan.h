@@ -21,7 +21,8 @@ enum class Engine : int32_t {
   kPatch = 4,
   kMma = 5,
   kStrided = 6,
-  kWindow = 7
+  kWindow = 7,
+  kNhwc = 8
 };
 
 inline const char* name_of(Engine engine) {
@@ -34,6 +35,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kMma: return "mma_sm90a";
     case Engine::kStrided: return "strided_sm90a";
     case Engine::kWindow: return "window_sm90a";
+    case Engine::kNhwc: return "nhwc_sm90a";
   }
   return "unknown";
 }
@@ -256,6 +258,22 @@ struct WindowPlan {
   int64_t num_tiles;
 };
 
+// The NHWC engine's tile: plan/nhwc.h.
+struct NhwcPlan {
+  int32_t instance;  // index into kNhwcInstances
+  int32_t block_n;   // result channels
+  int32_t parts;     // CTAs that share a tile, each a part of its stages
+  bool direct;       // weights come to shared memory as they are
+  bool staged;       // results leave by way of shared memory
+  int32_t tile_w, tile_h, tile_n;  // positions
+  int32_t box_w, box_h;  // places of the source for them
+  int32_t num_chunks;  // of the source's channels
+  int32_t num_windows;  // stages of a chunk
+  int32_t stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
+  int64_t num_tiles;
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -282,6 +300,7 @@ struct Plan {
   MmaGradWeightPlan mma_grad_weight;
   StridedPlan strided;
   WindowPlan window;
+  NhwcPlan nhwc;
 
   double compute_us;  // estimates
   double memory_us;

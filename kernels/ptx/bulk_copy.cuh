@@ -21,8 +21,11 @@ __device__ __forceinline__ void bulk_store(void* global, uint32_t shared, uint32
 // cp.async.bulk.commit_group
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// cp.async.bulk.wait_group.read: this thread's copies have read shared memory.
-__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// cp.async.bulk.wait_group.read: this thread's copies, but those of the newest kPending groups, have read shared memory.
+template <int kPending = 0>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
 
 // fence.proxy.async.shared::cta: this thread's writes to shared memory come before later bulk copies of it.
 __device__ __forceinline__ void fence_before_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -61,6 +61,20 @@ __device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// elect.sync: true for one thread of the warp, all of which are here. The compiler keeps what that thread computes in
+// uniform registers, which copies take their addresses from.
+__device__ __forceinline__ bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, elected;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 // griddepcontrol.launch_dependents: the next kernel of the stream may begin, if it was launched so. What this one
 // writes it sees only behind its wait_for_previous_kernel().
 __device__ __forceinline__ void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;"); }

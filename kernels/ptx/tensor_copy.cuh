@@ -5,6 +5,12 @@
 
 namespace convt::ptx {
 
+// Where vector number `vector` of 16 bytes lies in row `row` of 64 or 128 bytes that a tensor map's swizzle of as many
+// bytes has written, and matrix descriptors of that swizzle read.
+__device__ __forceinline__ uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
+  return row_bytes == 128 ? vector ^ (row & 7) : vector ^ (row / 2 & 3);
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 // cp.async.bulk.tensor.4d: the box that begins at these coordinates, innermost first, into shared memory on 128 bytes;
@@ -16,6 +22,23 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, co
       "[%6];" ::"r"(shared),
       "l"(map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(barrier)
       : "memory");
+}
+
+// The same of five dimensions.
+__device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[5],
+                                            uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(shared),
+      "l"(map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(barrier)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.4d to global memory: what of the box exists. Completion as of ptx::bulk_store().
+__device__ __forceinline__ void tensor_store(const void* map, const int32_t (&at)[4], uint32_t shared) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map),
+               "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(shared)
+               : "memory");
 }
 
 // prefetch.tensormap

@@ -115,7 +115,7 @@ def test_every_kernel_is_offered(kind, direction):
     if direction == "grad_weight":
         expected = of_weight
     elif direction == "grad_input":  # has one W phase, and patches are gathered
-        everywhere = ("wgmma_", "window_")
+        everywhere = ("wgmma_", "window_", "nhwc_")
         expected = of_input | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
     else:
         expected -= of_input | of_weight
@@ -138,10 +138,14 @@ def test_every_kernel_is_offered(kind, direction):
     "windows_odd",
     "doubled_rows",
     "doubled_k3",
+    "nhwc",
+    "nhwc_rows",
+    "nhwc_gaps",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""
     clean = make_call(case, kind, "forward", False)
+    nhwc = make_call(case, kind, "forward", True)
     expected = clean.run()
     for index in ((0, 0, 0, 0), tuple(size // 2 for size in clean.x.shape), tuple(size - 1 for size in clean.x.shape)):
         unit = torch.zeros(clean.x.shape)
@@ -151,7 +155,11 @@ def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
             x = clean.x.clone()
             x[index] = value
             call = clean.replace(x=x)
-            for number, plan in enumerate(call.candidates()):
+            candidates = [(call, number, plan) for number, plan in enumerate(call.candidates())]
+            call = nhwc.replace(x=x.contiguous(memory_format=torch.channels_last))
+            of_nhwc = [(call, number, plan) for number, plan in enumerate(call.candidates())]
+            candidates += [candidate for candidate in of_nhwc if candidate[2]["engine"] == "nhwc_sm90a"]
+            for call, number, plan in candidates:
                 if plan["engine"] not in TENSOR_CORE_ENGINES:
                     continue
                 result = call.run(number)

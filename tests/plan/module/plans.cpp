@@ -142,6 +142,19 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["barriers_begin"] = tile.barriers_begin, result["num_tiles"] = tile.num_tiles;
     return result;
   }
+  if (plan.engine == convt::Engine::kNhwc) {
+    const convt::NhwcPlan& tile = plan.nhwc;
+    result["instance"] = tile.instance, result["block_n"] = tile.block_n, result["parts"] = tile.parts;
+    result["direct"] = tile.direct, result["staged"] = tile.staged;
+    result["tile_n"] = tile.tile_n, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["box_h"] = tile.box_h, result["box_w"] = tile.box_w;
+    result["num_chunks"] = tile.num_chunks, result["num_windows"] = tile.num_windows;
+    result["stage_bytes"] = tile.stage_bytes, result["num_tiles"] = tile.num_tiles;
+    result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
+    result["weights_begin"] = tile.weights_begin, result["staged_begin"] = tile.staged_begin;
+    result["barriers_begin"] = tile.barriers_begin, result["bias_begin"] = tile.bias_begin;
+    return result;
+  }
   const convt::SimtPlan& tile = plan.simt;
   result["instance"] = tile.instance, result["block_co"] = tile.block_co, result["tile_n"] = tile.tile_n;
   result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["fused_w"] = tile.fused_w;

@@ -4,6 +4,7 @@
 #include "module/values.h"
 #include "plan/flat.h"
 #include "plan/instances.h"
+#include "plan/nhwc.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
 #include "plan/window.h"
@@ -132,6 +133,20 @@ static py::tuple window_shifts(const py::dict& problem) {
   return py::make_tuple(convt::window_shift(asked.h, asked.direction), convt::window_shift(asked.w, asked.direction));
 }
 
+// Of each run of a problem's tap program, for the NHWC engine.
+static py::list nhwc_windows(const py::dict& problem) {
+  convt::TapProgram program;
+  py::list result;
+  if (!convt::make_tap_program(problem_of(problem), &program, false)) return result;
+  for (int32_t run = 0; run < program.num_runs; ++run) {
+    const convt::NhwcWindow window = convt::make_nhwc_window(program, run);
+    result.append(py::dict(py::arg("row") = window.row, py::arg("column") = window.column,
+                           py::arg("extra_h") = window.extra_h, py::arg("extra_w") = window.extra_w,
+                           py::arg("first_row") = window.first_row, py::arg("first_column") = window.first_column));
+  }
+  return result;
+}
+
 static py::list instances() {
   py::list result;
   for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
@@ -152,6 +167,7 @@ void add_tiles(py::module_& module) {
   module.def("flat_geometry", &flat_geometry);
   module.def("window_grid", &window_grid);
   module.def("window_shifts", &window_shifts);
+  module.def("nhwc_windows", &nhwc_windows);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);

@@ -1,0 +1,171 @@
+#include "plan/nhwc.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "launch/operands.h"
+#include "launch/tensor_map.h"
+#include "nhwc_sm90a/instances.h"
+#include "nhwc_sm90a/params.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbols = nhwc_sm90a::Kernels (*)();
+
+constexpr KernelSymbols kKernels[] = {
+#define CONVT_ROW(symbol, ...) &nhwc_sm90a::symbol,
+    CONVT_NHWC_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w,
+                 nhwc_sm90a::Params* params) {
+  for (int32_t run = 0; run < program.num_runs; ++run) {
+    const TapRun& taps = program.runs[run];
+    const NhwcWindow window = make_nhwc_window(program, run);
+    const int32_t phase_h = program.phases_h == 1 ? 0 : run / program.phases_w;
+    nhwc_sm90a::Window& to = params->windows[run];
+    to.column = window.column;
+    to.row = window.row;
+    to.num_h = static_cast<int16_t>(taps.num_h);
+    to.num_w = static_cast<int16_t>(taps.num_w);
+    to.tap = static_cast<int16_t>(taps.kh * kernel_w + taps.kw);
+    to.tap_row_step = static_cast<int16_t>(taps.kh_step * kernel_w);
+    to.tap_column_step = static_cast<int16_t>(taps.kw_step);
+    to.first = window.first_row * params->box_w + window.first_column;
+    to.row_step = taps.row_step * params->box_w;
+    to.column_step = taps.column_step;
+    to.packed_step = program.num_taps[phase_h] * weights.tap_bytes;
+    to.packed = weights.packed_phase_begin[phase_h] + int64_t{taps.first_tap} * weights.tap_bytes;
+  }
+}
+
+nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& plan, const TapProgram& program,
+                                   const pack::Params& weights, const Pointers& pointers) {
+  const NhwcInstance& instance = kNhwcInstances[plan.instance];
+  const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
+  const bool forward = problem.direction == Direction::kForward;
+  nhwc_sm90a::Params params{};
+  const void* source = forward ? pointers.x : pointers.y;
+  const int64_t* from = source_stride(problem);
+  const auto channels = static_cast<int32_t>(nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype));
+  params.packed = plan.direct ? nullptr : weights.packed;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.result = forward ? pointers.y : pointers.x;
+  std::copy_n(result_stride(problem), 4, params.result_stride);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.result_h = forward ? problem.h.out : problem.h.in;
+  params.result_w = forward ? problem.w.out : problem.w.in;
+  params.n_channels = weights.n_channels;
+  params.unit = storable_neighbours(problem, params.result);
+  params.step_h = program.source_step_h;
+  params.step_w = program.source_step_w;
+  params.scale_h = forward ? problem.h.stride : 1;
+  params.scale_w = forward ? problem.w.stride : 1;
+  params.channel_tiles = Divisor::of(grid.channel_tiles);
+  params.phases_w = Divisor::of(grid.phases_w);
+  params.phases_h = Divisor::of(grid.phases_h);
+  params.w_tiles = Divisor::of(grid.w_tiles);
+  params.h_tiles = Divisor::of(grid.h_tiles);
+  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.tile_w = plan.tile_w;
+  params.tile_h = plan.tile_h;
+  params.tile_n = plan.tile_n;
+  params.by_row = Divisor::of(plan.tile_w);
+  params.by_image = Divisor::of(plan.tile_h);
+  params.box_w = plan.box_w;
+  params.box_h = plan.box_h;
+  params.parts = plan.parts;
+  params.num_chunks = plan.num_chunks;
+  params.num_windows = plan.num_windows;
+  params.box_bytes = plan.box_w * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
+  params.stage_bytes = plan.stage_bytes;
+  params.source_slots = plan.source_slots;
+  params.weight_slots = plan.weight_slots;
+  params.weights_begin = plan.weights_begin;
+  params.staged_begin = plan.staged_begin;
+  params.bias_begin = plan.bias_begin;
+  params.barriers_begin = plan.barriers_begin;
+  params.packed_tile_step = weights.packed_tile_step;
+  set_windows(program, weights, problem.w.kernel, &params);
+  TensorBox box{source,
+                {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
+                 problem.batch},
+                {from[3], from[2], from[0]},
+                {channels, plan.box_w, plan.box_h, plan.tile_n}};
+  box.step[1] = program.source_step_w;
+  box.step[2] = program.source_step_h;
+  box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
+  params.map = make_tensor_map(problem.dtype, box);
+  if (plan.direct) {
+    // Column 8 * j + 2 * q + i of 32 is channel 8 * q + 2 * j + i. The pairs of all 32s are one dimension.
+    const int64_t n_stride = weights.n_stride, pairs = weights.n_channels / 2 - 12;
+    TensorBox direct{pointers.w,
+                     {weights.k_channels, 2, 4, pairs, int64_t{problem.h.kernel} * problem.w.kernel},
+                     {n_stride, 8 * n_stride, 2 * n_stride, nhwc_tap_stride(problem)},
+                     {channels, 2, 4, 4, 1},
+                     5};
+    direct.swizzle_bytes = box.swizzle_bytes;
+    params.weights = make_tensor_map(problem.dtype, direct);
+  }
+  return params;
+}
+
+// Source channels are neighbours in memory, and 16 bytes of them are of one plane.
+bool weights_have_vectors(const ConvTProblem& problem, const void* w, const pack::Params& weights) {
+  const int64_t vector = 16 / element_bytes(problem.dtype);
+  return weights.k_stride == 1 && reinterpret_cast<uintptr_t>(w) % 16 == 0 &&
+         (weights.n_stride | weights.kh_stride | weights.kw_stride | weights.k_channels) % vector == 0;
+}
+
+// Each phase of the result as a tensor of its own, boxes of which are tiles.
+void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::Params* params) {
+  params->staged = plan.staged && reinterpret_cast<uintptr_t>(params->result) % 16 == 0;
+  if (!params->staged) return;
+  const int64_t* to = params->result_stride;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  for (int32_t phase = 0; phase < params->phases_h.value * params->phases_w.value; ++phase) {
+    const int32_t phase_h = phase / params->phases_w.value, phase_w = phase % params->phases_w.value;
+    TensorBox box{static_cast<const char*>(params->result) + (phase_h * to[2] + phase_w * to[3]) * element,
+                  {params->n_channels, ceil_div(params->result_w - phase_w, params->scale_w),
+                   ceil_div(params->result_h - phase_h, params->scale_h), params->batch},
+                  {params->scale_w * to[3], params->scale_h * to[2], to[0]},
+                  {nhwc_staged_row_bytes(plan.block_n, element) / element, plan.tile_w, plan.tile_h, plan.tile_n}};
+    box.swizzle_bytes = nhwc_staged_row_bytes(plan.block_n, element);
+    params->results[phase] = make_tensor_map(problem.dtype, box);
+  }
+}
+
+}  // namespace
+
+void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const NhwcPlan& tile = plan.nhwc;
+  TapProgram program;
+  if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
+      !make_tap_program(problem, &program, false)) {
+    throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
+                             ", or no workspace for it");
+  }
+  const nhwc_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
+  PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
+                                        nhwc_tap_bytes(tile.block_n, k_steps), pointers.w, pointers.packed);
+  packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
+  packing.params.rows = true;
+  packing.params.k_vectors = weights_have_vectors(problem, pointers.w, packing.params);
+  if (packing.params.k_vectors) {
+    packing.params.by_blocks = false;
+    packing.blocks = int64_t{packing.params.channel_tiles} * tile.num_chunks * program.total_taps;
+  }
+  if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
+  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
+  set_results(problem, tile, &params);
+  void* arguments[] = {&params};
+  launch_kernel(kernels.convolve, plan, arguments, stream, true, tile.parts);
+}
+
+}  // namespace convt

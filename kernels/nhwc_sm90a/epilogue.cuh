@@ -1,0 +1,140 @@
+// Sums -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours, and four
+// threads whole sectors: results go to memory from registers or, so that the next tile's products need not wait for it,
+// by way of shared memory in boxes of all positions.
+#pragma once
+
+#include "epilogue/store_neighbours.cuh"
+#include "nhwc_sm90a/parts.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+#include "ptx/tensor_copy.cuh"
+
+namespace convt::nhwc_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+template <typename Shape>
+__device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           const Share& share, int32_t warp) {
+  using Element = typename Shape::Element;
+  constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
+  constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
+  const auto* g_bias = static_cast<const Element*>(params.bias);
+  auto* g_first = static_cast<Element*>(params.result) + first;
+  int64_t offset[Shape::kBlocks][2];
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      Position position;
+      const int32_t number = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
+      const bool exists = position_of_tile(params, number, &position);
+      const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
+      const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
+      const int32_t image = tile.image + position.image;
+      offset[block][h] = image * params.result_stride[0] + row * params.result_stride[2] +
+                         column * params.result_stride[3];
+      if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) {
+        offset[block][h] = -1;
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < Shape::kN / 8 / kInterleaved; ++m) {
+    const int32_t channel = first + m * 4 * kCount;
+    float bias[kCount];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      bias[k] = g_bias != nullptr && channel + k < params.n_channels ? wgmma_sm90a::to_float(g_bias[channel + k]) : 0;
+    }
+    if (channel >= params.n_channels || !share.has(m * kInterleaved)) continue;
+#pragma unroll
+    for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        if (offset[block][h] < 0) continue;
+        float values[kCount];
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+          values[k] = sums.r[block][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2] + bias[k];
+        }
+        epilogue::store_neighbours(g_first + offset[block][h] + m * 4 * kCount, values, params.n_channels - channel,
+                                   params.unit, 1);
+      }
+    }
+  }
+}
+
+// The bias of this thread's number among the tile's channels.
+template <typename Shape>
+__device__ __forceinline__ float bias_of_thread(const Params& params, const Tile& tile) {
+  const auto number = static_cast<int32_t>(threadIdx.x), channel = tile.channel_tile * Shape::kN + number;
+  if (params.bias == nullptr || number >= Shape::kN || channel >= params.n_channels) return 0;
+  return wgmma_sm90a::to_float(static_cast<const typename Shape::Element*>(params.bias)[channel]);
+}
+
+// All threads that multiply. `bias` is bias_of_thread(); `turn` counts buffers from tile to tile.
+template <typename Shape>
+__device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           int32_t warp, float bias, uint32_t s_staged, uint32_t s_bias,
+                                           uint32_t* turn) {
+  using Element = typename Shape::Element;
+  constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
+  constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
+  constexpr int kOfRow = Shape::kStagedRowBytes / 64;  // runs of 64 bytes, of four threads
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
+#pragma unroll
+  for (int part = 0; part < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++part) {
+    const uint32_t s_buffer = s_staged + *turn * Shape::kStagedBytes;
+    *turn ^= 1;
+    if (threadIdx.x == 0) ptx::bulk_wait_read<kNhwcStagedBuffers - 1>();
+    ptx::named_barrier(1, kConsumerThreads);  // what was in the buffer has left it
+#pragma unroll
+    for (int run = 0; run < kOfRow; ++run) {
+      const int m = part * kOfRow + run;
+      float values[kCount];
+#pragma unroll
+      for (int k = 0; k < kCount; k += 4) {
+        float four[4];
+        ptx::load_shared<0>(four, s_bias + 4 * (m * 4 * kCount + lane % 4 * kCount + k));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[k + i] = four[i];
+      }
+#pragma unroll
+      for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int32_t row = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
+          Element elements[kCount];
+#pragma unroll
+          for (int k = 0; k < kCount; ++k) {
+            const float sum = sums.r[block][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2];
+            elements[k] = wgmma_sm90a::to_element<Element>(sum + values[k]);
+          }
+          uint32_t words[4];
+          memcpy(words, elements, sizeof(words));
+          const uint32_t vector = ptx::tensor_swizzle(Shape::kStagedRowBytes, row, 4 * run + lane % 4);
+          ptx::store_shared(s_buffer + row * Shape::kStagedRowBytes + vector * 16, words);
+        }
+      }
+    }
+    ptx::fence_before_bulk();
+    ptx::named_barrier(1, kConsumerThreads);  // all of it is there
+    if (threadIdx.x == 0) {
+      const int32_t channel =
+          tile.channel_tile * Shape::kN + part * (Shape::kStagedRowBytes / Shape::kElement);
+      const int32_t at[4] = {channel, tile.column, tile.row, tile.image};
+      if (channel < params.n_channels) {
+        ptx::tensor_store(&params.results[first_window(params, tile) % kNhwcMostStagedPhases], at, s_buffer);
+      }
+      ptx::bulk_commit();
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::nhwc_sm90a

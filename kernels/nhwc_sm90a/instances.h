@@ -1,0 +1,18 @@
+// The kernels that instances/ compiles, one file for each dtype.
+#pragma once
+
+#include "plan/nhwc_instances.h"
+
+namespace convt::nhwc_sm90a {
+
+// The two kernels of an instance, as the runtime takes them.
+struct Kernels {
+  const void* pack;
+  const void* convolve;
+};
+
+#define CONVT_ROW(symbol, ...) Kernels symbol();
+CONVT_NHWC_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+
+}  // namespace convt::nhwc_sm90a

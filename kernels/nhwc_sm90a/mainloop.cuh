@@ -1,0 +1,148 @@
+// The NHWC engine's products: positions are the rows, in registers, result channels the columns. Fragments come from
+// the source as it lies in memory: 16 bytes of channels of a position are a row of ldmatrix, in float32 as in half
+// precision.
+#pragma once
+
+#include "nhwc_sm90a/tile.cuh"
+#include "pipeline/ring.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/tensor_copy.cuh"
+
+namespace convt::nhwc_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
+
+template <typename Shape>
+__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
+                                         const ptx::MatrixDescriptor& b) {
+  using Traits = typename Shape::Traits;
+  if constexpr (Traits::kFloat32) {
+    ptx::wgmma_tf32(d, a, b, true);
+  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
+    ptx::wgmma_bf16(d, a, b, true);
+  } else {
+    ptx::wgmma_f16(d, a, b, true);
+  }
+}
+
+// Of a step of K.
+template <typename Shape>
+using Fragments = uint32_t[Shape::kBlocks][4];
+
+template <typename Shape>
+__device__ __forceinline__ void keep(Fragments<Shape>& fragments) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[block][i]);
+  }
+}
+
+// Products read their fragments while they are in flight, so that the registers are written here and not a moment
+// sooner. `zero` is 0, which ptxas does not know: it drops a copy.
+template <typename Shape>
+__device__ __forceinline__ void load_fragment(uint32_t (&fragment)[4], uint32_t shared, uint32_t zero) {
+  uint32_t words[4];
+  ptx::load_matrices(words, shared);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (Shape::Traits::kFloat32) {
+      ptx::write_fragment_tf32(fragment[i], words[i]);
+    } else {
+      ptx::write_fragment(fragment[i], words[i] ^ zero);
+    }
+  }
+}
+
+// Every warp says for itself that it has left a slot.
+__device__ __forceinline__ void leave(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
+// The box's place of the position whose row of a matrix this lane gives to ldmatrix: lanes 0 to 15 the first 16 bytes
+// of a step of K, the others the second.
+template <typename Shape>
+__device__ __forceinline__ int32_t place_of_lane(const Params& params, int32_t warp, int block) {
+  Position position;
+  const int32_t number = positions_before<Shape>(warp, block) + static_cast<int32_t>(threadIdx.x) % 16;
+  if (!position_of_tile(params, number, &position)) return 0;
+  return (position.image * params.box_h + position.row) * params.box_w + position.column;
+}
+
+// All products of a tile. The sums' order: windows, chunks of channels, taps, steps of K.
+template <typename Shape>
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t first_window,
+                                              const Stages& stages, const int32_t (&places)[Shape::kBlocks],
+                                              uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
+  const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
+  const uint32_t half = threadIdx.x % 32 / 16;
+  Fragments<Shape> fragments[Shape::kSteps];
+  uint32_t used = 0;  // the barrier of the weights whose products may be in flight
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) sums.r[block][i] = 0;
+  }
+  int32_t index = first_window + stages.first_window, chunk = stages.first_chunk;
+#pragma unroll 1
+  for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
+    const Window& window = params.windows[index];
+    if (++chunk == params.num_chunks) {
+      chunk = 0;
+      ++index;
+    }
+    const int32_t num_w = window.num_w, taps = window.num_h * num_w;
+    if (taps == 0) continue;
+    int32_t place = window.first, column = 0;
+    sources->wait_full();
+    const uint32_t s_box = s_source + sources->slot() * params.stage_bytes;
+#pragma unroll 1
+    for (int32_t tap = 0; tap < taps; ++tap) {
+      uint32_t s_row[Shape::kBlocks], swizzle[Shape::kBlocks];
+#pragma unroll
+      for (int block = 0; block < Shape::kBlocks; ++block) {
+        const uint32_t row = places[block] + place;
+        s_row[block] = s_box + row * Shape::kRowBytes;
+        swizzle[block] = ptx::tensor_swizzle(Shape::kRowBytes, row, half) * 16;
+      }
+      place += window.column_step;
+      if (++column == num_w) {
+        column = 0;
+        place += window.row_step - num_w * window.column_step;
+      }
+      weights->wait_full();
+      const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
+#pragma unroll
+      for (int step = 0; step < Shape::kSteps; ++step) {
+        ptx::wgmma_wait<Shape::kSteps - 1>();  // the products of these registers' last fragments are done
+        keep<Shape>(fragments[step]);
+#pragma unroll
+        for (int block = 0; block < Shape::kBlocks; ++block) {
+          load_fragment<Shape>(fragments[step][block], s_row[block] + (swizzle[block] ^ step * 32), zero);
+        }
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int block = 0; block < Shape::kBlocks; ++block) {
+          multiply<Shape>(sums.r[block], fragments[step][block], b.moved(step * 2));
+        }
+        ptx::wgmma_commit();
+        if (step == Shape::kSteps - 1 && used != 0) leave(used);
+      }
+      used = weights->empty();
+      weights->advance();
+    }
+    leave(sources->empty());
+    sources->advance();
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < Shape::kSteps; ++i) keep<Shape>(fragments[i]);
+  if (used != 0) leave(used);
+}
+
+#endif
+
+}  // namespace convt::nhwc_sm90a

@@ -1,0 +1,61 @@
+// What the convolution kernel of the NHWC engine is launched with. Filled by launch/nhwc.cpp, constant for the whole
+// grid.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "plan/divisor.h"
+#include "plan/nhwc.h"
+
+namespace convt::nhwc_sm90a {
+
+// Taps that read one box of the source, and their packed weights.
+struct Window {
+  int32_t column, row;    // of the source, where the box of position (0, 0) begins
+  int16_t num_h, num_w;   // taps
+  int16_t tap, tap_row_step, tap_column_step;  // number of tap (0, 0) in the weight, and from one to the next
+  int32_t first;          // place in the box that tap (0, 0) reads for the tile's first position
+  int32_t row_step, column_step;  // from one tap's place to the next one's
+  int32_t packed_step;    // bytes from one stage's weights to the next one's
+  int64_t packed;         // bytes from the channel tile's weights to those of the first stage
+};
+
+struct Params {
+  // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
+  // stage's source in one copy, zeros for what is outside.
+  CUtensorMap map;
+  // The weight as it is, as dimensions [tap][pair][quad][channel of a pair][source channel], with as many places of the
+  // pair and the quad as make up 32 result channels in the order of columns; where there is no packed one.
+  CUtensorMap weights;
+  // Results of a phase, the phases in the order of windows, if a tile's leave by way of shared memory.
+  CUtensorMap results[kNhwcMostStagedPhases];
+  bool staged;
+  const void* packed;  // weights as pack/ leaves them, or null
+  const void* bias;    // [n_channels], contiguous, or null
+  void* result;        // [batch, n_channels, result_h, result_w], channels are neighbours
+  int64_t result_stride[4];  // elements
+  int32_t batch, result_h, result_w;
+  int32_t n_channels;
+  int32_t unit;  // neighbouring results that may be stored together
+  int32_t step_h, step_w;    // of source coordinates, from one position to the next
+  int32_t scale_h, scale_w;  // of result coordinates
+
+  // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
+  Divisor channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
+  int32_t num_tiles;
+  int32_t tile_w, tile_h, tile_n;  // positions
+  Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
+  int32_t box_w, box_h;            // places
+
+  int32_t parts;        // CTAs of a cluster that share a tile
+  int32_t num_chunks;   // of the source's channels
+  int32_t num_windows;  // of a tile
+  int32_t box_bytes, stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
+  int64_t packed_tile_step;               // bytes
+  Window windows[kNhwcMostWindows];               // of each phase, or all of each tile
+};
+
+}  // namespace convt::nhwc_sm90a

@@ -1,0 +1,253 @@
+#include "plan/nhwc.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/engines.h"
+#include "plan/tile.h"
+#include "plan/wgmma.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostSourceSlots = 8;
+constexpr int32_t kMostWeightSlots = 12;
+constexpr int32_t kMostOfBox = 256;   // elements along a dimension of a tensor map's box
+constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
+constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
+constexpr size_t kTiles = 3;  // of an instance, the best ones
+
+// What a tensor map describes: channels are neighbours, pixels begin on 16 bytes.
+bool has_map(const int64_t* stride, int64_t vector) {
+  return is_channels_last(stride) && stride[0] > 0 && stride[2] > 0 && stride[3] > 0 &&
+         (stride[0] | stride[2] | stride[3]) % vector == 0;
+}
+
+// What of a tile follows from the problem alone.
+struct Work {
+  TapProgram program;
+  int32_t positions_h, positions_w;  // of a phase, at most
+  int32_t windows;                   // of a tile
+  int32_t extra_h, extra_w;          // of all windows
+  double taps;                       // of a tile, on average
+  int64_t k_channels, n_channels;
+};
+
+// Everything that follows from the instance, the tile and the number of parts, or false where it does not fit.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
+             Plan* whole) {
+  NhwcPlan& plan = whole->nhwc;
+  plan.block_n = instance.block_n;
+  plan.box_w = plan.tile_w + work.extra_w;
+  plan.box_h = plan.tile_h + work.extra_h;
+  const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
+  if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;
+  const int64_t box_bytes =
+      int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
+  const int32_t tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  if (plan.staged && (plan.parts > 1 || work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
+    return false;
+  }
+  const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
+  const int64_t left = device.shared_per_block - barrier_bytes - staged_bytes - 4 * instance.block_n;
+  const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
+  plan.source_slots = 0;
+  for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
+    // As many stages as leave as many slots of weights, but 4 of these at least and no more than 6 where taps are many.
+    const auto wanted = std::min(6, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows)));
+    if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
+  }
+  if (plan.source_slots == 0) return false;
+  plan.stage_bytes = static_cast<int32_t>(stage_bytes);
+  plan.weights_begin = plan.source_slots * plan.stage_bytes;
+  plan.weight_slots =
+      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / tap_bytes, kMostWeightSlots));
+  plan.staged_begin = plan.weights_begin + plan.weight_slots * tap_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  plan.bias_begin = plan.barriers_begin + barrier_bytes;
+  whole->shared_bytes = plan.bias_begin + 4 * instance.block_n;
+
+  plan.num_windows = work.windows;
+  const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
+  plan.num_chunks = static_cast<int32_t>(ceil_div(work.k_channels, channels));
+  const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
+  plan.num_tiles = int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles *
+                   grid.image_tiles;
+  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  const int32_t clustered = plan.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (plan.parts > 1 && (plan.num_tiles * plan.parts > clustered ||
+                         plan.num_chunks * plan.num_windows < 2 * plan.parts ||
+                         nhwc_least_share(element) * plan.parts > plan.block_n ||
+                         nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
+    return false;
+  }
+  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts
+                                     : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  return true;
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
+              Plan* whole) {
+  const NhwcPlan& plan = whole->nhwc;
+  const double element = static_cast<double>(element_bytes(problem.dtype));
+  const double cycle = 1 / (device.clock_ghz * 1e3);
+  const double products = work.taps * instance.k_steps * instance.blocks * kNhwcConsumers * instance.block_n / 2;
+  const double bytes = work.taps * nhwc_tap_bytes(instance.block_n, instance.k_steps) +
+                       double{1} * plan.num_windows * plan.stage_bytes;
+  const double chunk = std::max(1.1 * products, bytes / 26) * cycle;
+  const double stores = (plan.staged ? 0.7 : 1) * 128.0 * instance.blocks * plan.block_n * element / 24 * cycle + 0.6;
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
+  whole->compute_us = tiles * (plan.num_chunks * chunk / plan.parts + stores);
+  const double images = static_cast<double>(problem.batch) * element;
+  const double input = images * problem.c_in * problem.h.in * problem.w.in;
+  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.5 * copy);
+  whole->estimate_us = 7 + pack + std::max(whole->compute_us, whole->memory_us / 0.9);
+}
+
+// Tiles of at most `positions`, the best ones first.
+std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
+                        const Work& work, const Plan& begun) {
+  std::vector<Plan> plans;
+  const int32_t positions = 64 * kNhwcConsumers * instance.blocks;
+  const auto add = [&](int32_t tile_w) {
+    int32_t last = 0;
+    for (int32_t rows = std::min(positions / tile_w, work.positions_h); rows >= 1; --rows) {
+      // Tiles of one height each, as equal as they can be.
+      const int32_t tile_h = ceil_div(work.positions_h, ceil_div(work.positions_h, rows));
+      if (tile_h == last) continue;
+      last = tile_h;
+      Plan plan = begun;
+      plan.nhwc.tile_w = tile_w;
+      plan.nhwc.tile_h = tile_h;
+      plan.nhwc.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
+      for (plan.nhwc.parts = 1; plan.nhwc.parts <= kNhwcMostParts; plan.nhwc.parts *= 2) {
+        if (!lay_out(problem, device, instance, work, &plan)) continue;
+        estimate(problem, device, instance, work, &plan);
+        plans.push_back(plan);
+      }
+    }
+  };
+  if (work.positions_w <= positions) add(work.positions_w);
+  for (int32_t tile_w = 8; tile_w <= 64; tile_w *= 2) {
+    if (tile_w < work.positions_w) add(tile_w);
+  }
+  for (int32_t count = 2; count <= 4; ++count) {
+    const int32_t tile_w = ceil_div(work.positions_w, count);
+    if (tile_w <= positions && tile_w > 8 && (tile_w % 8 != 0 || tile_w > 64)) add(tile_w);
+  }
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+  if (plans.size() > kTiles) plans.resize(kTiles);
+  return plans;
+}
+
+// A tensor map brings the weights of a stage as products want them.
+bool is_direct(const ConvTProblem& problem) {
+  constexpr int64_t kVector = 8;
+  return problem.direction == Direction::kGradInput && problem.precision == Precision::kHalf &&
+         problem.w_stride[1] == 1 && problem.w_stride[0] > 0 && problem.w_stride[0] % kVector == 0 &&
+         problem.c_in % kNhwcDirectChannels == 0 && nhwc_tap_stride(problem) > 0 &&
+         nhwc_tap_stride(problem) % kVector == 0;
+}
+
+}  // namespace
+
+int64_t nhwc_tap_stride(const ConvTProblem& problem) {
+  const int64_t rows = problem.w_stride[2], columns = problem.w_stride[3];
+  if (problem.w.kernel == 1) return problem.h.kernel == 1 ? problem.w_stride[0] : rows;
+  return problem.h.kernel == 1 || rows == problem.w.kernel * columns ? columns : 0;
+}
+
+NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {
+  const TapRun& taps = program.runs[run];
+  const int32_t count_w = std::max(program.phases_w, program.sub_w);
+  const AxisWindow &h = program.window_h[run / count_w], &w = program.window_w[run % count_w];
+  NhwcWindow window{};
+  if (taps.num_h == 0) return window;
+  const int32_t last_row = (taps.num_h - 1) * taps.row_step, last_column = (taps.num_w - 1) * taps.column_step;
+  const int32_t lowest_row = taps.row + std::min(0, last_row);
+  const int32_t lowest_column = taps.column + std::min(0, last_column);
+  window.row = (h.shift + lowest_row) * program.source_step_h + h.residue;
+  window.column = (w.shift + lowest_column) * program.source_step_w + w.residue;
+  window.extra_h = std::abs(last_row);
+  window.extra_w = std::abs(last_column);
+  window.first_row = taps.row - lowest_row;
+  window.first_column = taps.column - lowest_column;
+  return window;
+}
+
+NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcPlan& plan) {
+  const bool forward = problem.direction == Direction::kForward;
+  NhwcGrid grid;
+  grid.channel_tiles = static_cast<int32_t>(ceil_div(forward ? problem.c_out : problem.c_in, int64_t{plan.block_n}));
+  grid.phases_w = program.phases_w;
+  grid.phases_h = program.phases_h;
+  grid.w_tiles = ceil_div(forward ? num_positions(problem.w, 0) : problem.w.in, plan.tile_w);
+  grid.h_tiles = ceil_div(forward ? num_positions(problem.h, 0) : problem.h.in, plan.tile_h);
+  grid.image_tiles = ceil_div(problem.batch, int64_t{plan.tile_n});
+  return grid;
+}
+
+void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  const bool served = half ? problem.precision == Precision::kHalf
+                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  const int64_t vector = 16 / element_bytes(problem.dtype);
+  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight ||
+      problem.groups != 1 || problem.c_in % vector != 0 || problem.c_out % vector != 0 ||
+      !has_map(source_stride(problem), vector) || !is_channels_last(result_stride(problem))) {
+    return;
+  }
+  if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
+  Work work{};
+  if (!make_tap_program(problem, &work.program, false) || work.program.source_step_h > kMostBoxStep ||
+      work.program.source_step_w > kMostBoxStep) {
+    return;
+  }
+  if (work.program.num_runs > kNhwcMostWindows) return;
+  const bool forward = problem.direction == Direction::kForward;
+  work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
+  work.positions_w = forward ? num_positions(problem.w, 0) : problem.w.in;
+  work.windows = forward ? 1 : work.program.num_runs;
+  work.taps = static_cast<double>(work.program.total_taps) / (forward ? work.program.num_runs : 1);
+  work.k_channels = forward ? problem.c_in : problem.c_out;
+  work.n_channels = forward ? problem.c_out : problem.c_in;
+  for (int32_t run = 0; run < work.program.num_runs; ++run) {
+    const NhwcWindow window = make_nhwc_window(work.program, run);
+    work.extra_h = std::max(work.extra_h, window.extra_h);
+    work.extra_w = std::max(work.extra_w, window.extra_w);
+  }
+  for (int32_t index = 0; index < kNumNhwcInstances; ++index) {
+    const NhwcInstance& instance = kNhwcInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    Plan begun{};
+    begun.engine = Engine::kNhwc;
+    begun.kernel = instance.name;
+    begun.served_precision = problem.precision;
+    begun.threads = kNhwcThreads;
+    begun.nhwc.instance = index;
+    begun.nhwc.direct = is_direct(problem);
+    const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
+    const int64_t packed_tiles = ceil_div(work.n_channels, int64_t{instance.block_n}) *
+                                 ceil_div(work.k_channels, channels);
+    constexpr int64_t kLimit = int64_t{1} << 30;
+    if (packed_tiles > kLimit / std::max(1, work.program.total_taps)) continue;
+    if (!begun.nhwc.direct) {
+      begun.packed_bytes = begun.workspace_bytes =
+          packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance.block_n, instance.k_steps);
+    }
+    for (const bool staged : {false, true}) {
+      begun.nhwc.staged = staged;
+      for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
+        if (plan.nhwc.num_tiles <= kLimit) plans->push_back(plan);
+      }
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,69 @@
+// Plans of the NHWC engine (nhwc_sm90a/): layers in channels_last without groups, forward and gradient of the input.
+//
+// Positions are results of one phase, and the rows of a matrix product; channels are neighbours in memory, so that a
+// position's 128 bytes of channels are a row of an operand as they lie there. A tile is a box of positions. The taps of
+// a phase, or of the gradient those of one residue of the source's coordinates, read a window of the source each,
+// shifted against each other: one box holds them all.
+// Called by: plan/choose.cpp, launch/nhwc.cpp, the kernel, tests. Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/nhwc_instances.h"
+#include "plan/plan.h"
+#include "plan/tap_program.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
+inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
+
+inline constexpr int32_t kNhwcMostWindows = 48;  // of all phases, or of a tile
+inline constexpr int32_t kNhwcMostStagedPhases = 4;
+inline constexpr int32_t kNhwcStagedBuffers = 2;
+inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile
+
+inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
+inline constexpr int32_t nhwc_tap_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
+// Blocks of 8 columns of the weights whose pairs are neighbouring channels: 16 bytes of results.
+inline constexpr int32_t nhwc_interleaved(int32_t element) { return 8 / element; }
+
+// Result channels that a CTA of a cluster stores of a tile, at least.
+inline constexpr int32_t nhwc_least_share(int32_t element) { return 8 * nhwc_interleaved(element); }
+// Bytes that CTAs of a cluster exchange of a tile, at most.
+inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
+  return 64 * kNhwcConsumers * blocks * block_n * 4;
+}
+
+// Bytes of a position's results that leave in one copy, by way of shared memory.
+inline constexpr int32_t nhwc_staged_row_bytes(int32_t block_n, int32_t element) {
+  return block_n * element < 128 ? block_n * element : 128;
+}
+inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int32_t element) {
+  return kNhwcStagedBuffers * 64 * kNhwcConsumers * blocks * nhwc_staged_row_bytes(block_n, element);
+}
+
+// Half precision whose source channels are neighbours in the weight, too (of the gradient in channels_last), needs no
+// packing: tensor maps copy 32 result channels of a tap in the order of the weights' columns.
+inline constexpr int32_t kNhwcDirectChannels = 32;
+
+// Tiles along each digit of a tile's number.
+struct NhwcGrid {
+  int32_t channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
+  int64_t image_tiles;
+};
+NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcPlan& plan);
+
+// The taps of a run, and the box of the source that they read.
+struct NhwcWindow {
+  int32_t column, row;  // of the source, where the box of position (0, 0) begins
+  int32_t extra_w, extra_h;  // places that the taps' windows are apart, at most
+  int32_t first_column, first_row;  // of the box, that tap (0, 0) reads for position (0, 0)
+};
+// From one tap of the weight to the next, in elements, where its taps are one dimension; otherwise 0.
+int64_t nhwc_tap_stride(const ConvTProblem& problem);
+
+NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run);
+
+}  // namespace convt

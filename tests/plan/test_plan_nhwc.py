@@ -1,0 +1,193 @@
+"""Plans of the NHWC engine: tiles cover every position once, everything lies where it has room, and what taps read of
+their boxes is what the operator asks for.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT32,
+    FORWARD,
+    GRAD_INPUT,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    exact_data,
+    expected_output,
+    from_row,
+)
+from plan.profile import many_problems
+
+HALF = 4
+CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+DIRECTIONS = [FORWARD, GRAD_INPUT]
+MOST_OF_BOX = 256  # elements along each dimension of what a tensor map copies at once
+
+
+def engine_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "nhwc_sm90a"]
+
+
+def layer(*row, channels_last=True, **others):
+    return from_row(*row, channels_last=channels_last, **others)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_layers_in_channels_last_get_plans(plan_module, kind, direction):
+    dtype, precision = CLASSES[kind]
+    row = (8, 64, 64, 64, 4, 2, 1)
+    problem = layer(*row, dtype=dtype, precision=precision) | {"direction": direction}
+    assert {plan["block_n"] for plan in engine_plans(plan_module, problem)} == {32, 64, 128}
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
+    assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
+    assert not engine_plans(plan_module, from_row(*row, dtype=dtype, precision=precision) | {"direction": direction})
+    for other in (IEEE, TF32X3):
+        assert not engine_plans(plan_module, layer(*row, precision=other) | {"direction": direction})
+
+
+@pytest.mark.parametrize("change", ["groups", "input channels", "output channels", "stride"])
+def test_other_layers_get_none(plan_module, change):
+    rows = {
+        "groups": layer(4, 64, 64, 32, 4, 2, 1, 0, 2, precision=TF32),
+        "input channels": layer(4, 62, 64, 32, 4, 2, 1, precision=TF32),
+        "output channels": layer(4, 64, 62, 32, 4, 2, 1, precision=TF32),
+        "stride": layer(4, 64, 64, 32, 9, 9, precision=TF32) | {"direction": GRAD_INPUT},  # a tensor map's is 8 at most
+    }
+    assert not engine_plans(plan_module, rows[change])
+
+
+def test_few_tiles_are_shared(plan_module):
+    """dcgan_512's gradient in tf32: 32 or 64 tiles for 132 SMs."""
+    problem = layer(128, 512, 256, 4, 4, 2, 1, precision=TF32) | {"direction": GRAD_INPUT}
+    assert {plan["parts"] for plan in engine_plans(plan_module, problem)} > {2}
+
+
+AXES = st.tuples(
+    st.integers(1, 6), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3)
+)  # kernel, stride, padding, dilation
+
+
+def problem_of_axes(channels, size, h, w, batch, **others):
+    padding = [min(p, ((n - 1) * s + d * (k - 1)) // 2) for n, (k, s, p, d) in zip(size, (h, w), strict=True)]
+    return layer(
+        batch, *channels, size, (h[0], w[0]), (h[1], w[1]), tuple(padding), 0, 1, (h[3], w[3]), **others
+    )  # fmt: skip
+
+
+@many_problems
+@given(
+    kind=st.sampled_from(sorted(CLASSES)),
+    direction=st.sampled_from(DIRECTIONS),
+    batch=st.integers(1, 70),
+    size=st.tuples(st.integers(1, 90), st.integers(1, 300)),
+    channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    h=AXES,
+    w=AXES,
+)
+def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h, w):
+    dtype, precision = CLASSES[kind]
+    forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
+    channels = [c * 16 // element for c in channels]
+    problem = problem_of_axes(channels, size, h, w, batch, dtype=dtype, precision=precision)
+    problem |= {"direction": direction}
+    k_channels, n_channels = channels if forward else channels[::-1]
+    windows = plan_module.nhwc_windows(problem)
+    steps = (1, 1) if forward else (h[1], w[1])
+    phases = [min(problem[axis]["stride"], problem[axis]["out"]) if forward else 1 for axis in "hw"]
+    sizes = [-(-problem[axis]["out"] // problem[axis]["stride"]) if forward else problem[axis]["in"] for axis in "hw"]
+    for plan in engine_plans(plan_module, problem):
+        # Every position of every phase, row and image is in one tile, and has a row of the product.
+        assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] in range(1, 257), plan
+        tiles = [-(-size // plan[f"tile_{axis}"]) for size, axis in zip(sizes, "hw", strict=True)]
+        tiles += [-(-batch // plan["tile_n"]), *phases, -(-n_channels // plan["block_n"])]
+        assert plan["num_tiles"] == np.prod(tiles), plan
+        # A box has the places of all taps of any window, and no more than a tensor map copies at once.
+        for axis, step in zip("hw", steps, strict=True):
+            extra = max(window[f"extra_{axis}"] for window in windows)
+            assert plan[f"box_{axis}"] == plan[f"tile_{axis}"] + extra, plan
+            assert (plan[f"box_{axis}"] - 1) * step < MOST_OF_BOX, plan
+        # Stages have 128 bytes of channels of each place, or 64.
+        row = 64 if plan["kernel"].endswith("x32") and element == 2 else 128
+        assert k_channels * element <= plan["num_chunks"] * row < k_channels * element + row, plan
+        assert plan["num_windows"] == (1 if forward else len(windows)), plan
+        box = plan["tile_n"] * plan["box_h"] * plan["box_w"] * row
+        assert box <= plan["stage_bytes"] < box + 1024, plan
+        assert plan["stage_bytes"] % 1024 == 0, plan  # where swizzled rows begin
+        assert plan["source_slots"] >= 2, plan
+        assert plan["weight_slots"] >= 2, plan
+        assert plan["source_slots"] * plan["stage_bytes"] <= plan["weights_begin"], plan
+        tap = row * plan["block_n"]
+        assert plan["weights_begin"] + plan["weight_slots"] * tap <= plan["staged_begin"], plan
+        positions = 128 if "_128x" in plan["kernel"] else 256
+        assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] <= positions, plan
+        # Two buffers of 128 bytes of results, or all of them, of each position.
+        staged = 2 * positions * min(128, plan["block_n"] * element) if plan["staged"] else 0
+        assert plan["staged_begin"] % 1024 == 0, plan
+        assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
+        barriers = 16 * (plan["source_slots"] + plan["weight_slots"])
+        assert plan["barriers_begin"] + barriers <= plan["bias_begin"], plan
+        assert plan["bias_begin"] + 4 * plan["block_n"] <= plan["shared_bytes"] <= H200[2], plan
+        assert plan["packed_bytes"] == plan["workspace_bytes"], plan
+        if plan["direct"]:
+            assert (forward, element, plan["packed_bytes"], n_channels % 32) == (False, 2, 0, 0), plan
+        else:  # phases beyond the result have no taps
+            assert plan["packed_bytes"] <= tiles[-1] * plan["num_chunks"] * h[0] * w[0] * tap, plan
+        if plan["parts"] > 1:
+            assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
+            assert plan["block_n"] % (plan["parts"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
+            # CTAs exchange their sums where stages were.
+            assert positions * plan["block_n"] * 4 <= plan["staged_begin"], plan
+        else:
+            assert plan["num_blocks"] == min(plan["num_tiles"], H200[1]), plan
+
+
+@many_problems
+@given(
+    direction=st.sampled_from(DIRECTIONS),
+    size=st.tuples(st.integers(1, 6), st.integers(1, 7)),
+    h=AXES,
+    w=AXES,
+    seed=st.integers(0, 2**31),
+)
+def test_boxes_compute_the_operator(plan_module, direction, size, h, w, seed):
+    problem = problem_of_axes((4, 4), size, h, w, 1, precision=TF32, has_bias=False)
+    x, weight, _ = exact_data(problem, seed)
+    output = expected_output(problem, x, weight, None)
+    source, expected = x, output
+    if direction == GRAD_INPUT:
+        source = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, output.shape).astype(np.float64))
+        asked = x.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(expected_output(problem, asked, weight, None), asked, source)
+        weight = weight.transpose(0, 1)
+    asked = problem | {"direction": direction}
+    program = plan_module.tap_program(asked, False)
+    step_h, step_w = program["source_step_h"], program["source_step_w"]
+    scale_h, scale_w = (h[1], w[1]) if direction == FORWARD else (1, 1)
+    result = torch.zeros_like(expected)
+    rows, columns = source.shape[2:]
+    for number, (run, box) in enumerate(zip(program["runs"], plan_module.nhwc_windows(asked), strict=True)):
+        phases = divmod(number, program["phases_w"]) if direction == FORWARD else (0, 0)
+        for i, j in itertools.product(range(run["num_h"]), range(run["num_w"])):
+            place_h = box["first_row"] + i * run["row_step"]
+            place_w = box["first_column"] + j * run["column_step"]
+            assert 0 <= place_h <= box["extra_h"], (run, box)
+            assert 0 <= place_w <= box["extra_w"], (run, box)
+            tap = weight[:, :, run["kh"] + i * run["kh_step"], run["kw"] + j * run["kw_step"]]
+            for y, z in itertools.product(
+                range(phases[0], result.shape[2], scale_h), range(phases[1], result.shape[3], scale_w)
+            ):
+                row = box["row"] + (y // scale_h + place_h) * step_h
+                column = box["column"] + (z // scale_w + place_w) * step_w
+                if 0 <= row < rows and 0 <= column < columns:
+                    result[:, :, y, z] += source[:, :, row, column] @ tap
+    assert torch.equal(result, expected)
