@@ -68,7 +68,7 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 }
 
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
-  if (plan.engine != Engine::kWindow) return true;
+  if (plan.engine != Engine::kWindow && plan.engine != Engine::kScatter) return true;
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
   return reinterpret_cast<uintptr_t>(source) % 16 == 0;
 }
@@ -83,6 +83,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kMma: return launch_mma(problem, plan, pointers, stream);
     case Engine::kStrided: return launch_strided(problem, plan, pointers, stream);
     case Engine::kWindow: return launch_window(problem, plan, pointers, stream);
+    case Engine::kScatter: return launch_scatter(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

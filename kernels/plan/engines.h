@@ -57,4 +57,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
 // Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW; source rows begin on 16 bytes.
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Few output channels in tensor-core classes, NCHW, forward; source rows begin on 16 bytes.
+void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 }  // namespace convt

@@ -21,7 +21,8 @@ enum class Engine : int32_t {
   kPatch = 4,
   kMma = 5,
   kStrided = 6,
-  kWindow = 7
+  kWindow = 7,
+  kScatter = 8
 };
 
 inline const char* name_of(Engine engine) {
@@ -34,6 +35,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kMma: return "mma_sm90a";
     case Engine::kStrided: return "strided_sm90a";
     case Engine::kWindow: return "window_sm90a";
+    case Engine::kScatter: return "scatter_sm90a";
   }
   return "unknown";
 }
@@ -253,6 +255,15 @@ struct WindowPlan {
   int64_t num_tiles;
 };
 
+// The scatter engine's tile: plan/scatter_layout.h.
+struct ScatterPlan {
+  int32_t instance;     // index into kScatterInstances
+  int32_t strips;       // images beside each other
+  int32_t tile_rows;    // of positions
+  int32_t chunk_steps;  // steps of K in a stage, 32 bytes of channels each
+  int32_t stages;       // pipeline depth
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -279,6 +290,7 @@ struct Plan {
   MmaGradWeightPlan mma_grad_weight;
   StridedPlan strided;
   WindowPlan window;
+  ScatterPlan scatter;
 
   double compute_us;  // estimates
   double memory_us;

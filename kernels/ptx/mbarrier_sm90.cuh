@@ -61,6 +61,11 @@ __device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// bar.arrive: the same without waiting, for threads that others wait for.
+__device__ __forceinline__ void named_arrive(int32_t id, int32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // griddepcontrol.launch_dependents: the next kernel of the stream may begin, if it was launched so. What this one
 // writes it sees only behind its wait_for_previous_kernel().
 __device__ __forceinline__ void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;"); }

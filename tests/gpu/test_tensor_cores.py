@@ -138,6 +138,10 @@ def test_every_kernel_is_offered(kind, direction):
     "windows_odd",
     "doubled_rows",
     "doubled_k3",
+    "few_out",
+    "few_out_k9",
+    "few_out_chunks",
+    "few_out_gaps",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""

@@ -49,6 +49,10 @@ MMA_KEYS = [
     "threads", "block_co", "split_phases", "tile_h", "tile_w", "chunk_steps", "raw_slots", "blocks_per_pass",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
+SCATTER_KEYS = [
+    "threads", "strips", "tile_h", "chunk_steps", "stages", "shared_bytes", "num_blocks", "workspace_bytes",
+    "packed_bytes",
+]  # fmt: skip
 KEYS_OF = {
     "simt": TILE_KEYS,
     "thin": THIN_KEYS,
@@ -57,6 +61,7 @@ KEYS_OF = {
     "patch_sm90a": PATCH_KEYS,
     "strided_sm90a": STRIDED_KEYS,
     "mma_sm90a": MMA_KEYS,
+    "scatter_sm90a": SCATTER_KEYS,
 }
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
