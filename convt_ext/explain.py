@@ -194,6 +194,8 @@ def _phases(plan: dict[str, Any]) -> str:
         return "4 taps of a patch"
     if plan["engine"] in ("window_sm90a", "nhwc_sm90a"):
         return "one phase"
+    if plan["engine"] == "scatter_sm90a":
+        return "all taps"
     if "phases_w" in plan:
         return f"{plan['phases_w']} phases along W"
     return "one H phase" if plan["split_phases"] else "all phases"

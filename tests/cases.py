@@ -239,6 +239,18 @@ STAGED_CASES = [
          layout="channels_last"),
     Case("nhwc_gaps", "phases without taps, residues that no tap reads", c_in=16, c_out=24, h=7, w=20, k=(3, 2),
          s=(5, 3), p=(2, 1), d=(2, 3), layout="channels_last"),
+    Case("few_out", "few channels out, several tiles along everything, rows of whole vectors", c_in=40, c_out=2, h=11,
+         w=136, k=(4, 5), s=(2, 3), p=(1, 2)),
+    Case("few_out_k9", "one channel out, three rows of positions at once", n=1, c_in=56, c_out=1, h=9, w=72, k=(9, 9),
+         s=(3, 3), p=(4, 4), op=(2, 2)),
+    Case("few_out_images", "narrow images beside each other", n=5, c_in=24, c_out=3, h=7, w=16, k=(4, 4), s=(2, 2),
+         p=(1, 1)),
+    Case("few_out_chunks", "channels in several stages, phases of different numbers of taps", c_in=300, c_out=3, h=6,
+         w=24, k=(3, 3), s=(2, 2), p=(1, 1), op=(1, 1), bias=False),
+    Case("few_out_gaps", "phases without taps along both axes", c_in=16, c_out=2, h=6, w=80, k=(2, 3), s=(3, 4),
+         p=(0, 3), d=(1, 2)),
+    Case("few_out_unaligned", "tensors one element into their storage", c_in=16, c_out=3, h=6, w=32, k=(4, 4),
+         s=(2, 2), p=(1, 1), layout="offset"),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 

@@ -23,7 +23,16 @@ PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4}
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 # The engines that multiply on tensor cores, and the classes they compute.
-TENSOR_CORE_ENGINES = ("wgmma_sm90a", "flat_sm90a", "patch_sm90a", "strided_sm90a", "mma_sm90a", "window_sm90a", "nhwc_sm90a")
+TENSOR_CORE_ENGINES = (
+    "wgmma_sm90a",
+    "flat_sm90a",
+    "patch_sm90a",
+    "strided_sm90a",
+    "mma_sm90a",
+    "window_sm90a",
+    "nhwc_sm90a",
+    "scatter_sm90a",
+)
 TENSOR_CORE_CLASSES = {
     "tf32": (torch.float32, "tf32"),
     "tf32x3": (torch.float32, "tf32x3"),
@@ -61,7 +70,7 @@ def gradient_kernels(direction: str) -> list[str]:
 def tensor_core_kernels() -> list[str]:
     """The kernel instances of the tensor-core engines, which serve the forward pass and the gradient of the input."""
     kernels = []
-    for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc"):
+    for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc", "scatter"):
         text = (_PLAN / f"{engine}_instances.h").read_text()
         kernels += [f"{engine}_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
     return kernels

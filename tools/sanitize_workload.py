@@ -43,6 +43,7 @@ PROBLEMS = (
     "patches", "patches_nhwc", "patches_rows", "patches_wide", "patches_unaligned", "few_channels_out",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
+    "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
 # For the strided, the window and the NHWC engine alone, for which the others have no tile.
 SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps")
 SHORT_WINDOW_ENGINES = ("strided_sm90a", "window_sm90a", "nhwc_sm90a")
+# For the scatter engine alone.
+SHORT_SCATTERS = ("few_out_k9", "few_out_chunks")
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -151,7 +154,9 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES, *SHORT_WINDOWS) if short else PROBLEMS:
+    for name in (
+        (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES, *SHORT_WINDOWS, *SHORT_SCATTERS) if short else PROBLEMS
+    ):
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
@@ -171,6 +176,8 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                         if short and name in SHORT_PATCHES and plan["engine"] not in ("patch_sm90a", "mma_sm90a"):
                             continue
                         if short and name in SHORT_WINDOWS and plan["engine"] not in SHORT_WINDOW_ENGINES:
+                            continue
+                        if short and name in SHORT_SCATTERS and plan["engine"] != "scatter_sm90a":
                             continue
                         # Blocks that share a tile store their sums where weights were copied to, behind a barrier of
                         # the cluster, at which the thread that asked for the copies does not arrive: racecheck takes

@@ -68,10 +68,9 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 }
 
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
-  if (plan.engine != Engine::kWindow && plan.engine != Engine::kNhwc) return true;
-  if (plan.nhwc.direct && reinterpret_cast<uintptr_t>(pointers.w) % 16 != 0) return false;
+  const auto on_vectors = [](const void* begin) { return reinterpret_cast<uintptr_t>(begin) % 16 == 0; };
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
-  return reinterpret_cast<uintptr_t>(source) % 16 == 0;
+  return (!plan.source_on_vectors || on_vectors(source)) && (!plan.weight_on_vectors || on_vectors(pointers.w));
 }
 
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
@@ -85,6 +84,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kStrided: return launch_strided(problem, plan, pointers, stream);
     case Engine::kWindow: return launch_window(problem, plan, pointers, stream);
     case Engine::kNhwc: return launch_nhwc(problem, plan, pointers, stream);
+    case Engine::kScatter: return launch_scatter(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

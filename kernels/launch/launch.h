@@ -20,7 +20,7 @@ struct Pointers {
   bool is_packed;    // `packed` already holds this weight as this plan packs it
 };
 
-// Plans know strides, but not where a tensor begins: a tensor map needs its source on 16 bytes.
+// Whether the tensors begin where the plan needs them to.
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers);
 
 // Queues the plan on `stream` of the current device. Throws std::runtime_error when CUDA refuses a launch.

@@ -147,6 +147,11 @@ void write_nhwc_plan(JsonWriter& json, const NhwcPlan& plan) {
   json.field("weight_slots", int64_t{plan.weight_slots});
 }
 
+void write_scatter_plan(JsonWriter& json, const ScatterPlan& plan) {
+  json.field("strips", int64_t{plan.strips}), json.field("tile_h", int64_t{plan.tile_rows});
+  json.field("chunk_steps", int64_t{plan.chunk_steps}), json.field("stages", int64_t{plan.stages});
+}
+
 void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
   json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
   json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
@@ -206,6 +211,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       break;
     case Engine::kWindow: write_window_plan(json, plan.window); break;
     case Engine::kNhwc: write_nhwc_plan(json, plan.nhwc); break;
+    case Engine::kScatter: write_scatter_plan(json, plan.scatter); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

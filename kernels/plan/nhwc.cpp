@@ -232,6 +232,8 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     begun.threads = kNhwcThreads;
     begun.nhwc.instance = index;
     begun.nhwc.direct = is_direct(problem);
+    begun.source_on_vectors = true;
+    begun.weight_on_vectors = begun.nhwc.direct;
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
     const int64_t packed_tiles = ceil_div(work.n_channels, int64_t{instance.block_n}) *
                                  ceil_div(work.k_channels, channels);

@@ -22,7 +22,8 @@ enum class Engine : int32_t {
   kMma = 5,
   kStrided = 6,
   kWindow = 7,
-  kNhwc = 8
+  kNhwc = 8,
+  kScatter = 9
 };
 
 inline const char* name_of(Engine engine) {
@@ -36,6 +37,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kStrided: return "strided_sm90a";
     case Engine::kWindow: return "window_sm90a";
     case Engine::kNhwc: return "nhwc_sm90a";
+    case Engine::kScatter: return "scatter_sm90a";
   }
   return "unknown";
 }
@@ -274,6 +276,15 @@ struct NhwcPlan {
   int64_t num_tiles;
 };
 
+// The scatter engine's tile: plan/scatter_layout.h.
+struct ScatterPlan {
+  int32_t instance;     // index into kScatterInstances
+  int32_t strips;       // images beside each other
+  int32_t tile_rows;    // of positions
+  int32_t chunk_steps;  // steps of K in a stage, 32 bytes of channels each
+  int32_t stages;       // pipeline depth
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -283,6 +294,10 @@ struct Plan {
   int64_t num_blocks;  // CTAs of the grid
   int64_t workspace_bytes;  // device memory for the time of the call
   int64_t packed_bytes;  // the beginning of that, for the packed weights, which a caller may keep
+
+  // Plans know strides, but not where a tensor begins: these must begin on 16 bytes, for tensor maps and wide copies.
+  bool source_on_vectors;
+  bool weight_on_vectors;
 
   // The one that engine and direction name; the others are zero.
   SimtPlan simt;
@@ -301,6 +316,7 @@ struct Plan {
   StridedPlan strided;
   WindowPlan window;
   NhwcPlan nhwc;
+  ScatterPlan scatter;
 
   double compute_us;  // estimates
   double memory_us;

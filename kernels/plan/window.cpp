@@ -164,6 +164,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       plan.packed_bytes = packed_blocks * window_weight_bytes(instance.block_n, instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;
       plan.engine = Engine::kWindow;
+      plan.source_on_vectors = true;
       plan.kernel = instance.name;
       plan.served_precision = problem.precision;
       plan.threads = kWindowThreads;

@@ -75,6 +75,11 @@ __device__ __forceinline__ bool elect_one() {
   return elected != 0;
 }
 
+// bar.arrive: the same without waiting, for threads that others wait for.
+__device__ __forceinline__ void named_arrive(int32_t id, int32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // griddepcontrol.launch_dependents: the next kernel of the stream may begin, if it was launched so. What this one
 // writes it sees only behind its wait_for_previous_kernel().
 __device__ __forceinline__ void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;"); }

@@ -71,6 +71,13 @@ __device__ __forceinline__ void wgmma_wait() {
   "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "   \
   "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
   "%124, %125, %126, %127}"
+#define CONVT_D_TEXT_24                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23}"
+#define CONVT_D_TEXT_48                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "  \
+  "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}"
 #define CONVT_D_8(d, i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
@@ -79,6 +86,9 @@ __device__ __forceinline__ void wgmma_wait() {
 #define CONVT_D_32(d) CONVT_D_32_AT(d, 0)
 #define CONVT_D_64(d) CONVT_D_32_AT(d, 0), CONVT_D_32_AT(d, 32)
 #define CONVT_D_128(d) CONVT_D_64(d), CONVT_D_32_AT(d, 64), CONVT_D_32_AT(d, 96)
+
+#define CONVT_D_24(d) CONVT_D_16(d), CONVT_D_8(d, 16)
+#define CONVT_D_48(d) CONVT_D_32(d), CONVT_D_8(d, 32), CONVT_D_8(d, 40)
 
 // wgmma.mma_async of N = 2 * registers columns; `a`, `b` and `scale` are the places of its other operands.
 #define CONVT_WGMMA(name, registers, shape, types, transposed, a_place, b_place, scale)                            \
@@ -138,6 +148,13 @@ CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 64, "m64n128k8", "tf32.tf32", "", "%64, %65
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 64, "m64n128k16", "bf16.bf16", ", 0", "%64, %65, %66, %67", "%68", "%69")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 64, "m64n128k16", "f16.f16", ", 0", "%64, %65, %66, %67", "%68", "%69")
 
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 24, "m64n48k8", "tf32.tf32", "", "%24, %25, %26, %27", "%28", "%29")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 24, "m64n48k16", "bf16.bf16", ", 0", "%24, %25, %26, %27", "%28", "%29")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 24, "m64n48k16", "f16.f16", ", 0", "%24, %25, %26, %27", "%28", "%29")
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48, %49, %50, %51", "%52", "%53")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0", "%48, %49, %50, %51", "%52", "%53")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0", "%48, %49, %50, %51", "%52", "%53")
+
 // Such a register is written here, where no product reads it, and not a moment sooner.
 __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word) {
   asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
@@ -170,13 +187,17 @@ __device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(su
 #undef CONVT_WGMMA
 #undef CONVT_WGMMA_OF_REGISTERS
 #undef CONVT_D_TEXT_16
+#undef CONVT_D_TEXT_24
 #undef CONVT_D_TEXT_32
+#undef CONVT_D_TEXT_48
 #undef CONVT_D_TEXT_64
 #undef CONVT_D_TEXT_128
 #undef CONVT_D_8
 #undef CONVT_D_16
 #undef CONVT_D_32_AT
+#undef CONVT_D_24
 #undef CONVT_D_32
+#undef CONVT_D_48
 #undef CONVT_D_64
 #undef CONVT_D_128
 

@@ -141,6 +141,10 @@ def test_every_kernel_is_offered(kind, direction):
     "nhwc",
     "nhwc_rows",
     "nhwc_gaps",
+    "few_out",
+    "few_out_k9",
+    "few_out_chunks",
+    "few_out_gaps",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""

@@ -53,6 +53,10 @@ NHWC_KEYS = [
     "threads", "block_n", "parts", "direct", "staged", "tile_n", "tile_h", "tile_w", "num_tiles",
     "num_chunks", "source_slots", "weight_slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
+SCATTER_KEYS = [
+    "threads", "strips", "tile_h", "chunk_steps", "stages", "shared_bytes", "num_blocks", "workspace_bytes",
+    "packed_bytes",
+]  # fmt: skip
 KEYS_OF = {
     "simt": TILE_KEYS,
     "thin": THIN_KEYS,
@@ -62,6 +66,7 @@ KEYS_OF = {
     "strided_sm90a": STRIDED_KEYS,
     "mma_sm90a": MMA_KEYS,
     "nhwc_sm90a": NHWC_KEYS,
+    "scatter_sm90a": SCATTER_KEYS,
 }
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]

@@ -33,5 +33,6 @@ PYBIND11_MODULE(_plan, module) {
   add_grad_weight(module);
   add_thin(module);
   add_mma(module);
+  add_scatter(module);
   add_plans(module);
 }

@@ -103,6 +103,12 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
     return result;
   }
+  if (plan.engine == convt::Engine::kScatter) {
+    const convt::ScatterPlan& tile = plan.scatter;
+    result["instance"] = tile.instance, result["strips"] = tile.strips, result["tile_h"] = tile.tile_rows;
+    result["chunk_steps"] = tile.chunk_steps, result["stages"] = tile.stages;
+    return result;
+  }
   if (plan.engine == convt::Engine::kFlat) {
     const convt::FlatPlan& tile = plan.flat;
     result["instance"] = tile.instance, result["phases"] = tile.phases;

@@ -18,6 +18,7 @@ namespace py = pybind11;
 void add_plans(py::module_& module);
 void add_thin(py::module_& module);
 void add_mma(py::module_& module);
+void add_scatter(py::module_& module);
 void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
 

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "launch/tensor_map.h"
+#include "plan/scatter_instances.h"
+#include "scatter_sm90a/instances.h"
+#include "scatter_sm90a/params.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &scatter_sm90a::symbol,
+    CONVT_SCATTER_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// The source as [image][channel][row][column], columns innermost.
+CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout, const void* source) {
+  const int64_t* stride = problem.x_stride;
+  const TensorBox box = {
+      source,
+      {problem.w.in, problem.h.in, problem.c_in, problem.batch},
+      {stride[2], stride[1], stride[0]},
+      {layout.pitch, 1, layout.chunk_channels, layout.strips},
+  };
+  return make_tensor_map(problem.dtype, box);
+}
+
+}  // namespace
+
+void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  if (plan.scatter.instance < 0 || plan.scatter.instance >= kNumScatterInstances) {
+    throw std::runtime_error("convt_ext: no scatter kernel number " + std::to_string(plan.scatter.instance));
+  }
+  const ScatterInstance& instance = kScatterInstances[plan.scatter.instance];
+  scatter_sm90a::Params params{};
+  const bool legal = instance.dtype == problem.dtype && make_scatter_layout(problem, plan.scatter, &params);
+  if (!legal || params.shared_bytes != plan.shared_bytes) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
+  }
+  params.source = map_source(problem, params, pointers.x);
+  params.weight = pointers.w;
+  params.bias = pointers.bias;
+  params.result = pointers.y;
+  std::copy_n(problem.w_stride, 4, params.weight_stride);
+  std::copy_n(problem.y_stride, 3, params.result_stride);
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[plan.scatter.instance](), plan, arguments, stream);
+}
+
+}  // namespace convt

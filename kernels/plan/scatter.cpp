@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "plan/cost.h"
+#include "plan/engines.h"
+#include "plan/scatter_instances.h"
+#include "plan/scatter_layout.h"
+#include "plan/tile.h"
+
+namespace convt {
+namespace {
+
+// Source rows are what a tensor map describes, and columns of the result are neighbours.
+bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  const bool served = half ? problem.precision == Precision::kHalf
+                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  if (device.compute_capability != 90 || !served || problem.direction != Direction::kForward) return false;
+  const int64_t bytes = element_bytes(problem.dtype);
+  if (problem.w.in > 1 && problem.x_stride[3] != 1) return false;
+  if (problem.w.out > 1 && problem.y_stride[3] != 1) return false;
+  const int64_t sizes[3] = {problem.batch, problem.c_in, problem.h.in};
+  for (int axis = 0; axis < 3; ++axis) {
+    constexpr int64_t kMostBytes = int64_t{1} << 40;
+    const int64_t stride = problem.x_stride[axis] * bytes;
+    if (sizes[axis] > 1 && (stride <= 0 || stride % 16 != 0 || stride >= kMostBytes)) return false;
+  }
+  return true;
+}
+
+// Microseconds.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterInstance& instance,
+              const ScatterLayout& layout, Plan* plan) {
+  const double bytes = static_cast<double>(element_bytes(problem.dtype)), batch = static_cast<double>(problem.batch);
+  const double input = batch * problem.c_in * problem.h.in * problem.w.in * bytes;
+  const double output = batch * problem.c_out * problem.h.out * problem.w.out * bytes;
+  plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
+  const double per_block = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
+  const double rows = per_block * (layout.tile_rows + layout.slots - 1);
+  const double multiply = layout.steps * (14.0 + instance.slots * instance.columns) + 600;
+  const double store = 300.0 * ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3);
+  const double resident = std::max(1.0, static_cast<double>(plan->num_blocks) / device.num_sms);
+  const double cycles = rows * std::max(multiply, store) * (resident > 1 ? 1.4 : 1.0);
+  plan->compute_us = cycles * 1e-3 / device.clock_ghz;
+  plan->estimate_us = 8 + std::max(plan->compute_us, plan->memory_us / 0.8);
+}
+
+}  // namespace
+
+void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (!serves(problem, device)) return;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  for (int32_t index = 0; index < kNumScatterInstances; ++index) {
+    const ScatterInstance& instance = kScatterInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    for (int32_t strips = 1; strips <= 4; strips *= 2) {
+      if (strips > 1 && (problem.w.in > kScatterPositions / strips || problem.batch < strips)) continue;
+      // All channels in one stage, or the most that a box takes.
+      const int32_t most = 256 / (32 / element);
+      const int64_t steps = ceil_div(problem.c_in, int64_t{32 / element});
+      const int32_t parts = static_cast<int32_t>(ceil_div(steps, int64_t{std::min(most, 16 / strips)}));
+      const auto chunk = static_cast<int32_t>(ceil_div(steps, int64_t{parts} * kScatterBatch)) * kScatterBatch;
+      for (int32_t resident = 1; resident <= 2; ++resident) {
+        Plan plan{};
+        plan.scatter = ScatterPlan{index, strips, 1 << 29, chunk, 2};
+        ScatterLayout layout;
+        if (!make_scatter_layout(problem, plan.scatter, &layout)) continue;
+        // As many tiles as CTAs, or twice as many.
+        const int64_t blocks = int64_t{resident} * device.num_sms, columns = layout.num_tiles;
+        const int32_t rows = layout.end_row - layout.first_row;
+        for (int32_t tiles = 1; tiles <= 2; ++tiles) {
+          const int64_t shares = std::max<int64_t>(1, tiles * blocks / columns);
+          plan.scatter.tile_rows = static_cast<int32_t>(ceil_div(int64_t{rows}, shares));
+          const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
+          plan.scatter.stages = 2;
+          if (!make_scatter_layout(problem, plan.scatter, &layout) || layout.shared_bytes > room) continue;
+          plan.scatter.stages += std::min(4, (room - layout.shared_bytes) / (layout.stage_bytes + 16));
+          make_scatter_layout(problem, plan.scatter, &layout);
+          plan.engine = Engine::kScatter;
+          plan.source_on_vectors = true;
+          plan.kernel = instance.name;
+          plan.served_precision = problem.precision;
+          plan.threads = kScatterThreads;
+          plan.shared_bytes = layout.shared_bytes;
+          plan.num_blocks = std::min<int64_t>(layout.num_tiles, blocks);
+          estimate(problem, device, instance, layout, &plan);
+          plans->push_back(plan);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,189 @@
+// The scatter engine's results: a slot of sums -> shared memory -> taps along W added up -> global memory.
+#pragma once
+
+#include "scatter_sm90a/mainloop.cuh"
+
+namespace convt::scatter_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// A result column of a tile: where its first tap's sum lies in a staged plane (bytes), which of its taps exist, and
+// where it is in the result's row (elements from the first image's), or -1.
+struct alignas(16) Unit {
+  int32_t staged;
+  uint32_t exists;
+  int64_t offset;
+};
+
+// A plane of results: a phase along H of a channel.
+struct alignas(16) Plane {
+  int64_t offset;  // elements
+  int32_t phase;
+  float bias;
+};
+
+__device__ __forceinline__ int32_t store_thread() { return static_cast<int32_t>(threadIdx.x) - kConsumerThreads; }
+
+template <typename Shape>
+__device__ __forceinline__ void make_planes(const Params& params, Plane* s_planes) {
+  using Element = typename Shape::Element;
+#pragma unroll 1
+  for (int32_t i = store_thread(); i < params.num_planes; i += kStoreThreads) {
+    const int32_t phase = i / params.c_out, co = i - phase * params.c_out;
+    Plane plane{phase * params.result_stride[2] + co * params.result_stride[1], phase, 0.0f};
+    if (params.bias != nullptr) plane.bias = simt::to_accumulator(static_cast<const Element*>(params.bias)[co]);
+    s_planes[i] = plane;
+  }
+}
+
+__device__ __forceinline__ void make_units(const Params& params, const Tile& tile, Unit* s_units) {
+  const int32_t begin = max(tile.column * params.w.stride, params.w.padding);
+  const int32_t columns = min(tile.end_column * params.w.stride, params.w.padding + params.w.out) - begin;
+#pragma unroll 1
+  for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
+    int32_t strip = 0, column = i, residue, nothing;
+    for (; column >= columns && strip < params.strips; column -= columns) ++strip;
+    Unit unit{0, 0, -1};
+    if (strip < params.strips && tile.image + strip < params.batch) {
+      unit.offset = strip * params.result_stride[0] + begin + column - params.w.padding;
+      int32_t source = params.by_stride_w(begin + column, &residue), kw = 0;
+      // The first tap that reads a column of the source, if there is any.
+      for (int32_t rest = residue; rest != 0 && kw < params.term_kw; ++kw) {
+        rest -= params.residue_step;
+        if (rest < 0) rest += params.w.stride;
+      }
+      source -= params.by_stride_w(max(kw * params.w.dilation - residue, 0), &nothing);
+      if (kw < params.kernel_w) {
+        unit.staged = 4 * (kw * kScatterPlane + (strip << params.strip_log2) + source - tile.source_column);
+      }
+      for (int32_t term = 0; term < params.terms && kw < params.kernel_w; ++term, kw += params.term_kw) {
+        if (source >= 0 && source < params.w.in) unit.exists |= 1u << term;
+        source -= params.term_source;
+      }
+    }
+    s_units[i] = unit;
+  }
+}
+
+// Slot 0 leaves.
+template <typename Shape>
+__device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params& params, uint32_t s_staged) {
+  const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t column = lane % 4 * 2;
+  const uint32_t s_mine = s_staged + 4 * (column * kScatterPlane + warp * 16 + lane / 4 * 2);
+#pragma unroll
+  for (int j = 0; j < Shape::kColumns / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (8 * j + column + i >= params.slot_columns) continue;
+      const uint32_t two[2] = {__float_as_uint(sums[4 * j + i]), __float_as_uint(sums[4 * j + 2 + i])};
+      ptx::store_shared(s_mine + 4 * (8 * j + i) * kScatterPlane, two);
+    }
+  }
+}
+
+// A tap row that a phase does not have was multiplied by zeros, which a NaN or Inf shows: what came of it is dropped.
+template <typename Shape>
+__device__ __forceinline__ void move_slots(Sums<Shape>& sums, const Params& params) {
+  constexpr int kSlotSums = Shape::kSlotSums;
+  const int32_t column = static_cast<int32_t>(threadIdx.x) % 4 * 2;
+#pragma unroll
+  for (int slot = 1; slot < Shape::kSlots; ++slot) {
+#pragma unroll
+    for (int i = 0; i < kSlotSums; ++i) sums[(slot - 1) * kSlotSums + i] = sums[slot * kSlotSums + i];
+    const int32_t columns =
+        max(0, min(params.kernel_h - slot * params.h.stride, params.h.stride)) * params.c_out * params.kernel_w;
+    if (columns >= params.slot_columns) continue;
+#pragma unroll
+    for (int i = 0; i < kSlotSums; ++i) {
+      if (i / 4 * 8 + column + i % 2 >= columns) sums[(slot - 1) * kSlotSums + i] = 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kSlotSums; ++i) sums[(Shape::kSlots - 1) * kSlotSums + i] = 0;
+}
+
+// The results of a position row. kTerms: params.terms, or 0 for any; kPlanes: that are in registers at once.
+template <typename Shape, int kTerms, int kPlanes>
+__device__ __forceinline__ void store_row(const Params& params, const Tile& tile, int32_t row, uint32_t s_staged,
+                                          const Unit* s_units, const Plane* s_planes) {
+  using Element = typename Shape::Element;
+  const int32_t first = row * params.h.stride - params.h.padding;
+  auto* g_row =
+      static_cast<Element*>(params.result) + tile.image * params.result_stride[0] + first * params.result_stride[2];
+  const uint32_t plane_bytes = params.kernel_w * 4 * kScatterPlane;
+  const int32_t terms = kTerms > 0 ? kTerms : params.terms;
+  const int32_t filled = min(params.kernel_h, params.h.stride) * params.c_out;
+#pragma unroll 1
+  for (int32_t begin = 0; begin < params.num_planes; begin += kPlanes) {
+    Element* g_planes[kPlanes];
+    bool exists[kPlanes];
+    uint32_t s_plane[kPlanes];
+    float bias[kPlanes];
+#pragma unroll
+    for (int j = 0; j < kPlanes; ++j) {
+      const Plane plane = s_planes[min(begin + j, params.num_planes - 1)];
+      const int32_t h = first + plane.phase;
+      exists[j] = begin + j < params.num_planes && h >= 0 && h < params.h.out;
+      g_planes[j] = g_row + plane.offset;
+      bias[j] = plane.bias;
+      s_plane[j] = s_staged + min(begin + j, filled - 1) * plane_bytes;
+    }
+#pragma unroll 1
+    for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
+      const Unit unit = s_units[i];
+      if (unit.offset < 0) continue;
+      float sums[kPlanes] = {};
+      int32_t s_term = unit.staged;
+#pragma unroll
+      for (int32_t term = 0; term < terms; ++term, s_term += params.term_step) {
+        // In the place of a sum that does not exist another is read, and not added.
+        const bool has_term = unit.exists >> term & 1;
+        const int32_t s_from = has_term ? s_term : 0;
+#pragma unroll
+        for (int j = 0; j < kPlanes; ++j) {
+          const float product = __uint_as_float(ptx::load_shared(s_plane[j] + s_from));
+          if (has_term) sums[j] = simt::add(sums[j], product);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kPlanes; ++j) {
+        const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
+        if (exists[j]) g_planes[j][unit.offset] = simt::to_element<Element>(simt::add(sum, bias[j]));
+      }
+    }
+  }
+}
+
+// All tiles of the CTA.
+template <typename Shape>
+__device__ __forceinline__ void store_tiles(const Params& params, unsigned char* s_bytes, Ring ring) {
+  auto* s_units = reinterpret_cast<Unit*>(s_bytes + params.unit_begin);
+  auto* s_planes = reinterpret_cast<Plane*>(s_bytes + params.plane_begin);
+  const uint32_t s_staged = ptx::shared_address(s_bytes + params.staged_begin);
+  make_planes<Shape>(params, s_planes);
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    ptx::named_barrier(3, kStoreThreads);  // the table has been used
+    make_units(params, tile, s_units);
+    ptx::named_barrier(3, kStoreThreads);  // the tables are complete
+#pragma unroll 1
+    for (int32_t row = tile.row; row < tile.end_row; ++row) {
+      ring.wait_full();
+      const uint32_t s_row = s_staged + ring.slot() * params.staged_bytes;
+      switch (params.terms) {
+        case 1: store_row<Shape, 1, 4>(params, tile, row, s_row, s_units, s_planes); break;
+        case 2: store_row<Shape, 2, 6>(params, tile, row, s_row, s_units, s_planes); break;
+        case 3: store_row<Shape, 3, 3>(params, tile, row, s_row, s_units, s_planes); break;
+        default: store_row<Shape, 0, 3>(params, tile, row, s_row, s_units, s_planes); break;
+      }
+      ptx::mbarrier_arrive(ring.empty());
+      ring.advance();
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::scatter_sm90a

@@ -1,0 +1,76 @@
+// The scatter engine: layers with few output channels, whose source is read once for all taps. One warpgroup
+// multiplies source rows by the weights of all taps; what they add to result rows below each other meets in
+// accumulators, what they add to results beside each other in shared memory. Called by launch/. Must not know: torch,
+// how the plan was chosen.
+#pragma once
+
+#include "scatter_sm90a/epilogue.cuh"
+#include "scatter_sm90a/loader.cuh"
+
+namespace convt::scatter_sm90a {
+
+template <typename Shape>
+__global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA
+  extern __shared__ __align__(128) unsigned char s_bytes[];
+  const uint32_t s_begin = ptx::shared_address(s_bytes), s_barriers = s_begin + params.barriers_begin;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread == 0) {
+#pragma unroll 1
+    for (int32_t i = 0; i < params.stages; ++i) {
+      ptx::mbarrier_init(s_barriers + 16 * i, 1);
+      ptx::mbarrier_init(s_barriers + 16 * i + 8, kConsumerThreads / 32);
+    }
+#pragma unroll 1
+    for (int32_t i = params.stages; i < params.stages + 2; ++i) {
+      ptx::mbarrier_init(s_barriers + 16 * i, kConsumerThreads);
+      ptx::mbarrier_init(s_barriers + 16 * i + 8, kStoreThreads);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers exist
+  const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
+  if (warp == kScatterWorkThreads / 32) {
+    ptx::named_barrier(1, kScatterThreads);  // the first weights are on their way
+    if (lane == 0) load_tiles<Shape>(params, s_begin, s_barriers);
+    return;
+  }
+  load_weights<Shape>(params, s_bytes + params.weights_begin);
+  ptx::fence_proxy_async();
+  ptx::named_barrier(2, kScatterWorkThreads);  // the weights are complete
+  Ring staged_ring(s_barriers + 16 * params.stages, 2);
+  if (warp >= kConsumerThreads / 32) {
+    store_tiles<Shape>(params, s_bytes, staged_ring);
+    return;
+  }
+
+  const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);
+  const uint32_t channel_bytes = params.pitch * Shape::kElement;
+  const int32_t position = warp * 16, strip = position >> params.strip_log2;
+  const uint32_t s_warp = s_begin + strip * params.chunk_channels * channel_bytes +
+                          lane % 4 * (Shape::kElement == 4 ? 1 : 2) * channel_bytes +
+                          (position - (strip << params.strip_log2) + lane / 4 * 2) * Shape::kElement;
+  Ring ring(s_barriers, params.stages);
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    const uint32_t s_mine = s_warp + tile.source_column % Shape::kVector * Shape::kElement;
+    Sums<Shape> sums;
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) sums[i] = 0;
+#pragma unroll 1
+    for (int32_t row = first_source_row(params, tile); row < tile.end_row; ++row) {
+      if (is_source_row(params, row)) multiply_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+      if (row >= tile.row) {
+        staged_ring.wait_empty();  // what was here has been stored
+        stage_slot<Shape>(sums, params, s_begin + params.staged_begin + staged_ring.slot() * params.staged_bytes);
+        ptx::mbarrier_arrive(staged_ring.full());
+        staged_ring.advance();
+      }
+      move_slots<Shape>(sums, params);
+    }
+  }
+#endif
+}
+
+}  // namespace convt::scatter_sm90a

@@ -1,0 +1,83 @@
+// Global memory -> shared memory: stages of the source by the copy engine, weights once by all threads.
+#pragma once
+
+#include "ptx/tensor_copy.cuh"
+#include "scatter_sm90a/tile.cuh"
+
+namespace convt::scatter_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
+
+// One thread, all tiles of the CTA. The innermost coordinate of a copy is a multiple of 16 bytes.
+template <typename Shape>
+__device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begin, uint32_t s_barriers) {
+  Ring ring(s_barriers, params.stages);
+  const uint32_t bytes = static_cast<uint32_t>(params.strips * params.chunk_channels * params.pitch) * Shape::kElement;
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+#pragma unroll 1
+    for (int32_t row = first_source_row(params, tile); row < tile.end_row; ++row) {
+      if (!is_source_row(params, row)) continue;
+#pragma unroll 1
+      for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+        ring.wait_empty();  // the consumers have read what was here
+        ptx::mbarrier_expect(ring.full(), bytes);
+        const int32_t at[4] = {tile.source_column & -Shape::kVector, row, chunk * params.chunk_channels, tile.image};
+        ptx::tensor_copy(s_begin + ring.slot() * params.stage_bytes, &params.source, at, ring.full());
+        ring.advance();
+      }
+    }
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ uint32_t weight_place(int32_t channel, int32_t column) {
+  return static_cast<uint32_t>((channel / Shape::kVector * Shape::kN + column) * 16 +
+                               channel % Shape::kVector * Shape::kElement);
+}
+
+// The weights as the second operand, [vector of channels][slot, phase along H, channel, tap along W][16 bytes], zeros
+// where there is none. A thread takes some channels of a tap at a time, all of them on their way at once. The loading
+// warp waits until the first ones are, at barrier 1, so that they do not queue behind the source.
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
+  using Element = typename Shape::Element;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t begin = 0; begin < params.weight_units; begin += kScatterWorkThreads) {
+    int32_t tap, kw, kh, phase;
+    const int32_t first = params.by_taps(begin + thread, &tap) * params.weight_batch;
+    const int32_t co = params.by_kernel_h(params.by_kernel_w(tap, &kw), &kh);  // neighbours as memory usually has them
+    const int32_t slot = params.by_stride_h(kh, &phase);
+    const int32_t column = slot * Shape::kColumns + (phase * params.c_out + co) * params.kernel_w + kw;
+    const Element* g_weight = static_cast<const Element*>(params.weight) + first * params.weight_stride[0] +
+                              co * params.weight_stride[1] + kh * params.weight_stride[2] +
+                              kw * params.weight_stride[3];
+    const int32_t channels = min(params.weight_batch, params.c_in - first);
+    Element r_weights[kScatterMostWeights];
+#pragma unroll
+    for (int j = 0; j < kScatterMostWeights; ++j, g_weight += params.weight_stride[0]) {
+      if (j < channels) r_weights[j] = *g_weight;
+    }
+    if (begin == 0) {
+      ptx::named_arrive(1, kScatterThreads);
+#pragma unroll 1
+      for (int32_t i = thread; i < params.steps * 2 * Shape::kN; i += kScatterWorkThreads) {
+        reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
+      }
+      ptx::named_barrier(2, kScatterWorkThreads);  // zeros are there
+    }
+#pragma unroll
+    for (int j = 0; j < kScatterMostWeights; ++j) {
+      if (j >= channels) continue;
+      if constexpr (Shape::kElement == 4) r_weights[j] = ptx::round_tf32(r_weights[j]);
+      *reinterpret_cast<Element*>(s_weights + weight_place<Shape>(first + j, column)) = r_weights[j];
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::scatter_sm90a

@@ -1,0 +1,110 @@
+// The scatter engine's products: a source row is the first operand, in registers, the weights of all taps are the
+// second.
+#pragma once
+
+#include "scatter_sm90a/tile.cuh"
+
+namespace convt::scatter_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::Ring;
+
+// A thread's two neighbouring positions of a step's channels: of TF32 those of channels t and t + 4, of half precision
+// of channels 2 * t, its neighbour, and both 8 further, where t is the lane's place among four.
+template <typename Shape>
+struct Words {
+  uint32_t words[4];
+
+  __device__ __forceinline__ void load(uint32_t s_step, uint32_t channel_bytes) {
+    if constexpr (Shape::kElement == 4) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        uint32_t two[2];
+        ptx::load_shared(two, s_step + 4 * i * channel_bytes);
+        words[2 * i] = two[0];
+        words[2 * i + 1] = two[1];
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = ptx::load_shared(s_step + (i % 2 + i / 2 * 8) * channel_bytes);
+    }
+  }
+};
+
+// Rows of the product are positions: row r and r + 8 of a warp are its positions 2 * r and 2 * r + 1.
+template <typename Shape>
+__device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const Words<Shape>& source) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (Shape::kElement == 4) {
+      ptx::write_fragment_tf32(fragments[i], source.words[i]);
+    } else {
+      ptx::write_fragment_halves(fragments[i], source.words[i / 2 * 2], source.words[i / 2 * 2 + 1], i % 2);
+    }
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
+                                         const ptx::MatrixDescriptor& b) {
+  if constexpr (Shape::kDataType == DataType::kFloat32) {
+    ptx::wgmma_tf32(d, a, b, true);
+  } else if constexpr (Shape::kDataType == DataType::kBFloat16) {
+    ptx::wgmma_bf16(d, a, b, true);
+  } else {
+    ptx::wgmma_f16(d, a, b, true);
+  }
+}
+
+// This thread's sums: of position 16 * warp + 2 * (lane / 4) + h of slot s, column 8 * j + 2 * (lane % 4) + i in
+// sums[s * kSlotSums + 4 * j + 2 * h + i].
+template <typename Shape>
+using Sums = float[Shape::kN / 2];
+
+// All products of a source row. s_mine: where the thread's first word lies in a stage.
+template <typename Shape>
+__device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& params, uint32_t s_mine,
+                                             uint32_t channel_bytes, const ptx::MatrixDescriptor& weights, Ring* ring) {
+  auto b = weights;
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    ring->wait_full();
+    uint32_t s_step = s_mine + ring->slot() * params.stage_bytes;
+    Words<Shape> words[kScatterBatch];
+#pragma unroll
+    for (int i = 0; i < kScatterBatch; ++i, s_step += Shape::kStepChannels * channel_bytes)
+      words[i].load(s_step, channel_bytes);
+#pragma unroll 1
+    for (int32_t left = params.chunk_steps; left > 0; left -= kScatterBatch) {
+      uint32_t fragments[kScatterBatch][4];
+#pragma unroll
+      for (int i = 0; i < kScatterBatch; ++i) make_fragments<Shape>(fragments[i], words[i]);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < kScatterBatch; ++i, b = b.moved(2 * Shape::kN)) multiply<Shape>(sums, fragments[i], b);
+      ptx::wgmma_commit();
+      if (left > kScatterBatch) {
+        // While they run: the next steps' words.
+#pragma unroll
+        for (int i = 0; i < kScatterBatch; ++i, s_step += Shape::kStepChannels * channel_bytes) {
+          words[i].load(s_step, channel_bytes);
+        }
+      } else {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ring->empty());
+      }
+      ptx::wgmma_wait<0>();
+#pragma unroll
+      for (int i = 0; i < kScatterBatch; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) ptx::keep_fragment(fragments[i][j]);
+      }
+    }
+    ring->advance();
+  }
+}
+
+#endif
+
+}  // namespace convt::scatter_sm90a

@@ -1,0 +1,23 @@
+// What the scatter engine's kernel is launched with. Filled by launch/scatter.cpp, constant for the whole grid.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "plan/scatter_layout.h"
+
+namespace convt::scatter_sm90a {
+
+struct Params : ScatterLayout {
+  // The source as dimensions [image][channel][row][column], columns innermost; zeros outside of it. A box is
+  // [strips][chunk_channels][1][pitch]: a stage in one copy.
+  CUtensorMap source;
+  const void* weight;  // [c_in, c_out, kernel_h, kernel_w]
+  const void* bias;    // [c_out], contiguous, or null
+  void* result;        // [batch, c_out, h.out, w.out]
+  int64_t weight_stride[4];  // elements
+  int64_t result_stride[3];  // elements, of images, channels, rows; columns are neighbours
+};
+
+}  // namespace convt::scatter_sm90a

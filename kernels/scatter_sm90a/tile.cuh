@@ -1,0 +1,61 @@
+// Which results a tile of the scatter engine owns.
+#pragma once
+
+#include "pipeline/ring.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/wgmma_sm90a.cuh"
+#include "scatter_sm90a/params.h"
+#include "simt/traits.cuh"
+
+namespace convt::scatter_sm90a {
+
+// One warpgroup multiplies, four warps add up and store, one loads.
+inline constexpr int kConsumerThreads = 128;
+inline constexpr int kStoreThreads = 96;
+static_assert(kConsumerThreads + kStoreThreads == kScatterWorkThreads);
+
+// kSlots position rows of sums, kColumns each.
+template <DataType kDataTypeValue, int kSlotsValue, int kColumnsValue>
+struct Shape {
+  using Element = typename simt::ElementOf<kDataTypeValue>::type;
+  static constexpr DataType kDataType = kDataTypeValue;
+  static constexpr int kElement = sizeof(Element);
+  static constexpr int kSlots = kSlotsValue;
+  static constexpr int kColumns = kColumnsValue;
+  static constexpr int kN = kSlots * kColumns;
+  static constexpr int kVector = 16 / kElement;        // channels of a core matrix
+  static constexpr int kStepChannels = 32 / kElement;  // of a step of K
+  static constexpr int kSlotSums = kColumns / 2;       // of a thread
+};
+
+struct Tile {
+  int32_t image;
+  int32_t row, end_row;        // positions
+  int32_t column, end_column;  // positions
+  int32_t source_column;
+};
+
+__device__ __forceinline__ Tile tile_of(const ScatterLayout& params, int32_t number) {
+  Tile tile;
+  int32_t column_tile;
+  number = params.column_tiles(number, &column_tile);
+  tile.image = params.row_tiles(number, &tile.row) * params.strips;
+  tile.row = params.first_row + tile.row * params.tile_rows;
+  tile.end_row = min(tile.row + params.tile_rows, params.end_row);
+  tile.source_column = params.begin_w + column_tile * params.advance_w;
+  tile.column = column_tile == 0 ? params.first_column : tile.source_column + params.reach_w;
+  tile.end_column = column_tile == params.column_tiles.value - 1
+                        ? params.end_column
+                        : tile.source_column + params.advance_w + params.reach_w;
+  return tile;
+}
+
+// The source rows of a tile.
+__device__ __forceinline__ int32_t first_source_row(const ScatterLayout& params, const Tile& tile) {
+  return tile.row - params.slots + 1;
+}
+__device__ __forceinline__ bool is_source_row(const ScatterLayout& params, int32_t row) {
+  return row >= 0 && row < params.h.in;
+}
+
+}  // namespace convt::scatter_sm90a

@@ -1,0 +1,216 @@
+"""The scatter engine's plans: legal, exact when executed as kernels/scatter_sm90a does, and offered where it serves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from plan.problems import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FORWARD,
+    GRAD_INPUT,
+    GRAD_WEIGHT,
+    H200,
+    IEEE,
+    TF32,
+    TF32X3,
+    exact_data,
+    expected_output,
+    from_row,
+    make_axis,
+    make_problem,
+)
+from plan.profile import few_problems
+from plan.test_plan_choice import LAYERS
+
+HALF = 4
+CLASSES = {FLOAT32: TF32, FLOAT16: HALF, BFLOAT16: HALF}
+INSTANCES = ((2, 24), (3, 32))  # slots and columns, in the order of kernels/plan/scatter_instances.h
+
+
+def scatter_plans(module, problem, device=H200):
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "scatter_sm90a"]
+
+
+def element_of(problem):
+    return 4 if problem["dtype"] == FLOAT32 else 2
+
+
+def assert_scatter_is_legal(module, problem, layout, instance, shared=H200[2]):
+    element = element_of(problem)
+    slots, columns = INSTANCES[instance % len(INSTANCES)]
+    assert layout["slots"] <= slots
+    assert layout["slot_columns"] <= columns
+    # A copy's box: sides of 256 at most, an odd number of 32-byte units from channel to channel, on 128 bytes.
+    width = module.scatter_positions // layout["strips"]
+    assert 1 << layout["strip_log2"] == width
+    assert layout["pitch"] == width + 8
+    assert layout["chunk_channels"] <= 256
+    box = layout["strips"] * layout["chunk_channels"] * layout["pitch"] * element
+    assert box <= layout["stage_bytes"]
+    assert layout["stage_bytes"] % 128 == 0
+    assert layout["chunk_steps"] % 4 == 0
+    assert layout["num_chunks"] * layout["chunk_channels"] >= problem["c_in"]
+    assert layout["steps"] == layout["num_chunks"] * layout["chunk_steps"]
+    assert layout["weight_batch"] <= module.scatter_most_weights
+    taps = problem["h"]["kernel"] * problem["w"]["kernel"] * problem["c_out"]
+    assert layout["weight_units"] == taps * -(-problem["c_in"] // layout["weight_batch"])
+    # What lies in shared memory, one behind the other.
+    assert layout["stages"] * layout["stage_bytes"] <= layout["weights_begin"]
+    assert layout["weights_begin"] + 32 * layout["steps"] * slots * columns <= layout["staged_begin"]
+    assert layout["slot_columns"] * module.scatter_plane * 4 <= layout["staged_bytes"]
+    assert layout["staged_begin"] + 2 * layout["staged_bytes"] <= layout["unit_begin"]
+    assert layout["unit_begin"] + 16 * layout["num_units"] <= layout["plane_begin"]
+    assert layout["plane_begin"] + 16 * layout["num_planes"] <= layout["barriers_begin"]
+    assert layout["barriers_begin"] + 16 * (layout["stages"] + 2) <= layout["shared_bytes"] <= shared
+    assert layout["stages"] >= 2
+    for begin in ("weights_begin", "staged_begin", "unit_begin", "plane_begin", "barriers_begin"):
+        assert layout[begin] % 16 == 0
+
+
+def run(module, problem, layout, x, weight, bias):
+    """The results, and how often each was written."""
+    h, w, c_out = problem["h"], problem["w"], problem["c_out"]
+    batch, c_in = problem["batch"], problem["c_in"]
+    width = module.scatter_positions // layout["strips"]
+    sh, sw = h["stride"], w["stride"]
+    y = np.full((batch, c_out, h["out"], w["out"]), np.nan)
+    writes = np.zeros(y.shape, int)
+    # A slot's columns: [phase along H][channel][tap along W].
+    phases = min(h["kernel"], sh)
+    slot_weights = np.zeros((layout["slots"], c_in, phases, c_out, w["kernel"]))
+    for kh in range(h["kernel"]):
+        slot_weights[kh // sh, :, kh % sh] = weight[:, :, kh]
+    for number in range(layout["num_tiles"]):
+        rest, column_tile = divmod(number, layout["column_tiles"])
+        first_image, row_tile = divmod(rest, layout["row_tiles"])
+        row_begin = layout["first_row"] + row_tile * layout["tile_rows"]
+        row_end = min(row_begin + layout["tile_rows"], layout["end_row"])
+        source_column = layout["begin_w"] + column_tile * layout["advance_w"]
+        last = column_tile == layout["column_tiles"] - 1
+        column_begin = layout["first_column"] if column_tile == 0 else source_column + layout["reach_w"]
+        column_end = layout["end_column"] if last else source_column + layout["advance_w"] + layout["reach_w"]
+        begin, end = max(column_begin * sw, w["padding"]), min(column_end * sw, w["padding"] + w["out"])
+        assert layout["strips"] * (end - begin) <= layout["num_units"]
+        for strip in range(layout["strips"]):
+            image = first_image * layout["strips"] + strip
+            if image >= batch:
+                continue
+            sums = np.zeros((layout["slots"], width, phases, c_out, w["kernel"]))
+            for row in range(row_begin - layout["slots"] + 1, row_end):
+                if 0 <= row < h["in"]:
+                    source = np.zeros((c_in, width))
+                    have = x[image, :, row, source_column : source_column + width]
+                    source[:, : have.shape[1]] = have
+                    sums += np.einsum("cp,sczok->spzok", source, slot_weights)
+                if row >= row_begin:
+                    for phase in range(sh):
+                        out_row = row * sh + phase - h["padding"]
+                        if not 0 <= out_row < h["out"]:
+                            continue
+                        for column in range(begin, end):
+                            total = np.zeros(c_out)
+                            for kw in range(w["kernel"]):
+                                at, between = divmod(column - kw * w["dilation"], sw)
+                                if phase < phases and between == 0 and 0 <= at < w["in"]:
+                                    total += sums[0, at - source_column, phase, :, kw]
+                            y[image, :, out_row, column - w["padding"]] = total + (0 if bias is None else bias)
+                            writes[image, :, out_row, column - w["padding"]] += 1
+                sums = np.concatenate([sums[1:], np.zeros_like(sums[:1])])
+                for slot in range(1, layout["slots"]):  # what a slot does not have stays zero
+                    assert not sums[slot - 1, :, max(0, h["kernel"] - slot * sh) :].any() or slot * sh < h["kernel"]
+    return y, writes
+
+
+@st.composite
+def few_channels_out(draw):
+    """A problem that one of the instances serves, of small images."""
+    dtype = draw(st.sampled_from(sorted(CLASSES)))
+    vector = 4 if dtype == FLOAT32 else 8
+    stride_h, stride_w = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    kernel_h = draw(st.integers(1, 3 * stride_h))
+    kernel_w = draw(st.integers(1, 9))
+    dilation_w = draw(st.sampled_from([1, 1, 2, 3, stride_w]))
+    h_in, w_in = draw(st.integers(1, 6)), vector * draw(st.integers(1, 100 // vector))
+
+    def axis(size, kernel, stride, dilation):
+        output_padding = draw(st.integers(0, max(stride, dilation) - 1))
+        out = make_axis(size, kernel, stride, 0, output_padding, dilation)["out"]
+        return make_axis(size, kernel, stride, min(draw(st.integers(0, 9)), (out - 1) // 2), output_padding, dilation)
+
+    return make_problem(
+        draw(st.integers(1, 5)), draw(st.integers(1, 20)), draw(st.integers(1, 4)),
+        axis(h_in, kernel_h, stride_h, 1), axis(w_in, kernel_w, stride_w, dilation_w),
+        dtype=dtype, precision=CLASSES[dtype], has_bias=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@few_problems
+@given(problem=few_channels_out(), data=st.data())
+def test_any_tile_is_exact(plan_module, problem, data):
+    """Tiles that divide nothing too, not only those that the planner would choose."""
+    plan = {
+        "instance": data.draw(st.sampled_from([0, 1])) + 2 * [FLOAT32, BFLOAT16, FLOAT16].index(problem["dtype"]),
+        "strips": data.draw(st.sampled_from([1, 2, 4])),
+        "tile_h": data.draw(st.integers(1, 6)),
+        "chunk_steps": data.draw(st.sampled_from([4, 8])),
+        "stages": 2,
+    }
+    layout = plan_module.scatter_layout(problem, plan)
+    assume(layout is not None)
+    assert_scatter_is_legal(plan_module, problem, layout, plan["instance"], 2**21)
+    x, weight, bias = exact_data(problem, 0)
+    y, writes = run(plan_module, problem, layout, x.numpy(), weight.numpy(), None if bias is None else bias.numpy())
+    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
+    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
+
+
+@few_problems
+@given(problem=few_channels_out())
+def test_candidates_are_legal(plan_module, problem):
+    for plan in scatter_plans(plan_module, problem):
+        layout = plan_module.scatter_layout(problem, plan)
+        assert_scatter_is_legal(plan_module, problem, layout, plan["instance"])
+        assert plan["shared_bytes"] == layout["shared_bytes"]
+        assert 1 <= plan["num_blocks"] <= min(layout["num_tiles"], 2 * H200[1])
+        assert plan["workspace_bytes"] == plan["packed_bytes"] == 0
+
+
+@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("name", ["dcgan_rgb", "fsrcnn"])
+def test_layers_of_few_channels_get_them(plan_module, name, dtype):
+    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASSES[dtype])
+    assert scatter_plans(plan_module, problem)
+    assert plan_module.choose(problem, H200)["engine"] == "scatter_sm90a"
+
+
+def layer(**changes):
+    options = {"n": 2, "c_in": 16, "c_out": 3, "size": 32, "kernel": 4, "stride": 2, "padding": 1, "precision": TF32}
+    return from_row(**(options | changes))
+
+
+CHANGES = {
+    "channels": layer(c_out=8),
+    "groups": layer(c_out=4, groups=2),
+    "rows of taps apart": layer(dilation=(2, 1)),
+    "many taps": layer(kernel=16, stride=8),
+    "channels_last": layer(channels_last=True),
+    "rows between vectors": layer(size=30),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_layers_get_none(plan_module, change):
+    assert scatter_plans(plan_module, layer())
+    assert not scatter_plans(plan_module, CHANGES[change])
+
+
+def test_what_it_does_not_serve(plan_module):
+    assert not scatter_plans(plan_module, layer(), [80, *H200[1:]])
+    for direction in (GRAD_INPUT, GRAD_WEIGHT):
+        assert not scatter_plans(plan_module, layer() | {"direction": direction})
+    for other in (IEEE, TF32X3):
+        assert not scatter_plans(plan_module, layer() | {"direction": FORWARD, "precision": other})
