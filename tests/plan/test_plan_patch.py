@@ -113,7 +113,9 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
             assert plan["packed_bytes"] == groups * -(-c_in // 64) * plan["num_chunks"] * block_bytes, plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
-        assert 1 <= plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
+        ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
+        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] and 1 <= ctas <= 3 - plan["consumers"], plan
+        assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]
         row = 144 if channels_last else (positions + 8) * element if forward else 2 * positions * element + 16
         rows = positions if channels_last else (128 if forward else 64) // element
