@@ -34,8 +34,8 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
          problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
 }
 
-// Everything that follows from the instance and the CTAs of an SM, or false where it does not fit, or where more than one
-// CTA would have nothing to do or no weights of its own.
+// Everything that follows from the instance and the CTAs of an SM, or false where it does not fit, or where more than
+// one CTA would have nothing to do or no weights of its own.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
              Plan* whole) {
   PatchPlan& plan = whole->patch;
@@ -169,8 +169,8 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && (problem.precision == Precision::kTf32 ||
-                                                                     problem.precision == Precision::kTf32x3);
+                           : problem.dtype == DataType::kFloat32 &&
+                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
