@@ -60,7 +60,8 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
   params.packed_tile_step = weights.packed_tile_step;
-  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+  params.packed_row_step =
+      int64_t{problem.w.kernel} * plan.num_chunks * patch_block_bytes(problem.precision == Precision::kTf32x3);
   params.staged = plan.staged && aligned;
   params.whole_rows = plan.whole_rows && aligned;
   const int32_t columns = form == PatchForm::kPairs ? 2 : 4;

@@ -216,8 +216,8 @@ __device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params
   }
 }
 
-// The same in tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions. kVector
-// results never are of two rows.
+// The same in tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions.
+// kVector results never are of two rows.
 template <typename Shape, int kVector>
 __device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {

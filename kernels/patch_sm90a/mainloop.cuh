@@ -118,8 +118,8 @@ __device__ __forceinline__ void leave(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// Where a step of K of a block begins in a slot of weights, and from there its low parts, in 16 bytes. Where patches are
-// gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
+// Where a step of K of a block begins in a slot of weights, and from there its low parts, in 16 bytes. Where patches
+// are gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
 template <typename Shape>
 __device__ constexpr uint32_t weights_place(int block, int step) {
   constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kParts;

@@ -37,8 +37,8 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 // The same without tf32x3, for results of 1, 2 or 4 W phases.
 void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// The same for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; of their gradients of the
-// input 2 x 2.
+// The same, with tf32x3, for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; of their
+// gradients of the input 2 x 2.
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // The same in NCHW for 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 that double an image, and their gradients of

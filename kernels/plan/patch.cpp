@@ -13,6 +13,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kMostSourceSlots = 8;
+constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
 
 bool makes_patches(const Axis& axis) {
@@ -33,8 +34,10 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
          problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
 }
 
-// Everything that follows from the instance, or false where it does not fit.
-bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, Plan* whole) {
+// Everything that follows from the instance and the CTAs of an SM, or false where it does not fit, or where more than
+// one CTA would have nothing to do or no weights of its own.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
+             Plan* whole) {
   PatchPlan& plan = whole->patch;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
@@ -53,8 +56,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
   plan.num_tiles = columns * grid.position_tiles;
   // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
-  const int64_t each = std::max<int64_t>(1, device.num_sms / columns);
-  whole->num_blocks = std::min(plan.num_tiles, columns <= device.num_sms ? each * columns : int64_t{device.num_sms});
+  const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
+  whole->num_blocks = std::min(plan.num_tiles, columns <= most ? each * columns : most);
   const bool split = instance.precision == Precision::kTf32x3;
   const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
   const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
@@ -66,9 +69,10 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
   const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
-  const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
+  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+  const int32_t left = room - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
-  if (plan.source_slots < 2) return false;
+  if (plan.source_slots < 2 || (ctas > 1 && (!plan.resident || plan.num_tiles <= device.num_sms))) return false;
   plan.weights_begin = plan.source_slots * stage_bytes;
   plan.staged_begin = plan.weights_begin + weight_bytes;
   plan.barriers_begin = plan.staged_begin + staged_bytes;
@@ -99,6 +103,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
     const double rate = plan.consumers == 1 ? 0.56 : gathers || plan.blocks < kPatchTaps ? 0.73 : 0.85;
     cycles = std::max(3 * 128 * plan.blocks * stages / rate, loads) + 900 + 2300 * plan.consumers;
   }
+  if (whole->num_blocks > device.num_sms) cycles *= 1.08;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = 1.08 * (tiles * cycles + 2000) * 1e-3 / device.clock_ghz;
 
@@ -164,8 +169,8 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && (problem.precision == Precision::kTf32 ||
-                                                                     problem.precision == Precision::kTf32x3);
+                           : problem.dtype == DataType::kFloat32 &&
+                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
@@ -173,22 +178,26 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
-    Plan plan{};
-    plan.patch.instance = index;
-    if (!lay_out(problem, device, instance, &plan)) continue;
-    const PatchGrid grid = make_patch_grid(problem, plan.patch);
-    const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
-    const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
-    const int64_t positions = problem.batch * problem.h.in * problem.w.in;
-    constexpr int64_t kLimit = int64_t{1} << 30;
-    if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
-    plan.packed_bytes = plan.workspace_bytes = packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
-    plan.engine = Engine::kPatch;
-    plan.kernel = instance.name;
-    plan.served_precision = problem.precision;
-    plan.threads = patch_threads(instance.consumers);
-    estimate(problem, device, form, &plan);
-    plans->push_back(plan);
+    // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
+    for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
+      Plan plan{};
+      plan.patch.instance = index;
+      if (!lay_out(problem, device, instance, ctas, &plan)) continue;
+      const PatchGrid grid = make_patch_grid(problem, plan.patch);
+      const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
+      const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
+      const int64_t positions = problem.batch * problem.h.in * problem.w.in;
+      constexpr int64_t kLimit = int64_t{1} << 30;
+      if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+      plan.packed_bytes = plan.workspace_bytes =
+          packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+      plan.engine = Engine::kPatch;
+      plan.kernel = instance.name;
+      plan.served_precision = problem.precision;
+      plan.threads = patch_threads(instance.consumers);
+      estimate(problem, device, form, &plan);
+      plans->push_back(plan);
+    }
   }
 }
 

@@ -95,7 +95,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     for plan in plans:
         assert plan["tile_positions"] == plan["step"] * plan["consumers"], plan
         # Fewer than 64 positions are whole rows, of results that do not begin on sectors. Threads read pairs of them.
-        assert 56 <= plan["step"] <= 64 and plan["step"] % 2 == 0, plan
+        assert plan["step"] in range(56, 65, 2), plan
         assert plan["whole_rows"] or plan["step"] == 64, plan
         assert not plan["whole_rows"] or (plan["step"] % size[1] == 0 and 2 * size[1] * element % 32), plan
         # Results that leave by way of shared memory do so in 16 bytes of float32 rows, 8 of others.
@@ -113,7 +113,10 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
             assert plan["packed_bytes"] == groups * -(-c_in // 64) * plan["num_chunks"] * block_bytes, plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
-        assert 1 <= plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
+        ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
+        assert 1 <= plan["num_blocks"] <= plan["num_tiles"], plan
+        assert ctas <= 3 - plan["consumers"], plan
+        assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]
         row = 144 if channels_last else (positions + 8) * element if forward else 2 * positions * element + 16
         rows = positions if channels_last else (128 if forward else 64) // element
