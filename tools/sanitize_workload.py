@@ -44,6 +44,7 @@ PROBLEMS = (
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
     "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps",
+    "windows_between", "windows_between_k5",
 )  # fmt: skip
 
 

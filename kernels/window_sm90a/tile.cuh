@@ -19,7 +19,7 @@ struct Shape {
   static constexpr int kKernelW = kKernelWValue;
   static constexpr int kRows = window_warp_rows(kN, kElement);  // results of a warp
   static constexpr int kSourceRows = kRows + kKernelH - 1;      // that it reads
-  static constexpr bool kShifts = window_shifts(kN, kElement, kKernelW);
+  static constexpr bool kShifts = window_serves_classes(kN, kElement, kKernelW);
   static constexpr int kTapBytes = 32 * kN;
   static constexpr int kWeightBytes = window_weight_bytes(kN, kKernelW);
   static constexpr int kStagedParts = window_staged_parts(kN, kElement, kKernelW);
