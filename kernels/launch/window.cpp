@@ -69,7 +69,7 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   params.num_chunks = plan.num_chunks;
   params.slots = plan.source_slots;
   params.slot_bytes = plan.slot_bytes;
-  params.source_bytes = window_source_bytes(plan.block_n, element, plan.tile_w);
+  params.source_bytes = window_source_bytes(plan.tile_h, plan.tile_w);
   params.packed_tile_step = weights.packed_tile_step;
   params.granule = window_granule(problem, grid.begin_w);
   while (reinterpret_cast<uintptr_t>(params.result) % (params.granule * element) != 0) params.granule /= 2;
@@ -100,8 +100,9 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
   }
   order_by_source(problem.direction, &program);
   const window_sm90a::Kernels kernels = kKernels[tile.instance]();
-  PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, 32 * tile.block_n,
-                                        pointers.w, pointers.packed);
+  const int32_t tap_bytes = 32 * tile.block_n * window_parts(problem.precision);
+  PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w,
+                                        pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   window_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   void* arguments[] = {&params};

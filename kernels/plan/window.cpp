@@ -15,8 +15,8 @@ constexpr int32_t kMostSlots = 8;
 
 bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  const bool tf32 = problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3;
+  const bool served = half ? problem.precision == Precision::kHalf : problem.dtype == DataType::kFloat32 && tf32;
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return false;
   for (const Axis* axis : {&problem.h, &problem.w}) {
     if (axis->stride != 1 || axis->dilation != 1) return false;
@@ -28,12 +28,13 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t parts = window_parts(instance.precision);
   plan.block_n = instance.block_n;
-  plan.tile_h = window_tile_h(instance.block_n, element, plan.tile_w);
+  plan.tile_h = window_tile_h(instance.block_n, element, parts, plan.tile_w);
   plan.num_chunks = ceil_div(make_gemm_shape(problem).k_channels, window_channels(element));
-  plan.slot_bytes = window_source_bytes(instance.block_n, element, plan.tile_w) +
-                    window_weight_bytes(instance.block_n, instance.kernel_w);
-  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, instance.kernel_w);
+  plan.slot_bytes = window_source_bytes(plan.tile_h, plan.tile_w) +
+                    window_weight_bytes(instance.block_n, parts, instance.kernel_w);
+  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, parts, instance.kernel_w);
   const int32_t left = device.shared_per_block - staged_bytes - window_barrier_bytes(kMostSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSlots);
   if (plan.source_slots < 2) return false;
@@ -55,8 +56,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const GemmShape gemm = make_gemm_shape(problem);
   const WindowGrid grid = make_window_grid(problem, plan);
   const double rows = static_cast<double>(plan.tile_h) * instance.block_n;
+  const int32_t parts = window_parts(instance.precision);
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
-                          window_warp_rows(instance.block_n, element) * instance.block_n;
+                          window_warp_rows(instance.block_n, element, parts) * instance.block_n * (parts > 1 ? 3 : 1);
   const double compute = 0.907 * products + 0.014 * static_cast<double>(plan.num_chunks) * plan.slot_bytes;
   const double reads = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
   // Without overlap a row's ends are stored in pieces.
@@ -142,7 +144,8 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * plan.window.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (plan.window.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
-      plan.packed_bytes = packed_blocks * window_weight_bytes(instance.block_n, instance.kernel_w);
+      plan.packed_bytes =
+          packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;
       plan.engine = Engine::kWindow;
       plan.kernel = instance.name;

@@ -6,6 +6,7 @@
 #include "window_sm90a/epilogue.cuh"
 #include "window_sm90a/loader.cuh"
 #include "window_sm90a/mainloop.cuh"
+#include "window_sm90a/split_mainloop.cuh"
 
 namespace convt::window_sm90a {
 
@@ -44,7 +45,11 @@ __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_const
     uint32_t parity = 0;
     for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
       Sums<Shape> sums;
-      multiply_tile<Shape>(sums, params, warp, s_slots, &ring);
+      if constexpr (Shape::Traits::kSplit) {
+        multiply_split_tile<Shape>(sums, params, warp, s_slots, &ring);
+      } else {
+        multiply_tile<Shape>(sums, params, warp, s_slots, &ring);
+      }
 #pragma unroll
       for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
         ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored

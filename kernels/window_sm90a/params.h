@@ -14,7 +14,7 @@ struct Params {
   // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. A box is
   // [1][tile_h + 2][channels of a stage][pitch of a stage]: a stage's source in one copy.
   CUtensorMap source;
-  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][2][block_n][16 bytes]
+  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
   const void* bias;    // [groups * n_channels], contiguous, or null
   void* result;        // [batch, groups * n_channels, result_h, result_w], columns are neighbours
   int64_t result_stride[3];  // elements, of images, channels, rows

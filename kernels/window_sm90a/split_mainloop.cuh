@@ -1,0 +1,168 @@
+// The window engine's products of tf32x3: numbers are sums of two TF32 numbers, a high and a low part, and a term is
+// three products. Tensor cores round their sums toward zero; so they sum short runs, which are added in float32.
+#pragma once
+
+#include "window_sm90a/mainloop.cuh"
+
+namespace convt::window_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Two neighbouring columns of a thread's channels: the first operand of block b for the tap that is 2 * b columns left
+// of them.
+struct SplitColumns {
+  uint32_t high[4], low[4];
+};
+
+template <typename Shape>
+__device__ __forceinline__ void make_columns(SplitColumns& columns, const Window<Shape>& window, int first) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    ptx::write_fragments_split(columns.high[i], columns.low[i], window.words[i / 2][first + i % 2], first % 2 != 0);
+  }
+}
+
+__device__ __forceinline__ void keep(SplitColumns& columns) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    ptx::keep_fragment(columns.high[i]);
+    ptx::keep_fragment(columns.low[i]);
+  }
+}
+
+// The steps of a source row, one for each tap: even taps, then odd ones, so that neighbouring steps share columns.
+template <int kKernelW>
+struct Steps {
+  static constexpr int kEven = (kKernelW + 1) / 2;
+  static constexpr int kColumns = kKernelW + 2;  // pairs of them, of all steps
+  // A run has 24 to 40 terms.
+  static constexpr bool begins_run(int step) { return step == 0 || (kKernelW > 5 && step == kEven); }
+  static constexpr bool begins_columns(int step) { return step == 0 || step == kEven; }
+  static constexpr int tap(int step) { return step < kEven ? 2 * step : 2 * (step - kEven) + 1; }
+  static constexpr int columns(int step) { return step + (step >= kEven ? 1 : 0); }  // of block 0; block 1's are next
+};
+
+// The three products of a term for all taps of a column of taps that a source row has, the small ones first.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int row, const SplitColumns& columns,
+                                               const ptx::MatrixDescriptor& b, int tap, bool add) {
+#pragma unroll
+  for (int tap_row = 0; tap_row < Shape::kKernelH; ++tap_row) {
+    const int result_row = row - tap_row;
+    if (result_row < 0 || result_row >= Shape::kRows) continue;
+    const ptx::MatrixDescriptor high = b.moved((tap_row * Shape::kKernelW + tap) * (Shape::kTapBytes / 16));
+    multiply<Shape>(runs.r[result_row][block], columns.low, high, add);
+    multiply<Shape>(runs.r[result_row][block], columns.high, high.moved(Shape::kPartBytes / 16), true);
+    multiply<Shape>(runs.r[result_row][block], columns.high, high, true);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void add_run(Sums<Shape>& sums, const Sums<Shape>& runs, int row, int block) {
+#pragma unroll
+  for (int i = 0; i < Shape::kN / 2; ++i) sums.r[row][block][i] = __fadd_rn(sums.r[row][block][i], runs.r[row][block][i]);
+}
+
+template <typename Shape>
+__device__ __forceinline__ void clear(Sums<Shape>& sums) {
+#pragma unroll
+  for (int row = 0; row < Shape::kRows; ++row) {
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+#pragma unroll
+      for (int i = 0; i < Shape::kN / 2; ++i) sums.r[row][block][i] = 0;
+    }
+  }
+}
+
+// All products of a tile. The order of a sum: stages, source rows, steps; a run is one source row's, or one half of it.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t warp,
+                                                    uint32_t s_slots, Ring* ring) {
+  using Steps = Steps<Shape::kKernelW>;
+  constexpr int kKept = 4;  // pairs of columns: two that products in flight read, and the next two
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t channel_bytes = window_pitch(1 << params.tile_w_log2) * Shape::kElement;
+  const uint32_t row_bytes = channel_bytes * window_channels(Shape::kElement);
+  const uint32_t s_mine = s_slots + warp_row(params, warp) * Shape::kRows * row_bytes + lane % 4 * channel_bytes +
+                          (warp_column(params, warp) * kWindowColumns + lane / 4 * 4) * Shape::kElement;
+  Window<Shape> window;
+  SplitColumns kept[kKept] = {};
+  Sums<Shape> runs;
+  clear(sums);
+  clear(runs);
+  uint32_t used = 0;  // the barrier of the slot whose products may be in flight
+  ring->wait_full();
+  window.load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    uint32_t s_slot = s_mine + ring->slot() * params.slot_bytes;
+    const auto b = ptx::MatrixDescriptor::of(s_slots + ring->slot() * params.slot_bytes + params.source_bytes,
+                                             16 * Shape::kN, 128);
+    const uint32_t empty = ring->empty();
+    ring->advance();
+#pragma unroll
+    for (int row = 0; row < Shape::kSourceRows; ++row) {
+#pragma unroll
+      for (int step = 0; step < Shape::kKernelW; ++step) {
+        const int tap = Steps::tap(step), first = row * Steps::kColumns + Steps::columns(step);
+        const bool begins_stage = row == 0 && step == 0;
+        // Each block's products of a step are a group. Those of the step before may be in flight, but not of the stage
+        // before: ptxas serializes all products if sums of groups that began before the loop's jump are read earlier.
+        if (begins_stage) {
+          ptx::wgmma_wait<0>();
+        } else {
+          ptx::wgmma_wait<2>();
+        }
+        if (Steps::begins_columns(step)) {
+          keep(kept[first % kKept]);
+          make_columns(kept[first % kKept], window, tap);
+        }
+        keep(kept[(first + 1) % kKept]);
+        make_columns(kept[(first + 1) % kKept], window, tap + 2);
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          if (Steps::begins_run(step)) {
+            // The other block's products run meanwhile.
+            if (!begins_stage) ptx::wgmma_wait<1>();
+#pragma unroll
+            for (int result_row = 0; result_row < Shape::kRows; ++result_row) {
+              // All that the stage before has left, or the run of this row, or of the row before, that goes on here.
+              const int begun = row - result_row - (step == 0 ? 1 : 0);
+              if (!begins_stage && (begun < 0 || row - result_row >= Shape::kKernelH)) continue;
+              add_run(sums, runs, result_row, block);
+            }
+          }
+          ptx::wgmma_fence();
+          multiply_split<Shape>(runs, block, row, kept[(first + block) % kKept], b, tap, !Steps::begins_run(step));
+          ptx::wgmma_commit();
+        }
+        if (begins_stage && used != 0) leave(used);
+        if (step == Shape::kKernelW - 1) {
+          // While these products run: the next row's window, or the next stage's first.
+          if (row + 1 < Shape::kSourceRows) {
+            s_slot += row_bytes;
+            window.load(s_slot, channel_bytes);
+          } else if (chunk + 1 < params.num_chunks) {
+            ring->wait_full();
+            window.load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+          }
+        }
+      }
+    }
+    used = empty;
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) keep(kept[i]);
+#pragma unroll
+  for (int row = 0; row < Shape::kRows; ++row) {
+#pragma unroll
+    for (int block = 0; block < 2; ++block) add_run(sums, runs, row, block);
+  }
+  leave(used);
+}
+
+#endif
+
+}  // namespace convt::window_sm90a
