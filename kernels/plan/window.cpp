@@ -49,7 +49,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what the tensor
 // cores and loads take and of what the stores take, a little of the shorter, and a constant. Constants from a fit to
-// 126 measurements of 9 layers on an H200 (docs/performance.md).
+// 126 measurements of 9 layers on an H200, those of tf32x3 to 156 of 14 (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -59,11 +59,18 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const int32_t parts = window_parts(instance.precision);
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
                           window_warp_rows(instance.block_n, element, parts) * instance.block_n * (parts > 1 ? 3 : 1);
-  const double compute = 0.907 * products + 0.014 * static_cast<double>(plan.num_chunks) * plan.slot_bytes;
+  const double loads = static_cast<double>(plan.num_chunks) * plan.slot_bytes;
   const double reads = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
   // Without overlap a row's ends are stored in pieces.
   const double stores = 0.515 * reads + (plan.overlap == 0 ? 20.3 * rows : 0);
-  const double cycles = std::max(compute, stores) + 0.047 * std::min(compute, stores) + 3810;
+  double cycles;
+  if (parts > 1) {
+    const double compute = (instance.block_n == 64 ? 1.08 : 1.23) * products + 0.0123 * loads;
+    cycles = std::max(compute, stores);
+  } else {
+    const double compute = 0.907 * products + 0.014 * loads;
+    cycles = std::max(compute, stores) + 0.047 * std::min(compute, stores) + 3810;
+  }
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
