@@ -23,16 +23,20 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-// The source as [image][row][channel][column], columns innermost.
-CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, const void* source) {
+// A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on in
+// which its rows begin.
+CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, const void* source, int32_t row_class,
+                       int32_t channel_class) {
   const GemmShape gemm = make_gemm_shape(problem);
   const int64_t* stride = source_stride(problem);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int64_t begin = row_class * stride[2] + channel_class * stride[1], shift = begin % (16 / element);
   const TensorBox box = {
-      source,
-      {gemm.source_w, problem.groups * gemm.k_channels, gemm.source_h, problem.batch},
-      {stride[1], stride[2], stride[0]},
-      {window_pitch(plan.tile_w), window_channels(element), plan.tile_h + kWindowKernelH - 1, 1},
+      static_cast<const char*>(source) + (begin - shift) * element,
+      {gemm.source_w + shift, problem.groups * gemm.k_channels / plan.channel_classes,
+       ceil_div(gemm.source_h - row_class, plan.row_classes), problem.batch},
+      {plan.channel_classes * stride[1], plan.row_classes * stride[2], stride[0]},
+      {plan.pitch, window_channels(element) / plan.channel_classes, window_box_rows(plan.tile_h, plan.row_classes), 1},
   };
   return make_tensor_map(problem.dtype, box);
 }
@@ -44,7 +48,10 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const bool forward = problem.direction == Direction::kForward;
   window_sm90a::Params params{};
-  params.source = map_source(problem, plan, forward ? pointers.x : pointers.y);
+  for (int32_t map = 0; map < plan.row_classes * plan.channel_classes; ++map) {
+    params.source[map] = map_source(problem, plan, forward ? pointers.x : pointers.y, map / plan.channel_classes,
+                                    map % plan.channel_classes);
+  }
   params.packed = weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
   params.result = forward ? pointers.y : pointers.x;
@@ -55,6 +62,10 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   params.result_w = gemm.result_w;
   params.first_h = window_shift(problem.h, problem.direction);
   params.first_w = window_shift(problem.w, problem.direction);
+  while (1 << params.row_classes_log2 < plan.row_classes) ++params.row_classes_log2;
+  while (1 << params.channel_classes_log2 < plan.channel_classes) ++params.channel_classes_log2;
+  params.row_shift = static_cast<int32_t>(source_stride(problem)[2] % (16 / element));
+  params.channel_shift = static_cast<int32_t>(source_stride(problem)[1] % (16 / element));
   params.begin_w = grid.begin_w;
   params.advance_w = plan.tile_w - plan.overlap;
   params.advance_h = plan.tile_h;
@@ -69,7 +80,13 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   params.num_chunks = plan.num_chunks;
   params.slots = plan.source_slots;
   params.slot_bytes = plan.slot_bytes;
-  params.source_bytes = window_source_bytes(plan.tile_h, plan.tile_w);
+  params.channel_bytes = plan.pitch * element;
+  params.row_bytes = window_channels(element) / plan.channel_classes * params.channel_bytes;
+  params.box_bytes = window_box_rows(plan.tile_h, plan.row_classes) * params.row_bytes;
+  params.class_bytes = plan.channel_classes * params.box_bytes;
+  params.neighbour_bytes = plan.channel_classes > 1 ? params.box_bytes : params.channel_bytes;
+  params.far_bytes = (element == 2 ? 8 : 4) / plan.channel_classes * params.channel_bytes;
+  params.source_bytes = plan.row_classes * plan.channel_classes * params.box_bytes;
   params.packed_tile_step = weights.packed_tile_step;
   params.granule = window_granule(problem, grid.begin_w);
   while (reinterpret_cast<uintptr_t>(params.result) % (params.granule * element) != 0) params.granule /= 2;

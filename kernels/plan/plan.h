@@ -247,6 +247,8 @@ struct WindowPlan {
   int32_t block_n;   // result channels
   int32_t tile_h, tile_w;
   int32_t overlap;  // columns that neighbouring tiles share, so that each may begin on a sector of memory
+  int32_t row_classes, channel_classes;  // of the source, 1 where all rows begin on 16 bytes
+  int32_t pitch;                         // elements from one channel of a stage to the next
   int32_t num_chunks;  // stages
   int32_t source_slots, slot_bytes;  // of stages in shared memory
   int32_t staged_begin, barriers_begin;  // in shared memory

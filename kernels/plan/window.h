@@ -19,7 +19,7 @@ inline constexpr int32_t kWindowWarps = 8;  // that multiply
 inline constexpr int32_t kWindowColumns = 32;  // of a warp, four neighbours a thread
 inline constexpr int32_t kWindowStoreWarps = 7;  // beside the one that loads
 inline constexpr int32_t kWindowThreads = 512;
-inline constexpr int32_t kWindowMargin = 8;  // columns of a stage beyond the tile's: of a kernel of at most 9
+inline constexpr int32_t kWindowMaps = 16;  // of classes of the source
 
 // Of an operand: tf32x3 has a high and a low one.
 inline constexpr int32_t window_parts(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
@@ -36,10 +36,35 @@ inline constexpr int32_t window_tile_h(int32_t block_n, int32_t element, int32_t
 }
 // Source channels of a stage: 32 bytes of every position.
 inline constexpr int32_t window_channels(int32_t element) { return 32 / element; }
-// Elements from one channel of a stage to the next: windows are then read without bank conflicts.
-inline constexpr int32_t window_pitch(int32_t tile_w) { return tile_w + kWindowMargin; }
-inline constexpr int32_t window_source_bytes(int32_t tile_h, int32_t tile_w) {
-  return (tile_h + kWindowKernelH - 1) * 32 * window_pitch(tile_w);
+
+// Copies begin on 16 bytes of memory. Where rows of the source do not, it is several tensors: rows whose numbers are the
+// same modulo `rows` begin alike, as do channels modulo `channels`, and a class of both is a tensor of its own, whose
+// columns begin up to 15 bytes before the row's. Powers of two, 1 and 1 where all rows begin on 16 bytes; 0 where there
+// is no such description.
+struct WindowClasses {
+  int32_t rows, channels;
+};
+WindowClasses window_classes(const ConvTProblem& problem);
+
+// Kernels that serve more than one class: one of half precision would need more registers than there are.
+inline constexpr bool window_shifts(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
+  return window_warp_rows(block_n, element, parts) <= 2 || kernel_w < 7;
+}
+
+// The most elements by which rows begin behind 16 bytes.
+inline constexpr int32_t window_most_shift(const WindowClasses& classes, int32_t element) {
+  const int32_t vector = 16 / element, most = classes.rows > classes.channels ? classes.rows : classes.channels;
+  return vector - vector / most;
+}
+// Elements from one channel of a stage to the next, the tile's columns and at least `margin`: windows are then read
+// without bank conflicts, but by float32 whose channels are not all alike.
+inline constexpr int32_t window_pitch(int32_t tile_w, int32_t margin, int32_t element, int32_t channel_classes) {
+  if (channel_classes > 2 || (channel_classes > 1 && element == 2)) return tile_w + 16;
+  return tile_w + (margin <= 8 ? 8 : 24);
+}
+// Rows of a box: a tile's rows of one class.
+inline constexpr int32_t window_box_rows(int32_t tile_h, int32_t row_classes) {
+  return (tile_h + kWindowKernelH - 1 + row_classes - 1) / row_classes;
 }
 // Of all taps of a stage: for each of them two planes [result channel][16 bytes] of every part.
 inline constexpr int32_t window_weight_bytes(int32_t block_n, int32_t parts, int32_t kernel_w) {
@@ -79,7 +104,7 @@ inline constexpr int32_t window_column_tiles(int32_t result_w, int32_t begin, in
 // The source coordinate that a result's first tap reads, counted from the result's own.
 int32_t window_shift(const Axis& axis, Direction direction);
 
-// A tensor map can describe the source, and neither it nor the result has anything between the columns of a row.
+// Tensor maps can describe the source, and neither it nor the result has anything between the columns of a row.
 bool window_reads_rows(const ConvTProblem& problem);
 
 // The elements, at most a vector's, that the begins of the result's rows, channels and images and of the tiles have in

@@ -14,6 +14,35 @@ namespace convt::window_sm90a {
 inline constexpr int kStoreRegisters = 40;
 inline constexpr int kConsumerRegisters = 216;
 
+#ifdef CONVT_HAS_WGMMA
+
+// All tiles of the CTA, a warpgroup's part of them.
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void multiply_tiles(const Params& params, int32_t warp, uint32_t s_slots,
+                                               uint32_t s_barriers, uint32_t s_staged, uint32_t s_staged_barriers) {
+  const int32_t consumer = warp / 4;
+  Ring ring(s_barriers, params.slots);
+  Source<Shape, kShifted> source(params, warp, s_slots);
+  uint32_t parity = 0;
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    Sums<Shape> sums;
+    if constexpr (kShifted) source.begin(tile_of(params, number));
+    if constexpr (Shape::Traits::kSplit) {
+      multiply_split_tile(sums, params, source, s_slots, &ring);
+    } else {
+      multiply_tile(sums, params, source, s_slots, &ring);
+    }
+#pragma unroll
+    for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
+      ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
+      stage_part<Shape>(sums, part, params, warp, s_staged + consumer * Shape::kStagedBytes);
+      ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
+    }
+  }
+}
+
+#endif
+
 template <typename Shape>
 __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
@@ -40,23 +69,13 @@ __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_const
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   if (warp < kWindowWarps) {
     ptx::take_registers<kConsumerRegisters>();
-    const int32_t consumer = warp / 4;
-    Ring ring(s_barriers, params.slots);
-    uint32_t parity = 0;
-    for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-      Sums<Shape> sums;
-      if constexpr (Shape::Traits::kSplit) {
-        multiply_split_tile<Shape>(sums, params, warp, s_slots, &ring);
-      } else {
-        multiply_tile<Shape>(sums, params, warp, s_slots, &ring);
-      }
-#pragma unroll
-      for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
-        ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
-        stage_part<Shape>(sums, part, params, warp, s_staged + consumer * Shape::kStagedBytes);
-        ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
+    if constexpr (Shape::kShifts) {
+      if (params.row_classes_log2 + params.channel_classes_log2 > 0) {
+        multiply_tiles<Shape, true>(params, warp, s_slots, s_barriers, s_staged, s_staged_barriers);
+        return;
       }
     }
+    multiply_tiles<Shape, false>(params, warp, s_slots, s_barriers, s_staged, s_staged_barriers);
   } else {
     ptx::give_registers<kStoreRegisters>();
     if (warp > kWindowWarps) {

@@ -1,4 +1,4 @@
-// How the window engine's producer fills stages: one thread, two copies a stage.
+// How the window engine's producer fills stages: one thread, a copy for the weights and one for each class of the source.
 #pragma once
 
 #include "pipeline/ring.cuh"
@@ -20,15 +20,24 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slot
     const char* g_weights =
         static_cast<const char*>(params.packed) +
         (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step;
-    int32_t at[4] = {tile.column + params.first_w, tile.group * params.k_channels, tile.row + params.first_h,
-                     tile.image};
+    const int32_t row_classes = 1 << params.row_classes_log2, channel_classes = 1 << params.channel_classes_log2;
+    const int32_t row = tile.row + params.first_h;
+    int32_t channel = tile.group * params.k_channels;
     for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
       const uint32_t s_slot = s_slots + ring.slot() * params.slot_bytes;
       ring.wait_empty();  // the consumers have multiplied what was here
       ptx::mbarrier_expect(ring.full(), params.source_bytes + Shape::kWeightBytes);
-      ptx::tensor_copy(s_slot, &params.source, at, ring.full());
+      uint32_t s_box = s_slot;
+      for (int32_t i = row; i < row + row_classes; ++i) {
+        const CUtensorMap* maps = params.source + ((i & row_classes - 1) << params.channel_classes_log2);
+        const int32_t at[4] = {tile.column + params.first_w, channel >> params.channel_classes_log2,
+                               i >> params.row_classes_log2, tile.image};
+        for (int32_t d = 0; d < channel_classes; ++d, s_box += params.box_bytes) {
+          ptx::tensor_copy(s_box, maps + d, at, ring.full());
+        }
+      }
       ptx::bulk_copy(s_slot + params.source_bytes, g_weights, Shape::kWeightBytes, ring.full());
-      at[1] += kChannels;
+      channel += kChannels;
       g_weights += Shape::kWeightBytes;
       ring.advance();
     }

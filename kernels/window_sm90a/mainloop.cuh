@@ -6,51 +6,13 @@
 #include "pipeline/ring.cuh"
 #include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
+#include "window_sm90a/window.cuh"
 
 namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
 using pipeline::Ring;
-
-// A thread's columns of a source row: of TF32 those of channels t and t + 4, of half precision those of 2 * t, its
-// neighbour, and both 8 further, where t is the lane's place among four.
-template <typename Shape>
-struct Window {
-  static constexpr int kColumns = 4 + Shape::kKernelW - 1;
-  static constexpr int kChannels = Shape::kElement == 4 ? 2 : 4;
-  static constexpr int kWords = (kColumns * Shape::kElement + 3) / 4;
-  uint32_t words[kChannels][kWords];
-
-  __device__ __forceinline__ void load(uint32_t s_window, uint32_t channel_bytes) {
-#pragma unroll
-    for (int channel = 0; channel < kChannels; ++channel) {
-      const int of_stage = Shape::kElement == 4 ? 4 * channel : channel % 2 + channel / 2 * 8;
-      const uint32_t s_channel = s_window + of_stage * channel_bytes;
-      constexpr int kStep = Shape::kElement == 4 ? 4 : 2;  // what a window begins on
-#pragma unroll
-      for (int word = 0; word < kWords; word += kStep) {
-        if constexpr (kStep == 4) {
-          if (word + 4 <= kWords) {
-            uint32_t four[4];
-            ptx::load_shared(four, s_channel + 4 * word);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) words[channel][word + i] = four[i];
-            continue;
-          }
-        }
-        if (word + 2 <= kWords) {
-          uint32_t two[2];
-          ptx::load_shared(two, s_channel + 4 * word);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) words[channel][word + i] = two[i];
-        } else {
-          words[channel][word] = ptx::load_shared(s_channel + 4 * word);
-        }
-      }
-    }
-  }
-};
 
 // The first operands of one tap for both blocks.
 using Fragments = uint32_t[2][4];
@@ -96,28 +58,21 @@ __device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32
 }
 
 // All products of a tile. The order of a sum: stages, taps by ascending source row, then column.
-template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t warp, uint32_t s_slots,
-                                              Ring* ring) {
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Source<Shape, kShifted>& source,
+                                              uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
   // The step that reads the next window: early, but where two windows take too many registers.
-  constexpr int kNextWindow = kKernelW > 5 ? kKernelW - 1 : kKernelW / 2 - 1;
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t channel_bytes = window_pitch(1 << params.tile_w_log2) * Shape::kElement;
-  const uint32_t row_bytes = channel_bytes * window_channels(Shape::kElement);
-  const uint32_t s_mine = s_slots + warp_row(params, warp) * Shape::kRows * row_bytes +
-                          lane % 4 * (Shape::kElement == 4 ? 1 : 2) * channel_bytes +
-                          (warp_column(params, warp) * kWindowColumns + lane / 4 * 4) * Shape::kElement;
+  constexpr int kNextWindow = kKernelW > (kShifted ? 3 : 5) ? kKernelW - 1 : kKernelW / 2 - 1;
   Window<Shape> windows[2];
   Fragments fragments[2] = {};
   uint32_t used = 0;  // the barrier of the slot whose products may be in flight
   ring->wait_full();
-  windows[0].load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+  source.load(windows[0], ring->slot() * params.slot_bytes, 0);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-    uint32_t s_slot = s_mine + ring->slot() * params.slot_bytes;
-    const auto b = ptx::MatrixDescriptor::of(s_slots + ring->slot() * params.slot_bytes + params.source_bytes,
-                                             16 * Shape::kN, 128);
+    const uint32_t slot = ring->slot() * params.slot_bytes;
+    const auto b = ptx::MatrixDescriptor::of(s_slots + slot + params.source_bytes, 16 * Shape::kN, 128);
     const uint32_t empty = ring->empty();
     ring->advance();
 #pragma unroll
@@ -146,11 +101,10 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         if (tap == kNextWindow) {
           // While these products run: the next row's window, or the next stage's first.
           if (row + 1 < Shape::kSourceRows) {
-            s_slot += row_bytes;
-            windows[(row + 1) % 2].load(s_slot, channel_bytes);
+            source.load(windows[(row + 1) % 2], slot, row + 1);
           } else if (chunk + 1 < params.num_chunks) {
             ring->wait_full();
-            windows[0].load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+            source.load(windows[0], ring->slot() * params.slot_bytes, 0);
           }
         }
       }

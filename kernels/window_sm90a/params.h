@@ -11,9 +11,11 @@
 namespace convt::window_sm90a {
 
 struct Params {
-  // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. A box is
-  // [1][tile_h + 2][channels of a stage][pitch of a stage]: a stage's source in one copy.
-  CUtensorMap source;
+  // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. Class (c, d) of rows
+  // and channels, number c * channel_classes + d, has rows c, c + row_classes, ... and channels d, d + channel_classes,
+  // ..., which begin source_shift() elements behind 16 bytes of memory, where its columns begin. A box is
+  // [1][box_rows][channels of a stage and class][pitch], and a stage has a box of every class.
+  CUtensorMap source[kWindowMaps];
   const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
   const void* bias;    // [groups * n_channels], contiguous, or null
   void* result;        // [batch, groups * n_channels, result_h, result_w], columns are neighbours
@@ -23,6 +25,13 @@ struct Params {
   // Result (row, column) reads source rows row + first_h + i, i < kWindowKernelH, columns column + first_w + j,
   // j < kernel width.
   int32_t first_h, first_w;
+
+  int32_t row_classes_log2, channel_classes_log2;
+  int32_t row_shift, channel_shift;  // elements from a row and a channel to the next, modulo 16 bytes
+  int32_t box_bytes;  // a multiple of 128
+  // In a stage, from a channel to the next of its class, from a row to the next of its class, from a class of rows to
+  // the next; from a channel to its neighbour and (half precision) the one 8 or (float32) 4 further.
+  int32_t channel_bytes, row_bytes, class_bytes, neighbour_bytes, far_bytes;
 
   int32_t begin_w;    // the first tile's column, window_begin(first_w)
   int32_t advance_w;  // columns from one tile to the next, tile_w - overlap
@@ -37,7 +46,7 @@ struct Params {
   int32_t num_chunks;  // stages of a tile
   int32_t slots;       // stages in shared memory
   int32_t slot_bytes;  // a multiple of 128: source, then weights
-  int32_t source_bytes;  // of the box
+  int32_t source_bytes;  // of all boxes
   int64_t packed_tile_step;  // bytes, from one channel tile's weights to the next, num_chunks * window_weight_bytes
   int32_t granule;  // elements of shared memory that are read at once for a 16-byte store: what all of the tiles'
                     // begins and the rows of the result in memory have in common, 1 to 16 bytes' worth

@@ -35,8 +35,8 @@ template <int kKernelW>
 struct Steps {
   static constexpr int kEven = (kKernelW + 1) / 2;
   static constexpr int kColumns = kKernelW + 2;  // pairs of them, of all steps
-  // A run has 24 to 40 terms.
-  static constexpr bool begins_run(int step) { return step == 0 || (kKernelW > 5 && step == kEven); }
+  // A run has 16 to 32 terms.
+  static constexpr bool begins_run(int step) { return step == 0 || (kKernelW > 3 && step == kEven); }
   static constexpr bool begins_columns(int step) { return step == 0 || step == kEven; }
   static constexpr int tap(int step) { return step < kEven ? 2 * step : 2 * (step - kEven) + 1; }
   static constexpr int columns(int step) { return step + (step >= kEven ? 1 : 0); }  // of block 0; block 1's are next
@@ -76,29 +76,23 @@ __device__ __forceinline__ void clear(Sums<Shape>& sums) {
 }
 
 // All products of a tile. The order of a sum: stages, source rows, steps; a run is one source row's, or one half of it.
-template <typename Shape>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t warp,
-                                                    uint32_t s_slots, Ring* ring) {
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params,
+                                                    const Source<Shape, kShifted>& source, uint32_t s_slots,
+                                                    Ring* ring) {
   using Steps = Steps<Shape::kKernelW>;
   constexpr int kKept = 4;  // pairs of columns: two that products in flight read, and the next two
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t channel_bytes = window_pitch(1 << params.tile_w_log2) * Shape::kElement;
-  const uint32_t row_bytes = channel_bytes * window_channels(Shape::kElement);
-  const uint32_t s_mine = s_slots + warp_row(params, warp) * Shape::kRows * row_bytes + lane % 4 * channel_bytes +
-                          (warp_column(params, warp) * kWindowColumns + lane / 4 * 4) * Shape::kElement;
   Window<Shape> window;
   SplitColumns kept[kKept] = {};
   Sums<Shape> runs;
   clear(sums);
   clear(runs);
-  uint32_t used = 0;  // the barrier of the slot whose products may be in flight
   ring->wait_full();
-  window.load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+  source.load(window, ring->slot() * params.slot_bytes, 0);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-    uint32_t s_slot = s_mine + ring->slot() * params.slot_bytes;
-    const auto b = ptx::MatrixDescriptor::of(s_slots + ring->slot() * params.slot_bytes + params.source_bytes,
-                                             16 * Shape::kN, 128);
+    const uint32_t slot = ring->slot() * params.slot_bytes;
+    const auto b = ptx::MatrixDescriptor::of(s_slots + slot + params.source_bytes, 16 * Shape::kN, 128);
     const uint32_t empty = ring->empty();
     ring->advance();
 #pragma unroll
@@ -106,14 +100,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
 #pragma unroll
       for (int step = 0; step < Shape::kKernelW; ++step) {
         const int tap = Steps::tap(step), first = row * Steps::kColumns + Steps::columns(step);
-        const bool begins_stage = row == 0 && step == 0;
-        // Each block's products of a step are a group. Those of the step before may be in flight, but not of the stage
-        // before: ptxas serializes all products if sums of groups that began before the loop's jump are read earlier.
-        if (begins_stage) {
-          ptx::wgmma_wait<0>();
-        } else {
-          ptx::wgmma_wait<2>();
-        }
+        ptx::wgmma_wait<2>();  // each block's products of a step are a group: all but those of the step before are done
         if (Steps::begins_columns(step)) {
           keep(kept[first % kKept]);
           make_columns(kept[first % kKept], window, tap);
@@ -122,14 +109,12 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
         make_columns(kept[(first + 1) % kKept], window, tap + 2);
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          if (Steps::begins_run(step)) {
-            // The other block's products run meanwhile.
-            if (!begins_stage) ptx::wgmma_wait<1>();
+          if (Steps::begins_run(step) && (row > 0 || step > 0)) {
+            ptx::wgmma_wait<1>();  // the other block's products run while this one's runs are added
 #pragma unroll
             for (int result_row = 0; result_row < Shape::kRows; ++result_row) {
-              // All that the stage before has left, or the run of this row, or of the row before, that goes on here.
-              const int begun = row - result_row - (step == 0 ? 1 : 0);
-              if (!begins_stage && (begun < 0 || row - result_row >= Shape::kKernelH)) continue;
+              const int begun = step > 0 ? row : row - 1;  // the run's source row
+              if (begun < result_row || row >= result_row + Shape::kKernelH) continue;
               add_run(sums, runs, result_row, block);
             }
           }
@@ -137,30 +122,28 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
           multiply_split<Shape>(runs, block, row, kept[(first + block) % kKept], b, tap, !Steps::begins_run(step));
           ptx::wgmma_commit();
         }
-        if (begins_stage && used != 0) leave(used);
         if (step == Shape::kKernelW - 1) {
           // While these products run: the next row's window, or the next stage's first.
           if (row + 1 < Shape::kSourceRows) {
-            s_slot += row_bytes;
-            window.load(s_slot, channel_bytes);
+            source.load(window, slot, row + 1);
           } else if (chunk + 1 < params.num_chunks) {
             ring->wait_full();
-            window.load(s_mine + ring->slot() * params.slot_bytes, channel_bytes);
+            source.load(window, ring->slot() * params.slot_bytes, 0);
           }
         }
       }
     }
-    used = empty;
+    // Where products are in flight at the loop's jump, ptxas serializes all of them.
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) keep(kept[i]);
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; ++row) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block) add_run(sums, runs, row, block);
+    }
+    leave(empty);
   }
-  ptx::wgmma_wait<0>();
-#pragma unroll
-  for (int i = 0; i < kKept; ++i) keep(kept[i]);
-#pragma unroll
-  for (int row = 0; row < Shape::kRows; ++row) {
-#pragma unroll
-    for (int block = 0; block < 2; ++block) add_run(sums, runs, row, block);
-  }
-  leave(used);
 }
 
 #endif
