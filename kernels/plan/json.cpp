@@ -136,6 +136,7 @@ void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
   json.field("tile_w", int64_t{plan.tile_w}), json.field("overlap", int64_t{plan.overlap});
   json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
   json.field("source_slots", int64_t{plan.source_slots});
+  json.field("row_classes", int64_t{plan.row_classes}), json.field("channel_classes", int64_t{plan.channel_classes});
 }
 
 void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {

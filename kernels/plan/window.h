@@ -47,7 +47,7 @@ struct WindowClasses {
 WindowClasses window_classes(const ConvTProblem& problem);
 
 // Kernels that serve more than one class: one of half precision would need more registers than there are.
-inline constexpr bool window_shifts(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
+inline constexpr bool window_serves_classes(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
   return window_warp_rows(block_n, element, parts) <= 2 || kernel_w < 7;
 }
 

@@ -8,8 +8,8 @@ namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Two neighbouring columns of a thread's channels: the first operand of block b for the tap that is 2 * b columns left
-// of them.
+// Two neighbouring columns of a thread's channels, from column c of its window on: the first operand of block b for tap
+// c - 2 * b.
 struct SplitColumns {
   uint32_t high[4], low[4];
 };
@@ -60,7 +60,10 @@ __device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int
 template <typename Shape>
 __device__ __forceinline__ void add_run(Sums<Shape>& sums, const Sums<Shape>& runs, int row, int block) {
 #pragma unroll
-  for (int i = 0; i < Shape::kN / 2; ++i) sums.r[row][block][i] = __fadd_rn(sums.r[row][block][i], runs.r[row][block][i]);
+  for (int i = 0; i < Shape::kN / 2; ++i) {
+    float& sum = sums.r[row][block][i];
+    sum = __fadd_rn(sum, runs.r[row][block][i]);
+  }
 }
 
 template <typename Shape>

@@ -19,7 +19,7 @@ struct Shape {
   static constexpr int kKernelW = kKernelWValue;
   static constexpr int kRows = window_warp_rows(kN, kElement, Traits::kParts);  // results of a warp
   static constexpr int kSourceRows = kRows + kKernelH - 1;      // that it reads
-  static constexpr bool kShifts = window_shifts(kN, kElement, Traits::kParts, kKernelW);
+  static constexpr bool kShifts = window_serves_classes(kN, kElement, Traits::kParts, kKernelW);
   static constexpr int kPartBytes = 32 * kN;  // of a tap's weights
   static constexpr int kTapBytes = kPartBytes * Traits::kParts;
   static constexpr int kWeightBytes = window_weight_bytes(kN, Traits::kParts, kKernelW);

@@ -56,7 +56,8 @@ CHANGES = {
     "kernel": from_row(2, 64, 64, 64, (5, 3), precision=TF32),
     "wide kernel": from_row(2, 64, 64, 64, (3, 9), precision=TF32),
     "channels_last": layer(64, 64, 64, 64, precision=TF32, channels_last=True),
-    "rows between vectors": layer(64, 64, 64, 66, precision=TF32),
+    "more classes of rows and channels than maps": layer(64, 64, 63, 65, dtype=BFLOAT16, precision=HALF),
+    "channels that are not whole classes": layer(63, 64, 65, 66, precision=TF32),
     "groups that share a stage": layer(24, 24, 64, 64, groups=2, precision=TF32),
 }
 
@@ -66,10 +67,29 @@ def test_other_layers_get_none(plan_module, change):
     assert not engine_plans(plan_module, CHANGES[change])
 
 
-def test_gradients_of_rows_between_vectors_get_none(plan_module):
-    problem = layer(64, 64, 64, 64, precision=TF32)  # rows of grad_output have 66 columns
-    assert engine_plans(plan_module, problem)
-    assert not engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
+def source_of(problem):
+    """Channels, rows and columns of what is read, and the coordinates of the first result's first tap."""
+    forward = problem["direction"] == FORWARD
+    axes = [(problem[axis]["in" if forward else "out"], problem[axis]) for axis in "hw"]
+    first = [axis["padding"] - axis["kernel"] + 1 if forward else -axis["padding"] for _, axis in axes]
+    return problem["c_in" if forward else "c_out"], axes[0][0], axes[1][0], *first
+
+
+def classes_of(problem, element: int) -> tuple[int, int] | None:
+    """The classes of rows and of channels that begin alike modulo 16 bytes, if there are few enough."""
+    channels, rows, columns, _, _ = source_of(problem)
+    counts = []
+    for count, step in ((rows, columns), (channels, rows * columns)):
+        classes = 1
+        while count > 1 and step * classes * element % 16:
+            classes *= 2
+        if classes > count:
+            return None
+        counts.append(classes)
+    row_classes, channel_classes = counts
+    if channel_classes > 4 or row_classes * channel_classes > 16 or channels % channel_classes:
+        return None
+    return row_classes, channel_classes
 
 
 def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> list[tuple[int, int]]:
@@ -95,22 +115,24 @@ def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> lis
     direction=st.sampled_from(DIRECTIONS),
     kernel_w=st.sampled_from([3, 5, 7]),
     padding=st.tuples(st.integers(0, 4), st.integers(0, 8)),
-    size=st.tuples(st.integers(3, 40), st.integers(4, 80)),
+    size=st.tuples(st.integers(3, 40), st.integers(8, 700)),
     channels=st.tuples(st.integers(1, 150), st.integers(1, 150)),
     batch=st.integers(1, 4),
 )
 def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, channels, batch):
     dtype, precision = CLASSES[kind]
     element = 4 if dtype == FLOAT32 else 2
-    h, w = size[0], size[1] * 16 // element
-    padding = (min(padding[0], (h + 1) // 2), padding[1])
+    h, w = size
+    padding = (min(padding[0], (h + 1) // 2), min(padding[1], (w + kernel_w - 2) // 2))
     forward = direction == FORWARD
-    if not forward:  # grad_output's rows are the ones that begin on 16 bytes
-        w -= kernel_w - 1 - 2 * padding[1]
-        if w < 1:
-            return
     problem = layer(*channels, h, w, kernel_w, padding, 1, batch, dtype=dtype, precision=precision)
     problem |= {"direction": direction}
+    classes = classes_of(problem, element)
+    source_channels, source_rows, source_columns, *_ = source_of(problem)
+    if classes is None or (batch > 1 and source_channels * source_rows * source_columns * element % 16):
+        assert not engine_plans(plan_module, problem)
+        return
+    row_classes, channel_classes = classes
     k_channels, n_channels = channels if forward else channels[::-1]
     result_h, result_w = (problem[axis]["out" if forward else "in"] for axis in "hw")
     first_w = padding[1] - kernel_w + 1 if forward else -padding[1]
@@ -143,9 +165,14 @@ def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, 
         assert 1 <= plan["num_blocks"] <= min(H200[1], tiles), plan
         # A stage has 32 bytes of every position's channels: rows of the source, and the taps' weights.
         assert k_channels * element <= plan["num_chunks"] * 32 < k_channels * element + 32, plan
-        source = (plan["tile_h"] + 2) * 32 * (plan["tile_w"] + 8)
+        # Boxes of the source's classes hold every row and column that a tile reads, wherever in 16 bytes rows begin.
+        assert (plan["row_classes"], plan["channel_classes"]) == classes, plan
+        most_shift = 16 // element - 16 // element // max(classes)
+        assert plan["tile_w"] + kernel_w - 1 + most_shift <= plan["pitch"], plan
+        box = -(-(plan["tile_h"] + 2) // row_classes) * 32 // channel_classes * plan["pitch"]
+        assert box % 128 == 0, plan
+        source = box * row_classes * channel_classes
         weights = 3 * kernel_w * plan["block_n"] * 32 * parts
-        assert source % 128 == 0, plan  # where the weights begin
         assert source + weights <= plan["slot_bytes"], plan
         assert plan["slot_bytes"] % 128 == 0, plan
         assert plan["source_slots"] >= 2, plan

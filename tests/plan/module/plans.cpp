@@ -100,6 +100,8 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w, result["overlap"] = tile.overlap;
     result["num_chunks"] = tile.num_chunks, result["num_tiles"] = tile.num_tiles;
     result["source_slots"] = tile.source_slots, result["slot_bytes"] = tile.slot_bytes;
+    result["row_classes"] = tile.row_classes, result["channel_classes"] = tile.channel_classes;
+    result["pitch"] = tile.pitch;
     result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
     return result;
   }
