@@ -15,8 +15,8 @@ constexpr int32_t kMostSlots = 8;
 
 bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+  const bool tf32 = problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3;
+  const bool served = half ? problem.precision == Precision::kHalf : problem.dtype == DataType::kFloat32 && tf32;
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return false;
   for (const Axis* axis : {&problem.h, &problem.w}) {
     if (axis->stride != 1 || axis->dilation != 1) return false;
@@ -34,19 +34,22 @@ bool on_sectors(const ConvTProblem& problem, int32_t begin_w) {
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t parts = window_parts(instance.precision);
   plan.block_n = instance.block_n;
-  plan.tile_h = window_tile_h(instance.block_n, element, plan.tile_w);
+  plan.tile_h = window_tile_h(instance.block_n, element, parts, plan.tile_w);
   plan.num_chunks = ceil_div(make_gemm_shape(problem).k_channels, window_channels(element));
   const WindowClasses classes = window_classes(problem);
   plan.row_classes = classes.rows;
   plan.channel_classes = classes.channels;
-  if (classes.rows * classes.channels > 1 && !window_serves_classes(instance.block_n, element, instance.kernel_w))
+  if (classes.rows * classes.channels > 1 &&
+      !window_serves_classes(instance.block_n, element, parts, instance.kernel_w)) {
     return false;
+  }
   plan.pitch =
       window_pitch(plan.tile_w, instance.kernel_w - 1 + window_most_shift(classes, element), element, classes.channels);
   plan.slot_bytes = classes.rows * window_box_rows(plan.tile_h, classes.rows) * 32 * plan.pitch +
-                    window_weight_bytes(instance.block_n, instance.kernel_w);
-  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, instance.kernel_w);
+                    window_weight_bytes(instance.block_n, parts, instance.kernel_w);
+  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, parts, instance.kernel_w);
   const int32_t left = device.shared_per_block - staged_bytes - window_barrier_bytes(kMostSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSlots);
   if (plan.source_slots < 2) return false;
@@ -61,23 +64,26 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what products
 // and loads take and of what the stores take, and a constant; all of it takes longer the more it moves. Constants from
-// a fit to 190 measurements of 5 layers in both directions and classes on an H200 (docs/performance.md).
+// a fit to 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 156 of 14
+// (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const GemmShape gemm = make_gemm_shape(problem);
   const WindowGrid grid = make_window_grid(problem, plan);
+  const int32_t parts = window_parts(instance.precision), classes = plan.row_classes * plan.channel_classes;
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
-                          window_warp_rows(instance.block_n, element) * instance.block_n;
-  const int32_t classes = plan.row_classes * plan.channel_classes;
-  const double compute = 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes +
-                         (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
+                          window_warp_rows(instance.block_n, element, parts) * instance.block_n * (parts > 1 ? 3 : 1);
+  const double loads = static_cast<double>(plan.num_chunks) * plan.slot_bytes;
+  const double compute = parts > 1
+                             ? (instance.block_n == 64 ? 1.08 : 1.23) * products + 0.0123 * loads
+                             : 0.837 * products + 0.0313 * loads + (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
   // Whole sectors cost nothing beside products; others leave in pieces, and a row's ends in smaller ones.
   const double rows = static_cast<double>(plan.tile_h) * std::min(instance.block_n, gemm.n_channels);
   const double pieces = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
   const double stores =
       on_sectors(problem, grid.begin_w) ? 0 : 0.475 * pieces + (plan.overlap == 0 ? 19.3 : 7.7) * rows;
-  const double cycles = std::max(compute, stores) + 2000;
+  const double cycles = std::max(compute, stores) + (parts > 1 ? 0 : 2000);
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
@@ -86,7 +92,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
+  whole->estimate_us =
+      10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + (parts > 1 ? 0 : 0.098 * whole->memory_us);
+  // Where there are few tiles, the Hopper engine takes two thirds of what is estimated for it.
+  if (parts > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.1;
 }
 
 }  // namespace
@@ -170,7 +179,8 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * plan.window.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (plan.window.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
-      plan.packed_bytes = packed_blocks * window_weight_bytes(instance.block_n, instance.kernel_w);
+      plan.packed_bytes =
+          packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;
       plan.engine = Engine::kWindow;
       plan.source_on_vectors = true;

@@ -24,6 +24,12 @@ struct WindowInstance {
   X(tf32_32x3, kFloat32, kTf32, 32, 3)  \
   X(tf32_32x5, kFloat32, kTf32, 32, 5)  \
   X(tf32_32x7, kFloat32, kTf32, 32, 7)  \
+  X(tf32x3_64x3, kFloat32, kTf32x3, 64, 3) \
+  X(tf32x3_64x5, kFloat32, kTf32x3, 64, 5) \
+  X(tf32x3_64x7, kFloat32, kTf32x3, 64, 7) \
+  X(tf32x3_32x3, kFloat32, kTf32x3, 32, 3) \
+  X(tf32x3_32x5, kFloat32, kTf32x3, 32, 5) \
+  X(tf32x3_32x7, kFloat32, kTf32x3, 32, 7) \
   X(bf16_64x3, kBFloat16, kHalf, 64, 3) \
   X(bf16_64x5, kBFloat16, kHalf, 64, 5) \
   X(bf16_64x7, kBFloat16, kHalf, 64, 7) \

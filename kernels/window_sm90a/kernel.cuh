@@ -6,6 +6,7 @@
 #include "window_sm90a/epilogue.cuh"
 #include "window_sm90a/loader.cuh"
 #include "window_sm90a/mainloop.cuh"
+#include "window_sm90a/split_mainloop.cuh"
 
 namespace convt::window_sm90a {
 
@@ -26,7 +27,11 @@ __device__ __forceinline__ void multiply_tiles(const Params& params, int32_t war
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     Sums<Shape> sums;
     if constexpr (kShifted) source.begin(tile_of(params, number));
-    multiply_tile<Shape, kShifted>(sums, params, source, s_slots, &ring);
+    if constexpr (Shape::Traits::kSplit) {
+      multiply_split_tile(sums, params, source, s_slots, &ring);
+    } else {
+      multiply_tile(sums, params, source, s_slots, &ring);
+    }
 #pragma unroll
     for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
       ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored

@@ -16,7 +16,7 @@ struct Params {
   // begin at 16 bytes of memory, up to 15 bytes before the rows'. A box is [1][rows of a tile][channels of a stage]
   // [pitch], as many rows and channels as are of one class, and a stage has a box of every class.
   CUtensorMap source[kWindowMaps];
-  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][2][block_n][16 bytes]
+  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
   const void* bias;    // [groups * n_channels], contiguous, or null
   void* result;        // [batch, groups * n_channels, result_h, result_w], columns are neighbours
   int64_t result_stride[3];  // elements, of images, channels, rows
