@@ -141,6 +141,53 @@ struct Block {
   }
 };
 
+// A block's weights of a 3 x 3 kernel whose taps lie together in memory, 16 bytes at a time. Taps stay in memory's
+// order.
+template <typename Traits>
+__device__ __forceinline__ void load_runs(const Params& params, const Corner& corner, const Block<Traits>& block,
+                                          Tap* s_taps, typename Traits::Element* s_weights) {
+  using Element = typename Traits::Element;
+  using Block = Block<Traits>;
+  constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
+  constexpr int kOfColumns = kPackColumns * 9 / kVector, kOfChannels = Block::kChannels * 9 / kVector;
+  constexpr int kItems = Block::kItems * 9 / kVector;
+  constexpr int kOfThread = (kItems + kPackThreads - 1) / kPackThreads;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t rows = block.columns_first ? corner.channels : corner.columns;
+  const int32_t length = (block.columns_first ? corner.columns : corner.channels) * 9;
+  const int64_t step = block.columns_first ? params.k_stride : params.n_stride;
+  const Element* g_first = static_cast<const Element*>(params.w) + corner.from;
+  uint4 r[kOfThread];
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) {
+    const int32_t item = thread + i * kPackThreads;
+    const int32_t row = block.columns_first ? item / kOfColumns : item / kOfChannels;
+    const int32_t at = (block.columns_first ? item % kOfColumns : item % kOfChannels) * kVector;
+    r[i] = uint4{0, 0, 0, 0};
+    if (item < kItems && row < rows && at < length) {
+      r[i] = __ldg(reinterpret_cast<const uint4*>(g_first + row * step + at));
+    }
+  }
+  if (thread < 9) {
+    const Tap tap = find_tap(params, thread);
+    s_taps[tap.from] = tap;
+  }
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) {
+    const int32_t item = thread + i * kPackThreads;
+    if (item >= kItems) break;
+    if (block.columns_first) {
+      reinterpret_cast<uint4*>(s_weights)[item] = r[i];
+    } else {
+      Element elements[kVector];
+      memcpy(elements, &r[i], 16);
+      Element* s_run = s_weights + block.place(item / kOfChannels, 0, 0) + item % kOfChannels * kVector;
+#pragma unroll
+      for (int e = 0; e < kVector; ++e) s_run[e] = elements[e];
+    }
+  }
+}
+
 // The same for many taps, which a block of their own would read 4 bytes a sector of: memory is read in its own order,
 // taps first, and written in the packed one.
 template <typename Traits>
@@ -155,7 +202,9 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
   const auto thread = static_cast<int32_t>(threadIdx.x);
 
   const int32_t tap_of_thread = thread & ((1 << params.taps_log2) - 1);
-  if (tap_of_thread < block.taps) {
+  if (params.whole_runs) {
+    load_runs<Traits>(params, corner, block, s_taps, s_weights);
+  } else if (tap_of_thread < block.taps) {
     const Tap tap = find_tap(params, first_tap + tap_of_thread);
     if (thread == tap_of_thread) s_taps[thread] = tap;
     const Element* g_first = static_cast<const Element*>(params.w) + corner.from + tap.from;

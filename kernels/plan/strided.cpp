@@ -151,7 +151,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const double output = images * problem.c_out * problem.h.out * problem.w.out;
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
-  const double pack = static_cast<double>(whole->packed_bytes) / ((instance.kernel == 4 ? 0.58 : 0.25) * copy);
+  const double pack = static_cast<double>(whole->packed_bytes) / (0.58 * copy);
   whole->estimate_us = 12.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
 }
 
