@@ -79,9 +79,9 @@ __device__ __forceinline__ void pack_source(const PackParams& params, int32_t bl
 
 #endif
 
-// The weights' blocks, then the source's: one launch for both.
+// The weights' blocks, then the source's: one launch for both. Five CTAs an SM are as many as without the weights'.
 template <typename Traits>
-__global__ void __launch_bounds__(kFlatPackThreads)
+__global__ void __launch_bounds__(kFlatPackThreads, 5)
     pack_operands(const __grid_constant__ PackParams source, const __grid_constant__ pack::Params weights,
                   int32_t first_source_block) {
 #ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32

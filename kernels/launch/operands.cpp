@@ -45,15 +45,26 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   }
   while (1 << params.taps_log2 < params.block_taps) ++params.taps_log2;
   params.tap_blocks = ceil_div(program.total_taps, params.block_taps);
-  // Where result channels are neighbours in memory, a whole stage of one tap is read as fast, if it has several steps.
-  params.by_blocks = program.total_taps > 4 && (!forward || k_steps == 1);
-  // Of 4 x 4 kernels 16 bytes may be read at a time.
+  // Where taps lie together in memory, 16 bytes may be read at a time.
   const int64_t vector = 16 / element_bytes(problem.dtype);
-  params.whole_taps = params.by_blocks && problem.h.kernel == 4 && problem.w.kernel == 4 && params.kw_stride == 1 &&
-                      params.kh_stride == 4 && program.total_taps == pack::kPackTaps &&
-                      (params.k_stride | params.n_stride | params.group_stride) % vector == 0 &&
-                      reinterpret_cast<uintptr_t>(w) % 16 == 0;
-  if (params.whole_taps) params.tap_blocks = 1;
+  const bool together = problem.h.kernel == problem.w.kernel && params.kw_stride == 1 &&
+                        params.kh_stride == problem.w.kernel &&
+                        program.total_taps == problem.h.kernel * problem.w.kernel &&
+                        reinterpret_cast<uintptr_t>(w) % 16 == 0 && params.group_stride % vector == 0;
+  params.whole_taps = together && problem.h.kernel == 4 && (params.k_stride | params.n_stride) % vector == 0;
+  // Where result channels are neighbours in memory, a whole stage of one tap is read as fast as taps one by one, if it
+  // has several steps.
+  params.by_blocks = params.whole_taps || (program.total_taps > 4 && (!forward || k_steps == 1));
+  // Channels of a 3 x 3 kernel begin anywhere, runs of them on vectors.
+  const bool columns_first = params.n_stride < params.k_stride;
+  const int64_t run = columns_first ? params.n_channels : params.k_channels;
+  params.whole_runs = params.by_blocks && together && problem.h.kernel == 3 &&
+                      std::min(params.n_stride, params.k_stride) == 9 && run * 9 % vector == 0 &&
+                      std::max(params.n_stride, params.k_stride) % vector == 0;
+  if (params.whole_taps || params.whole_runs) {
+    params.block_taps = program.total_taps;
+    params.tap_blocks = 1;
+  }
   launch.blocks = params.by_blocks ? steps * params.tap_blocks
                                    : problem.groups * params.channel_tiles * num_chunks * program.total_taps;
   return launch;

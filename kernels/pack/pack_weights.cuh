@@ -129,6 +129,33 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
   }
 }
 
+// Where a block of kPackColumns columns and the channels of a step of K begins.
+struct Corner {
+  int32_t column, step, chunk;  // of the channel tile, of the stage, of all
+  int32_t columns, channels;    // from there on that exist
+  int64_t from;                 // elements
+  int64_t to;                   // bytes: of the channel tile
+};
+
+template <typename Traits>
+__device__ __forceinline__ Corner corner_of(const Params& params, int32_t number) {
+  Corner corner;
+  corner.column = number % params.column_blocks * kPackColumns;
+  number /= params.column_blocks;
+  corner.step = number % params.k_steps;
+  number /= params.k_steps;
+  corner.chunk = number % params.num_chunks;
+  number /= params.num_chunks;
+  const int32_t channel_tile = number % params.channel_tiles, group = number / params.channel_tiles;
+  const int32_t n = channel_tile * params.block_n + corner.column;
+  const int32_t k = (corner.chunk * params.k_steps + corner.step) * 2 * Traits::kChannels;
+  corner.columns = params.n_channels - n;
+  corner.channels = params.k_channels - k;
+  corner.from = group * params.group_stride + n * params.n_stride + k * params.k_stride;
+  corner.to = (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;
+  return corner;
+}
+
 // The weights of a block: kPackColumns columns, the channels of a step of K, some taps. In shared memory each
 // column begins in another bank, however they lie in memory.
 template <typename Traits>
@@ -146,6 +173,53 @@ struct Block {
   }
 };
 
+// A block's weights of a 3 x 3 kernel whose taps lie together in memory, 16 bytes at a time. Taps stay in memory's
+// order.
+template <typename Traits>
+__device__ __forceinline__ void load_runs(const Params& params, const Corner& corner, const Block<Traits>& block,
+                                          Tap* s_taps, typename Traits::Element* s_weights) {
+  using Element = typename Traits::Element;
+  using Block = Block<Traits>;
+  constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
+  constexpr int kOfColumns = kPackColumns * 9 / kVector, kOfChannels = Block::kChannels * 9 / kVector;
+  constexpr int kItems = Block::kItems * 9 / kVector;
+  constexpr int kOfThread = (kItems + kPackThreads - 1) / kPackThreads;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t rows = block.columns_first ? corner.channels : corner.columns;
+  const int32_t length = (block.columns_first ? corner.columns : corner.channels) * 9;
+  const int64_t step = block.columns_first ? params.k_stride : params.n_stride;
+  const Element* g_first = static_cast<const Element*>(params.w) + corner.from;
+  uint4 r[kOfThread];
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) {
+    const int32_t item = thread + i * kPackThreads;
+    const int32_t row = block.columns_first ? item / kOfColumns : item / kOfChannels;
+    const int32_t at = (block.columns_first ? item % kOfColumns : item % kOfChannels) * kVector;
+    r[i] = uint4{0, 0, 0, 0};
+    if (item < kItems && row < rows && at < length) {
+      r[i] = __ldg(reinterpret_cast<const uint4*>(g_first + row * step + at));
+    }
+  }
+  if (thread < 9) {
+    const Tap tap = find_tap(params, thread);
+    s_taps[tap.from] = tap;
+  }
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) {
+    const int32_t item = thread + i * kPackThreads;
+    if (item >= kItems) break;
+    if (block.columns_first) {
+      reinterpret_cast<uint4*>(s_weights)[item] = r[i];
+    } else {
+      Element elements[kVector];
+      memcpy(elements, &r[i], 16);
+      Element* s_run = s_weights + block.place(item / kOfChannels, 0, 0) + item % kOfChannels * kVector;
+#pragma unroll
+      for (int e = 0; e < kVector; ++e) s_run[e] = elements[e];
+    }
+  }
+}
+
 // The same for many taps, which a block of their own would read 4 bytes a sector of: memory is read in its own order,
 // taps first, and written in the packed one.
 template <typename Traits>
@@ -155,25 +229,17 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
   auto* s_weights = reinterpret_cast<Element*>(s_bytes);
   const int32_t first_tap = number % params.tap_blocks * params.block_taps;
   number /= params.tap_blocks;
-  const int32_t first_column = number % params.column_blocks * kPackColumns;
-  number /= params.column_blocks;
-  const int32_t step = number % params.k_steps;
-  number /= params.k_steps;
-  const int32_t chunk = number % params.num_chunks;
-  number /= params.num_chunks;
-  const int32_t channel_tile = number % params.channel_tiles;
-  const int32_t group = number / params.channel_tiles;
+  const Corner corner = corner_of<Traits>(params, number);
   const Block block{min(params.block_taps, params.program.total_taps - first_tap), params.n_stride < params.k_stride};
-  const int32_t first_n = channel_tile * params.block_n + first_column;
-  const int32_t first_k = (chunk * params.k_steps + step) * Block::kChannels;
   const auto thread = static_cast<int32_t>(threadIdx.x);
 
   const int32_t tap_of_thread = thread & ((1 << params.taps_log2) - 1);
-  if (tap_of_thread < block.taps) {
+  if (params.whole_runs) {
+    load_runs<Traits>(params, corner, block, s_taps, s_weights);
+  } else if (tap_of_thread < block.taps) {
     const Tap tap = find_tap(params, first_tap + tap_of_thread);
     if (thread == tap_of_thread) s_taps[thread] = tap;
-    const auto* g_first = static_cast<const Element*>(params.w) + group * params.group_stride +
-                          first_n * params.n_stride + first_k * params.k_stride + tap.from;
+    const Element* g_first = static_cast<const Element*>(params.w) + corner.from + tap.from;
     const int32_t threads = kPackThreads >> params.taps_log2;  // of each tap
     for (int32_t begin = thread >> params.taps_log2; begin < Block::kItems; begin += Block::kBatch * threads) {
       Element r[Block::kBatch];
@@ -184,7 +250,7 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
         const int32_t n = block.columns_first ? item % kPackColumns : item / Block::kChannels;
         const int32_t k = block.columns_first ? item / kPackColumns : item % Block::kChannels;
         const bool is_mine = item < Block::kItems;
-        const bool exists = is_mine && first_n + n < params.n_channels && first_k + k < params.k_channels;
+        const bool exists = is_mine && n < corner.columns && k < corner.channels;
         place[i] = is_mine ? block.place(n, k, tap_of_thread) : -1;
         r[i] = exists ? __ldg(g_first + n * params.n_stride + k * params.k_stride)
                       : wgmma_sm90a::to_element<Element>(0.0f);
@@ -197,15 +263,14 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
   }
   __syncthreads();
 
-  char* g_tile = static_cast<char*>(params.packed) +
-                 (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;
+  char* g_tile = static_cast<char*>(params.packed) + corner.to;
   const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
   for (int32_t item = thread; item < kPackColumns * 2 * block.taps; item += kPackThreads) {
     const int32_t column = item % kPackColumns, plane = item / kPackColumns % 2;
     const int32_t tap = item / kPackColumns / 2;
-    const int32_t n = channel_of_column(first_column + column, params.interleaved) - first_column;
-    char* g_packed = g_tile + s_taps[tap].to + int64_t{chunk} * s_taps[tap].stage_bytes;
-    const int32_t vector = place_of_vector(params, step * 2 + plane, first_column + column);
+    const int32_t n = channel_of_column(corner.column + column, params.interleaved) - corner.column;
+    char* g_packed = g_tile + s_taps[tap].to + int64_t{corner.chunk} * s_taps[tap].stage_bytes;
+    const int32_t vector = place_of_vector(params, corner.step * 2 + plane, corner.column + column);
     Element r[Traits::kChannels];
 #pragma unroll
     for (int c = 0; c < Traits::kChannels; ++c) {
@@ -228,21 +293,11 @@ __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t nu
   using Element = typename Traits::Element;
   constexpr int kChannels = 2 * Traits::kChannels;
   constexpr int kVectors = WholeTaps<Traits>::kVectors, kStep = WholeTaps<Traits>::kStep;
-  const int32_t first_column = number % params.column_blocks * kPackColumns;
-  number /= params.column_blocks;
-  const int32_t step = number % params.k_steps;
-  number /= params.k_steps;
-  const int32_t chunk = number % params.num_chunks;
-  number /= params.num_chunks;
-  const int32_t channel_tile = number % params.channel_tiles;
-  const int32_t group = number / params.channel_tiles;
-  const int32_t first_n = channel_tile * params.block_n + first_column;
-  const int32_t first_k = (chunk * params.k_steps + step) * kChannels;
+  const Corner corner = corner_of<Traits>(params, number);
   const bool columns_first = params.n_stride < params.k_stride;
   const auto thread = static_cast<int32_t>(threadIdx.x);
 
-  const auto* g_first = static_cast<const Element*>(params.w) + group * params.group_stride +
-                        first_n * params.n_stride + first_k * params.k_stride;
+  const Element* g_first = static_cast<const Element*>(params.w) + corner.from;
   constexpr int kOfThread = kPackColumns * kChannels * kVectors / kPackThreads;
   uint4 r[kOfThread];
   int32_t place[kOfThread];
@@ -253,7 +308,7 @@ __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t nu
     const int32_t k = columns_first ? pair / kPackColumns : pair % kChannels;
     place[i] = (k * kPackColumns + n) * kStep + item % kVectors;
     r[i] = uint4{0, 0, 0, 0};
-    if (first_n + n < params.n_channels && first_k + k < params.k_channels) {
+    if (n < corner.columns && k < corner.channels) {
       r[i] =
           __ldg(reinterpret_cast<const uint4*>(g_first + n * params.n_stride + k * params.k_stride) + item % kVectors);
     }
@@ -266,15 +321,14 @@ __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t nu
   for (int i = 0; i < kOfThread; ++i) s_weights[place[i]] = r[i];
   __syncthreads();
 
-  char* g_tile = static_cast<char*>(params.packed) +
-                 (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;
+  char* g_tile = static_cast<char*>(params.packed) + corner.to;
   const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
   // A thread writes four taps of a column and plane.
   static_assert(kPackThreads == kPackColumns * 2 * kPackTaps / 4);
   const int32_t column = thread % kPackColumns, plane = thread / kPackColumns % 2;
   const int32_t first_tap = thread / kPackColumns / 2 * 4;
-  const int32_t n = channel_of_column(first_column + column, params.interleaved) - first_column;
-  const int32_t vector = (step * 2 + plane) * params.block_n + first_column + column;
+  const int32_t n = channel_of_column(corner.column + column, params.interleaved) - corner.column;
+  const int32_t vector = place_of_vector(params, corner.step * 2 + plane, corner.column + column);
   Element taps[Traits::kChannels][4];
 #pragma unroll
   for (int c = 0; c < Traits::kChannels; ++c) {
@@ -288,7 +342,7 @@ __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t nu
     Element channels[Traits::kChannels];
 #pragma unroll
     for (int c = 0; c < Traits::kChannels; ++c) channels[c] = taps[c][t];
-    store_channels<Traits>(g_tile + tap.to + int64_t{chunk} * tap.stage_bytes, vector, vectors, channels);
+    store_channels<Traits>(g_tile + tap.to + int64_t{corner.chunk} * tap.stage_bytes, vector, vectors, channels);
   }
 }
 

@@ -125,16 +125,20 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   return true;
 }
 
-// Times in microseconds: one kernel packs the weights; in the other's stages half precision waits for L2 alone, float32
-// as long for its products. Constants from a fit to 80 measurements of 8 layers on an H200 (docs/performance.md).
+// Times in microseconds: one kernel packs the weights; in the other's stages half precision waits for L2 alone, tf32 as
+// long for its products, tf32x3 for these alone. Constants from a fit to 80 measurements of 8 layers on an H200, for
+// tf32x3 to 40 (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, Plan* whole) {
   const StridedPlan& plan = whole->strided;
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const bool forward = instance.form == StridedForm::kOutput;
   const double taps = forward ? strided_slot_taps(instance.form, instance.kernel) : instance.kernel * instance.kernel;
-  const double products = taps * 2 * kStridedConsumers * plan.block_n / 2 / (920 * device.clock_ghz);
+  const bool split = instance.precision == Precision::kTf32x3;
+  const double products = (split ? 3 : 1) * taps * 2 * kStridedConsumers * plan.block_n / 2 / (920 * device.clock_ghz);
   const double bytes = (taps * tap_bytes(instance) + plan.stage_bytes) / 43e3;
-  const double stage = std::max(products, element == 4 ? (products + bytes) / 2 : 1.1 * bytes);
+  const double beside = forward && instance.kernel == 4 ? 1.16 : 1.07;  // what does not run while products do
+  const double stage =
+      split ? beside * products : std::max(products, element == 4 ? (products + bytes) / 2 : 1.1 * bytes);
   const double sums = 4.0 * kStridedQuads * plan.block_n * strided_phases(instance.form, instance.kernel);
   const double stores = sums * element * (forward ? 3.5e-5 : 2.8e-5);
   const double chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
@@ -147,7 +151,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const double output = images * problem.c_out * problem.h.out * problem.w.out;
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
-  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.5 * copy);
+  const double pack = static_cast<double>(whole->packed_bytes) / (0.58 * copy);
   whole->estimate_us = 12.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
 }
 

@@ -132,6 +132,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   Runs<Shape> runs[2] = {};
   FragmentSet<Shape> sets[2];
+  uint32_t used = 0;  // the barrier of the weights before the newest
   clear<Shape>(sums);
   Words<Shape> words;
   const auto load = [&](int row) {
@@ -171,6 +172,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
           multiply_turn<Shape>(runs[block], sets, b, turn, block);
           ptx::wgmma_commit();
         }
+        if (turn == 0 && used != 0) leave(used);
         // While these products run: the fragments of others, and what of the source follows.
         if constexpr (Turns::kAllPhases) {
           if (turn == 0 && goes_on) {
@@ -198,7 +200,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
       // ptxas serializes all products where sums in flight from one stage to the next are read, or this set is written
       // while its round's last products run. The other warpgroup's run meanwhile.
       ptx::wgmma_wait<0>();
-      leave(weights->empty());
+      used = weights->empty();
       weights->advance();
       write_set<Shape>(sets[0], words, 0, zero);
       if constexpr (Turns::kTwoPhases) {
@@ -211,6 +213,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
   }
 #pragma unroll
   for (int block = 0; block < 2; ++block) add_runs<Shape>(sums, runs[block], Turns::kCount - 1, block);
+  leave(used);
 }
 
 #endif
