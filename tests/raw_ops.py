@@ -23,7 +23,15 @@ PRECISIONS = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4}
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 # The engines that multiply on tensor cores, and the classes they compute.
-TENSOR_CORE_ENGINES = ("wgmma_sm90a", "flat_sm90a", "patch_sm90a", "strided_sm90a", "mma_sm90a", "window_sm90a", "nhwc_sm90a")
+TENSOR_CORE_ENGINES = (
+    "wgmma_sm90a",
+    "flat_sm90a",
+    "patch_sm90a",
+    "strided_sm90a",
+    "mma_sm90a",
+    "window_sm90a",
+    "nhwc_sm90a",
+)
 TENSOR_CORE_CLASSES = {
     "tf32": (torch.float32, "tf32"),
     "tf32x3": (torch.float32, "tf32x3"),

@@ -22,8 +22,7 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w,
-                 nhwc_sm90a::Params* params) {
+void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const TapRun& taps = program.runs[run];
     const NhwcWindow window = make_nhwc_window(program, run);

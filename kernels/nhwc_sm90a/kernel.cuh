@@ -1,5 +1,6 @@
-// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every result
-// is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every
+// result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend
+// on timing.
 #pragma once
 
 #include "nhwc_sm90a/epilogue.cuh"

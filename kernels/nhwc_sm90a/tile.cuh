@@ -23,6 +23,7 @@ struct Shape {
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
   static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
+  static constexpr int kGroupSteps = kSteps / 2;  // whose products are issued together
 };
 
 struct Tile {
