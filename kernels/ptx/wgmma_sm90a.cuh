@@ -28,8 +28,8 @@ struct MatrixDescriptor {
   // The same of an operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
   // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
-    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | (row_bytes == 128 ? 1u : 2u)
-                                                                                            << 30};
+    const uint32_t mode = row_bytes == 128 ? 1 : 2;
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
   }
   __device__ __forceinline__ MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
