@@ -91,36 +91,41 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
                    (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step + tap.to +
                    int64_t{chunk} * tap.stage_bytes;
   const int32_t planes = params.k_steps * 2, vectors = planes * params.block_n;
-  constexpr int kBatch = 4;  // of a thread, on their way from memory
-  for (int32_t first = threadIdx.x; first < vectors; first += kBatch * kPackThreads) {
-    Element r[kBatch][kChannels];
-    int32_t place[kBatch];
+  if (params.k_vectors) {
+    // Neighbouring threads read neighbours of memory, and all of a thread's are on their way at once.
+    constexpr int kBatch = 4;
+    for (int32_t first = threadIdx.x; first < vectors; first += kBatch * kPackThreads) {
+      Element r[kBatch][kChannels];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      // Neighbouring threads read neighbours of memory.
-      const int32_t vector = first + i * kPackThreads;
-      const int32_t plane = params.k_vectors ? vector % planes : vector / params.block_n;
-      const int32_t column = params.k_vectors ? vector / planes : vector % params.block_n;
-      const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
-      const int32_t k = (chunk * planes + plane) * kChannels;
-      const bool exists = vector < vectors && n < params.n_channels;
-      place[i] = vector < vectors ? place_of_vector(params, plane, column) : -1;
-      const Element* g = g_tap + k * params.k_stride + n * params.n_stride;
-      if (params.k_vectors) {
-        const uint4 words = exists && k < params.k_channels ? __ldg(reinterpret_cast<const uint4*>(g)) : uint4{};
+      for (int i = 0; i < kBatch; ++i) {
+        const int32_t vector = first + i * kPackThreads, column = vector / planes;
+        const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
+        const int32_t k = (chunk * planes + vector % planes) * kChannels;
+        const bool exists = vector < vectors && n < params.n_channels && k < params.k_channels;
+        const uint4 words = exists ? __ldg(reinterpret_cast<const uint4*>(g_tap + k + n * params.n_stride)) : uint4{};
         memcpy(r[i], &words, 16);
-      } else {
+      }
 #pragma unroll
-        for (int c = 0; c < kChannels; ++c) {
-          r[i][c] = exists && k + c < params.k_channels ? __ldg(g + c * params.k_stride)
-                                                        : wgmma_sm90a::to_element<Element>(0.0f);
-        }
+      for (int i = 0; i < kBatch; ++i) {
+        const int32_t vector = first + i * kPackThreads;
+        if (vector >= vectors) continue;
+        const int32_t place = place_of_vector(params, vector % planes, vector / planes);
+        store_channels<Traits>(g_packed, place, vectors, r[i]);
       }
     }
+    return;
+  }
+  for (int32_t vector = threadIdx.x; vector < vectors; vector += kPackThreads) {
+    const int32_t plane = vector / params.block_n, column = vector % params.block_n;
+    const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
+    const int32_t k = (chunk * planes + plane) * kChannels;
+    Element r[kChannels];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      if (place[i] >= 0) store_channels<Traits>(g_packed, place[i], vectors, r[i]);
+    for (int c = 0; c < kChannels; ++c) {
+      r[c] = n < params.n_channels && k + c < params.k_channels ? g_tap[(k + c) * params.k_stride + n * params.n_stride]
+                                                                : wgmma_sm90a::to_element<Element>(0.0f);
     }
+    store_channels<Traits>(g_packed, place_of_vector(params, plane, column), vectors, r);
   }
 }
 
