@@ -22,8 +22,7 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w,
-                 nhwc_sm90a::Params* params) {
+void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const TapRun& taps = program.runs[run];
     const NhwcWindow window = make_nhwc_window(program, run);
@@ -68,7 +67,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   params.scale_w = forward ? problem.w.stride : 1;
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.phases_w = Divisor::of(grid.phases_w);
-  params.phases_h = Divisor::of(grid.phases_h);
+  params.phases = Divisor::of(grid.phases_h * grid.phases_w);
   params.w_tiles = Divisor::of(grid.w_tiles);
   params.h_tiles = Divisor::of(grid.h_tiles);
   params.num_tiles = static_cast<int32_t>(plan.num_tiles);
@@ -115,11 +114,12 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   return params;
 }
 
-// Source channels are neighbours in memory, and 16 bytes of them are of one plane.
-bool weights_have_vectors(const ConvTProblem& problem, const void* w, const pack::Params& weights) {
-  const int64_t vector = 16 / element_bytes(problem.dtype);
-  return weights.k_stride == 1 && reinterpret_cast<uintptr_t>(w) % 16 == 0 &&
-         (weights.n_stride | weights.kh_stride | weights.kw_stride | weights.k_channels) % vector == 0;
+// Source or result channels are neighbours in memory, 16 bytes of which belong together.
+void set_vectors(const ConvTProblem& problem, const void* w, pack::Params* weights) {
+  const int64_t vector = 16 / element_bytes(problem.dtype), taps = weights->kh_stride | weights->kw_stride;
+  if (reinterpret_cast<uintptr_t>(w) % 16 != 0 || taps % vector != 0) return;
+  weights->k_vectors = weights->k_stride == 1 && weights->n_stride % vector == 0;
+  weights->n_vectors = weights->n_stride == 1 && weights->k_stride % vector == 0;
 }
 
 // Each phase of the result as a tensor of its own, boxes of which are tiles.
@@ -128,7 +128,7 @@ void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::
   if (!params->staged) return;
   const int64_t* to = params->result_stride;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  for (int32_t phase = 0; phase < params->phases_h.value * params->phases_w.value; ++phase) {
+  for (int32_t phase = 0; phase < params->phases.value; ++phase) {
     const int32_t phase_h = phase / params->phases_w.value, phase_w = phase % params->phases_w.value;
     TensorBox box{static_cast<const char*>(params->result) + (phase_h * to[2] + phase_w * to[3]) * element,
                   {params->n_channels, ceil_div(params->result_w - phase_w, params->scale_w),
@@ -156,8 +156,8 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
                                         nhwc_tap_bytes(tile.block_n, k_steps), pointers.w, pointers.packed);
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   packing.params.rows = true;
-  packing.params.k_vectors = weights_have_vectors(problem, pointers.w, packing.params);
-  if (packing.params.k_vectors) {
+  set_vectors(problem, pointers.w, &packing.params);
+  if (packing.params.k_vectors || packing.params.n_vectors) {
     packing.params.by_blocks = false;
     packing.blocks = int64_t{packing.params.channel_tiles} * tile.num_chunks * program.total_taps;
   }

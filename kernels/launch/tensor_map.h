@@ -10,9 +10,9 @@
 
 namespace convt {
 
-// A tensor of four dimensions, or `rank`, innermost dimension first, whose innermost elements are neighbours; strides in elements, of
-// the others, are multiples of 16 bytes where there is more than one element, as is `data`. A copy takes a box of
-// it, with zeros for what is outside.
+// A tensor of four dimensions, or `rank`, innermost dimension first, whose innermost elements are neighbours; strides
+// in elements, of the others, are multiples of 16 bytes where there is more than one element, as is `data`. A copy
+// takes a box of it, with zeros for what is outside.
 struct TensorBox {
   const void* data;
   int64_t sizes[5];
@@ -20,7 +20,7 @@ struct TensorBox {
   int32_t box[5];  // elements
   int32_t rank = 4;
   int32_t step[5] = {1, 1, 1, 1, 1};  // from one of these to the next; of the innermost 1
-  int32_t swizzle_bytes = 0;  // 64 or 128: of the innermost dimension, whose vectors change places (ptx::tensor_swizzle())
+  int32_t swizzle_bytes = 0;  // 64 or 128, as ptx::tensor_swizzle(): the innermost dimension of a box is as long
 };
 // Throws std::runtime_error.
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor);

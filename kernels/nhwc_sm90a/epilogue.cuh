@@ -34,8 +34,8 @@ __device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params
       const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
       const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
       const int32_t image = tile.image + position.image;
-      offset[block][h] = image * params.result_stride[0] + row * params.result_stride[2] +
-                         column * params.result_stride[3];
+      offset[block][h] =
+          image * params.result_stride[0] + row * params.result_stride[2] + column * params.result_stride[3];
       if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) {
         offset[block][h] = -1;
       }
@@ -124,8 +124,7 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
     ptx::fence_before_bulk();
     ptx::named_barrier(1, kConsumerThreads);  // all of it is there
     if (threadIdx.x == 0) {
-      const int32_t channel =
-          tile.channel_tile * Shape::kN + part * (Shape::kStagedRowBytes / Shape::kElement);
+      const int32_t channel = tile.channel_tile * Shape::kN + part * (Shape::kStagedRowBytes / Shape::kElement);
       const int32_t at[4] = {channel, tile.column, tile.row, tile.image};
       if (channel < params.n_channels) {
         ptx::tensor_store(&params.results[first_window(params, tile) % kNhwcMostStagedPhases], at, s_buffer);

@@ -5,9 +5,9 @@
 #include "nhwc_sm90a/kernel.cuh"
 #include "pack/pack_weights.cuh"
 
-#define CONVT_NHWC_INSTANCE(symbol, operand, blocks, block_n, steps)                              \
-  convt::nhwc_sm90a::Kernels convt::nhwc_sm90a::symbol() {                                        \
-    using Traits = wgmma_sm90a::Traits<wgmma_sm90a::Operand::operand, block_n>;                   \
-    return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),                           \
-            reinterpret_cast<const void*>(&convolve<Shape<Traits, blocks, steps>>)};              \
+#define CONVT_NHWC_INSTANCE(symbol, operand, blocks, block_n, steps)                 \
+  convt::nhwc_sm90a::Kernels convt::nhwc_sm90a::symbol() {                           \
+    using Traits = wgmma_sm90a::Traits<wgmma_sm90a::Operand::operand, block_n>;      \
+    return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),              \
+            reinterpret_cast<const void*>(&convolve<Shape<Traits, blocks, steps>>)}; \
   }

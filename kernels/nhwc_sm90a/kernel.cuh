@@ -1,5 +1,6 @@
-// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every result
-// is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every
+// result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend
+// on timing.
 #pragma once
 
 #include "nhwc_sm90a/epilogue.cuh"
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // the barriers exist
+  ptx::wait_for_previous_kernel();  // which packs; a phase without taps is stored without waiting for a stage
   const Share share = share_of_block<Shape>(params);
   const Stages stages = stages_of_part(params, share.rank);
   Ring sources(s_barriers, params.source_slots), weights(s_barriers + 16 * params.source_slots, params.weight_slots);
@@ -56,7 +58,6 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
   } else {
     ptx::give_registers<kLoaderRegisters>();
     if (warp <= 4 * kNhwcConsumers + 1 && ptx::elect_one()) {
-      ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
       if (warp == 4 * kNhwcConsumers) {
         load_source<Shape>(params, stages, s_source, sources);
       } else {

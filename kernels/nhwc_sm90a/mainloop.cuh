@@ -27,16 +27,19 @@ __device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32
   }
 }
 
-// Of a step of K.
+// Of a group of products: [step of K][block].
 template <typename Shape>
-using Fragments = uint32_t[Shape::kBlocks][4];
+using Fragments = uint32_t[Shape::kGroupSteps][Shape::kBlocks][4];
 
 template <typename Shape>
 __device__ __forceinline__ void keep(Fragments<Shape>& fragments) {
 #pragma unroll
-  for (int block = 0; block < Shape::kBlocks; ++block) {
+  for (int step = 0; step < Shape::kGroupSteps; ++step) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[block][i]);
+    for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[step][block][i]);
+    }
   }
 }
 
@@ -79,7 +82,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
                                               uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   const uint32_t half = threadIdx.x % 32 / 16;
-  Fragments<Shape> fragments[Shape::kSteps];
+  Fragments<Shape> fragments[2];
   uint32_t used = 0;  // the barrier of the weights whose products may be in flight
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; ++block) {
@@ -116,20 +119,28 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       weights->wait_full();
       const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
 #pragma unroll
-      for (int step = 0; step < Shape::kSteps; ++step) {
-        ptx::wgmma_wait<Shape::kSteps - 1>();  // the products of these registers' last fragments are done
-        keep<Shape>(fragments[step]);
+      for (int group = 0; group < 2; ++group) {
+        ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+        keep<Shape>(fragments[group]);
 #pragma unroll
-        for (int block = 0; block < Shape::kBlocks; ++block) {
-          load_fragment<Shape>(fragments[step][block], s_row[block] + (swizzle[block] ^ step * 32), zero);
+        for (int step = 0; step < Shape::kGroupSteps; ++step) {
+#pragma unroll
+          for (int block = 0; block < Shape::kBlocks; ++block) {
+            load_fragment<Shape>(fragments[group][step][block],
+                                 s_row[block] + (swizzle[block] ^ (group * Shape::kGroupSteps + step) * 32), zero);
+          }
         }
         ptx::wgmma_fence();
 #pragma unroll
-        for (int block = 0; block < Shape::kBlocks; ++block) {
-          multiply<Shape>(sums.r[block], fragments[step][block], b.moved(step * 2));
+        for (int step = 0; step < Shape::kGroupSteps; ++step) {
+#pragma unroll
+          for (int block = 0; block < Shape::kBlocks; ++block) {
+            multiply<Shape>(sums.r[block], fragments[group][step][block],
+                            b.moved((group * Shape::kGroupSteps + step) * 2));
+          }
         }
         ptx::wgmma_commit();
-        if (step == Shape::kSteps - 1 && used != 0) leave(used);
+        if (group == 1 && used != 0) leave(used);
       }
       used = weights->empty();
       weights->advance();
@@ -139,7 +150,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   }
   ptx::wgmma_wait<0>();
 #pragma unroll
-  for (int i = 0; i < Shape::kSteps; ++i) keep<Shape>(fragments[i]);
+  for (int i = 0; i < 2; ++i) keep<Shape>(fragments[i]);
   if (used != 0) leave(used);
 }
 

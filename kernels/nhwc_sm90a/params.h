@@ -43,7 +43,8 @@ struct Params {
   int32_t scale_h, scale_w;  // of result coordinates
 
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
-  Divisor channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
+  Divisor channel_tiles, phases, w_tiles, h_tiles;
+  Divisor phases_w;
   int32_t num_tiles;
   int32_t tile_w, tile_h, tile_n;  // positions
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image

@@ -23,6 +23,7 @@ struct Shape {
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
   static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
+  static constexpr int kGroupSteps = kSteps / 2;  // whose products are issued together
 };
 
 struct Tile {
@@ -31,12 +32,17 @@ struct Tile {
   int32_t column, row, image;  // its first position
 };
 
-// Neighbouring tiles share their source in L2: channels first, then phases, positions.
+// Neighbouring tiles share their source in L2: channels first, then phases, positions. Phases have different numbers of
+// taps: others come first from place to place, or a CTA would have the same one of every place.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   number = params.channel_tiles(number, &tile.channel_tile);
-  number = params.phases_w(number, &tile.phase_w);
-  number = params.phases_h(number, &tile.phase_h);
+  int32_t phase, turn;
+  number = params.phases(number, &phase);
+  params.phases(number, &turn);
+  phase += turn;
+  if (phase >= params.phases.value) phase -= params.phases.value;
+  tile.phase_h = params.phases_w(phase, &tile.phase_w);
   number = params.w_tiles(number, &tile.column);
   tile.image = params.h_tiles(number, &tile.row) * params.tile_n;
   tile.row *= params.tile_h;

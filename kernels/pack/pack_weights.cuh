@@ -24,6 +24,12 @@ __device__ __forceinline__ int32_t place_of_vector(const Params& params, int32_t
   return column * planes + ptx::tensor_swizzle(16 * planes, column, plane);
 }
 
+// The reverse.
+__device__ __forceinline__ int32_t column_of_channel(int32_t channel, int32_t interleaved) {
+  const int32_t of_quad = channel % (2 * interleaved), quad = channel / (2 * interleaved) % 4;
+  return channel / (8 * interleaved) * (8 * interleaved) + of_quad / 2 * 8 + quad * 2 + channel % 2;
+}
+
 // Where a tap lies, and where in its H phase's part of a channel tile it is packed.
 struct Tap {
   int64_t from;  // elements
@@ -111,6 +117,30 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
         if (vector >= vectors) continue;
         const int32_t place = place_of_vector(params, vector % planes, vector / planes);
         store_channels<Traits>(g_packed, place, vectors, r[i]);
+      }
+    }
+    return;
+  }
+  if (params.n_vectors) {
+    // As many channels of K, 16 bytes of result channels each, are as many vectors.
+    for (int32_t item = threadIdx.x; item < vectors / kChannels; item += kPackThreads) {
+      const int32_t plane = item % planes, first = item / planes * kChannels;
+      const int32_t n = channel_tile * params.block_n + first, k = (chunk * planes + plane) * kChannels;
+      Element r[kChannels][kChannels];
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        const bool exists = n < params.n_channels && k + c < params.k_channels;
+        const auto* g = reinterpret_cast<const uint4*>(g_tap + (k + c) * params.k_stride + n);
+        const uint4 words = exists ? __ldg(g) : uint4{};
+        memcpy(r[c], &words, 16);
+      }
+#pragma unroll
+      for (int i = 0; i < kChannels; ++i) {
+        Element of_column[kChannels];
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) of_column[c] = r[c][i];
+        const int32_t column = column_of_channel(first + i, params.interleaved);
+        store_channels<Traits>(g_packed, place_of_vector(params, plane, column), vectors, of_column);
       }
     }
     return;

@@ -30,6 +30,7 @@ struct Params {
   int32_t interleaved;  // blocks of 8 columns whose pairs are neighbouring channels: 1, 2 or 4
   bool rows;       // a tap is [block_n][planes][16 bytes] instead, in the order of tensor_swizzle()
   bool k_vectors;  // 16 bytes of memory are of one plane
+  bool n_vectors;  // or of neighbouring columns' channels, one block of 8 * `interleaved` of them at most
   int64_t packed_tile_step;
   int64_t packed_phase_begin[kMaxWindows];
   TapProgram program;

@@ -42,8 +42,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.box_h = plan.tile_h + work.extra_h;
   const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
   if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;
-  const int64_t box_bytes =
-      int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
+  const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (plan.staged && (plan.parts > 1 || work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
@@ -73,40 +72,60 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
   plan.num_chunks = static_cast<int32_t>(ceil_div(work.k_channels, channels));
   const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
-  plan.num_tiles = int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles *
-                   grid.image_tiles;
+  plan.num_tiles =
+      int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles * grid.image_tiles;
   // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
   const int32_t clustered = plan.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (plan.parts > 1 && (plan.num_tiles * plan.parts > clustered ||
-                         plan.num_chunks * plan.num_windows < 2 * plan.parts ||
-                         nhwc_least_share(element) * plan.parts > plan.block_n ||
-                         nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
+  if (plan.parts > 1 &&
+      (plan.num_tiles * plan.parts > clustered || plan.num_chunks * plan.num_windows < 2 * plan.parts ||
+       nhwc_least_share(element) * plan.parts > plan.block_n ||
+       nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts
-                                     : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
   return true;
 }
 
+// Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
+// both directions and TF32 and bfloat16 on an H200 (docs/performance.md), and 5 % more.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
               Plan* whole) {
   const NhwcPlan& plan = whole->nhwc;
-  const double element = static_cast<double>(element_bytes(problem.dtype));
-  const double cycle = 1 / (device.clock_ghz * 1e3);
-  const double products = work.taps * instance.k_steps * instance.blocks * kNhwcConsumers * instance.block_n / 2;
-  const double bytes = work.taps * nhwc_tap_bytes(instance.block_n, instance.k_steps) +
-                       double{1} * plan.num_windows * plan.stage_bytes;
-  const double chunk = std::max(1.1 * products, bytes / 26) * cycle;
-  const double stores = (plan.staged ? 0.7 : 1) * 128.0 * instance.blocks * plan.block_n * element / 24 * cycle + 0.6;
+  const bool forward = problem.direction == Direction::kForward;
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double positions = 64.0 * kNhwcConsumers * instance.blocks;
+  const double row_bytes = nhwc_row_bytes(instance.k_steps);
+  const double tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
+
+  // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
+  // from.
+  const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
+  const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks + 1) * tap_bytes) +
+                         static_cast<double>(plan.num_windows) * plan.stage_bytes) /
+                        128;
+  const double chunk = std::max(1.02 * products, 0.945 * shared) + 168 * work.taps + 69 * plan.num_windows;
+  const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
+                         static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
+  const double stores =
+      1085 + (plan.staged ? 0.042 : 0.059) * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
-  whole->compute_us = tiles * (plan.num_chunks * chunk / plan.parts + stores);
+  whole->compute_us =
+      tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
+
+  // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * problem.c_in * problem.h.in * problem.w.in;
-  const double output = images * problem.c_out * problem.h.out * problem.w.out;
-  const double copy = device.copy_gb_per_s * 1e3;
-  whole->memory_us = (input + output) / copy;
-  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.5 * copy);
-  whole->estimate_us = 7 + pack + std::max(whole->compute_us, whole->memory_us / 0.9);
+  const double input = images * static_cast<double>(problem.c_in) * problem.h.in * problem.w.in;
+  double output = images * static_cast<double>(problem.c_out) * problem.h.out * problem.w.out;
+  const double read =
+      forward ? 1 : static_cast<double>(plan.num_windows) / (work.program.source_step_h * work.program.source_step_w);
+  if (read < 1) output *= read * std::max(1.0, 192 / (static_cast<double>(problem.c_out) * element));
+  whole->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
+
+  const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
+  const double pack = packed == 0 ? 0 : forward || problem.w_stride[1] != 1 ? 2.5 + 1.2 * packed : 2.5 + 0.55 * packed;
+  const double memory = 1.06 * whole->memory_us;
+  whole->estimate_us =
+      pack + 1.05 * (6.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
 }
 
 // Tiles of at most `positions`, the best ones first.
@@ -235,8 +254,8 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     begun.source_on_vectors = true;
     begun.weight_on_vectors = begun.nhwc.direct;
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
-    const int64_t packed_tiles = ceil_div(work.n_channels, int64_t{instance.block_n}) *
-                                 ceil_div(work.k_channels, channels);
+    const int64_t packed_tiles =
+        ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
     constexpr int64_t kLimit = int64_t{1} << 30;
     if (packed_tiles > kLimit / std::max(1, work.program.total_taps)) continue;
     if (!begun.nhwc.direct) {

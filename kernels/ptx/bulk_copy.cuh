@@ -21,7 +21,8 @@ __device__ __forceinline__ void bulk_store(void* global, uint32_t shared, uint32
 // cp.async.bulk.commit_group
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// cp.async.bulk.wait_group.read: this thread's copies, but those of the newest kPending groups, have read shared memory.
+// cp.async.bulk.wait_group.read: this thread's copies, but those of the newest kPending groups, have read shared
+// memory.
 template <int kPending = 0>
 __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -74,8 +74,8 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t share
                : "r"(shared));
 }
 
-// ldmatrix.x4: four matrices of 8 rows of 16 bytes, at the addresses of lanes 0 to 7, 8 to 15 and so on; lane t gets word
-// t % 4 of row t / 4 of each. The whole warp.
+// ldmatrix.x4: four matrices of 8 rows of 16 bytes, at the addresses of lanes 0 to 7, 8 to 15 and so on; lane t gets
+// word t % 4 of row t / 4 of each. The whole warp.
 __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])

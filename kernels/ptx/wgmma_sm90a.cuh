@@ -1,8 +1,8 @@
 // Warpgroup matrix products of sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 // D[64, N] = A[64, K] B[K, N], plus D where `add` is true; operands in shared memory, K-major, without swizzle unless
-// said otherwise, A also in registers. D is in float32 registers: thread t of the warpgroup holds row t / 32 * 16 + t % 32 / 4 + 8 * h, column
-// 8 * j + t % 4 * 2 + i as d[4 * j + 2 * h + i].
-// The bodies exist only where the compiler's feature macro says that the target has the instructions.
+// said otherwise, A also in registers. D is in float32 registers: thread t of the warpgroup holds row t / 32 * 16 + t %
+// 32 / 4 + 8 * h, column 8 * j + t % 4 * 2 + i as d[4 * j + 2 * h + i]. The bodies exist only where the compiler's
+// feature macro says that the target has the instructions.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct MatrixDescriptor {
                                                         uint32_t bytes_along_mn) {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
-  // The same of an operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of eight
-  // that begin on a multiple of their bytes. A step of K is 32 bytes further.
+  // The same of an operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
+  // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
-    return {((shared & 0x3ffff) >> 4) | 1 << 16,
-            static_cast<uint32_t>(row_bytes) / 2 | (row_bytes == 128 ? 1u : 2u) << 30};
+    const uint32_t mode = row_bytes == 128 ? 1 : 2;
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
   }
   __device__ __forceinline__ MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
