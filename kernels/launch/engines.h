@@ -46,6 +46,9 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// Its tiles of whole rows; called by launch_mma().
+void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 // Its gradient of the input; called by launch_mma().
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream);
