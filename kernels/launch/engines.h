@@ -48,6 +48,9 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
 void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// Its tiles of whole rows; called by launch_mma().
+void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 // Its gradient of the input; called by launch_mma().
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream);

@@ -24,6 +24,7 @@ bool on_vector(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   if (problem.direction == Direction::kGradInput) return launch_mma_grad_input(problem, plan, pointers, stream);
   if (problem.direction == Direction::kGradWeight) return launch_mma_grad_weight(problem, plan, pointers, stream);
+  if (plan.mma_rows.tile_h > 0) return launch_mma_rows(problem, plan, pointers, stream);
   if (plan.mma.instance < 0 || plan.mma.instance >= kNumMmaInstances) {
     throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(plan.mma.instance));
   }

@@ -48,6 +48,9 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
 // Few channels in tensor-core classes, NCHW results: forward passes.
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// The same by tiles of whole rows of a dense result; called by add_mma_plans().
+void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // And gradients of the input, of grad_output in NCHW; called by add_mma_plans().
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

@@ -131,6 +131,13 @@ void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
   json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
 }
 
+void write_mma_rows_plan(JsonWriter& json, const MmaRowsPlan& plan) {
+  json.field("block_co", int64_t{plan.block_co}), json.field("tile_h", int64_t{plan.tile_h});
+  json.field("warps", int64_t{plan.warps}), json.field("slots", int64_t{plan.slots});
+  json.field("interleaved", plan.interleaved);
+  json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
+}
+
 void write_window_plan(JsonWriter& json, const WindowPlan& plan) {
   json.field("block_n", int64_t{plan.block_n}), json.field("tile_h", int64_t{plan.tile_h});
   json.field("tile_w", int64_t{plan.tile_w}), json.field("overlap", int64_t{plan.overlap});
@@ -206,6 +213,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         write_mma_grad_input_plan(json, plan.mma_grad_input);
       } else if (problem.direction == Direction::kGradWeight) {
         write_mma_grad_weight_plan(json, plan.mma_grad_weight);
+      } else if (plan.mma_rows.tile_h > 0) {
+        write_mma_rows_plan(json, plan.mma_rows);
       } else {
         write_mma_plan(json, plan.mma);
       }

@@ -95,6 +95,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
   if (problem.direction == Direction::kGradInput) add_mma_grad_input_plans(problem, device, plans);
   if (problem.direction == Direction::kGradWeight) add_mma_grad_weight_plans(problem, device, plans);
   if (problem.direction != Direction::kForward) return;
+  add_mma_rows_plans(problem, device, plans);
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;

@@ -32,6 +32,29 @@ inline constexpr MmaInstance kMmaInstances[] = {
 #undef CONVT_ROW
 };
 
+// The same for tiles of whole rows.
+// X(symbol, dtype, precision, column_tiles, position_tiles)
+#define CONVT_MMA_ROWS_INSTANCES(X)          \
+  X(tf32_rows_48x32, kFloat32, kTf32, 3, 4)  \
+  X(f16_rows_48x32, kFloat16, kHalf, 3, 4)   \
+  X(bf16_rows_48x32, kBFloat16, kHalf, 3, 4)
+
+inline constexpr MmaInstance kMmaRowsInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, column_tiles, position_tiles) \
+  {"mma_" #symbol, DataType::dtype, Precision::precision, column_tiles, position_tiles},
+    CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumMmaRowsInstances = sizeof(kMmaRowsInstances) / sizeof(kMmaRowsInstances[0]);
+
+// Position in kMmaRowsInstances.
+enum MmaRowsInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_mma_##symbol,
+  CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 // The same for the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions. `vectors`:
 // what a lane reads of a step of K are 8 neighbouring bytes of both operands, and weights come with every stage.
 struct MmaGradInputInstance {

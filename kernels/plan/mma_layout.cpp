@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/mma_columns.h"
+
 namespace convt {
 namespace {
 
@@ -70,10 +72,8 @@ void copy_elements(MmaLayout* layout) {
   list_places(layout);
 }
 
-bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout* layout) {
-  *layout = MmaLayout{};
-  const MmaInstance& instance = kMmaInstances[plan.instance];
-  if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
+bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
+                      MmaLayout* layout) {
   if (!make_thin_axis(problem.h, problem.direction, &layout->h) ||
       !make_thin_axis(problem.w, problem.direction, &layout->w)) {
     return false;
@@ -88,8 +88,37 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   std::copy_n(problem.x_stride, 4, layout->source_stride);
   std::copy_n(problem.y_stride, 4, layout->result_stride);
   std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
+                              h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
+  if (last_weight > INT32_MAX) return false;  // of a group
   layout->weight_group_stride = group_ci * problem.w_stride[0];
+  layout->split_phases = split_phases ? h.out_stride : 1;
+  layout->block_co = block_co;
+  layout->co_tiles = ceil_div(layout->group_co, block_co);
 
+  layout->classes_h = make_classes(h, layout->class_h);
+  layout->classes_w = make_classes(w, layout->class_w);
+  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
+  for (int32_t i = 0; i < (split_phases ? 1 : layout->classes_h); ++i) {
+    for (int32_t j = 0; j < layout->classes_w; ++j) {
+      const int32_t phases =
+          (split_phases ? 1 : count_ones(layout->class_h[i].phases)) * count_ones(layout->class_w[j].phases);
+      layout->column_tiles += ceil_div(block_co * phases, kMmaColumns);
+    }
+  }
+  layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
+  layout->column_tiles = layout->column_units * instance.column_tiles;
+  layout->taps = h.num_taps * w.num_taps;
+  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
+  return true;
+}
+
+bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout* layout) {
+  *layout = MmaLayout{};
+  const MmaInstance& instance = kMmaInstances[plan.instance];
+  if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
+  if (!make_mma_columns(problem, plan.block_co, plan.split_phases, instance, layout)) return false;
+  ThinAxis &h = layout->h, &w = layout->w;
   layout->threads = plan.threads;
   layout->warps = plan.threads / 32;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -106,32 +135,15 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
   if (tiles > INT32_MAX / 2 || tiles * std::max(layout->tiles_w, layout->tiles_h) >= (int64_t{1} << 31)) return false;
   layout->num_tiles = static_cast<int32_t>(tiles);
-  layout->split_phases = plan.split_phases ? h.out_stride : 1;
-  layout->block_co = plan.block_co;
-  layout->co_tiles = ceil_div(layout->group_co, plan.block_co);
   const int64_t passes = int64_t{layout->split_phases} * layout->co_tiles * layout->groups;
   layout->blocks_per_pass = static_cast<int32_t>(std::min<int64_t>(plan.blocks_per_pass, tiles));
   layout->num_blocks = passes * layout->blocks_per_pass;
   if (layout->num_blocks > INT32_MAX || layout->blocks_per_pass < 1) return false;
   layout->passes = static_cast<int32_t>(passes);
 
-  layout->classes_h = make_classes(h, layout->class_h);
-  layout->classes_w = make_classes(w, layout->class_w);
-  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
-  for (int32_t i = 0; i < (plan.split_phases ? 1 : layout->classes_h); ++i) {
-    for (int32_t j = 0; j < layout->classes_w; ++j) {
-      const int32_t phases =
-          (plan.split_phases ? 1 : count_ones(layout->class_h[i].phases)) * count_ones(layout->class_w[j].phases);
-      layout->column_tiles += ceil_div(plan.block_co * phases, kMmaColumns);
-    }
-  }
-  layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
-  layout->column_tiles = layout->column_units * instance.column_tiles;
   layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
-  layout->taps = h.num_taps * w.num_taps;
 
   const int32_t step_channels = 32 / element;
-  layout->steps = ceil_div(layout->group_ci, step_channels);
   layout->chunk_steps = std::min(plan.chunk_steps, layout->steps);
   layout->chunk_ci = std::min(layout->chunk_steps * step_channels, layout->group_ci);
   layout->num_chunks = layout->steps / layout->chunk_steps;
@@ -161,10 +173,7 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
   const int64_t staged = std::max((int64_t{plan.block_co} * layout->stage_channel + vector) * element, list);
   const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
-  const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
-                              h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
   constexpr int64_t kMostBytes = 1 << 20;
-  if (last_weight > INT32_MAX) return false;  // of a group
   if (raw + operand + staged + weights > kMostBytes) return false;
   layout->raw_bytes = round_up(static_cast<int32_t>(raw), 16);
   layout->operand_begin = layout->raw_slots * layout->raw_bytes;

@@ -105,6 +105,19 @@ struct MmaLayout {
   Divisor by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
       by_taps;
 
+  // Of tiles of whole rows alone (plan/mma_rows.h), which have no raw slots, operand planes and staged rows.
+  int32_t units_w;  // units of positions of a row
+  int32_t runs_w;  // of taps along W, each one column before the last: what one group of loads serves
+  int32_t groups_of_steps;  // of a unit: rows of taps, steps of K of a tap, runs
+  bool interleaved;
+  int32_t units;  // of a tile, columns and positions
+  int32_t slots;  // staged tiles
+  int32_t slot_elements;
+  int32_t row_step;  // elements from a position row to the next, in a staged channel as in memory
+  int32_t barriers_begin;
+  int32_t group_begin;
+  Divisor by_units, by_unit_columns, by_units_w, by_slots;
+
   int32_t shared_bytes;
   int64_t num_blocks;
 };

@@ -198,6 +198,17 @@ struct MmaPlan {
   int32_t blocks_per_pass;
 };
 
+// The same engine's tile of whole rows: plan/mma_rows.h.
+struct MmaRowsPlan {
+  int32_t instance;  // index into kMmaRowsInstances
+  int32_t warps;     // that multiply
+  int32_t tile_h;    // rows of positions; 0: this is no such plan
+  int32_t block_co;  // result channels of a pass
+  int32_t slots;     // staged tiles
+  bool interleaved;  // the CTAs of a pass take turns, instead of each having neighbouring tiles
+  int32_t blocks_per_pass;
+};
+
 // The same engine's tile for the gradient of the input: plan/mma_grad_input.h.
 struct MmaGradInputPlan {
   int32_t instance;  // index into kMmaGradInputInstances
@@ -311,6 +322,7 @@ struct Plan {
   FlatPlan flat;
   PatchPlan patch;
   MmaPlan mma;
+  MmaRowsPlan mma_rows;
   MmaGradInputPlan mma_grad_input;
   MmaGradWeightPlan mma_grad_weight;
   StridedPlan strided;

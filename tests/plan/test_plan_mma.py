@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plan import mma
+from plan import mma, mma_rows
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -35,6 +35,12 @@ def mma_plans(module, problem, device=H200):
     return [plan for plan in module.candidates(problem, device) if plan["engine"] == "mma_sm90a"]
 
 
+def assert_is_legal(module, problem, device, plan):
+    """Of either kind of tile."""
+    rows = "_rows_" in plan["kernel"]
+    (mma_rows.assert_mma_rows_is_legal if rows else mma.assert_mma_is_legal)(module, problem, device, plan)
+
+
 def in_class(problem):
     """The forward pass in the engine's class for a dtype, with an NCHW result."""
     dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
@@ -48,7 +54,7 @@ def test_candidates_are_legal(plan_module, problem, data):
     problem = in_class(problem)
     plans = mma_plans(plan_module, problem)
     if plans:  # taps beyond the tables have none
-        mma.assert_mma_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
+        assert_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
 
 
 @few_problems
@@ -83,6 +89,36 @@ def test_any_tile_is_exact(plan_module, problem, data):
     np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
 
 
+@few_problems
+@given(problem=problems(dtypes=True), data=st.data())
+def test_any_tile_of_whole_rows_is_exact(plan_module, problem, data):
+    draw = data.draw
+    problem = in_class(problem)
+    problem["x_stride"] = contiguous_strides(sizes_of(problem)[0])
+    tile_h, slots = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    plan = {
+        "instance": [FLOAT32, FLOAT16, BFLOAT16].index(problem["dtype"]),
+        "warps": draw(st.integers(1, min(14, tile_h * slots))),
+        "tile_h": tile_h,
+        "block_co": draw(st.integers(1, problem["c_out"] // problem["groups"])),
+        "slots": slots,
+        "interleaved": draw(st.booleans()),
+        "blocks_per_pass": draw(st.integers(1, 3)),
+    }
+    layout = plan_module.mma_rows_layout(problem, plan)
+    assume(layout is not None and layout["num_tiles"] * layout["passes"] <= 100)
+    made = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
+    made |= {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
+    mma_rows.assert_mma_rows_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **made})
+    x, weight, bias = exact_data(problem, 0)
+    y, writes = mma_rows.run(
+        plan_module, problem, plan, x.double().numpy(), weight.double().numpy(),
+        None if bias is None else bias.double().numpy(),
+    )  # fmt: skip
+    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
+    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
+
+
 @pytest.mark.parametrize("dtype", CLASSES)
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
 def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
@@ -90,7 +126,7 @@ def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
     plans = mma_plans(plan_module, problem)
     assert plans
     for plan in plans:
-        mma.assert_mma_is_legal(plan_module, problem, H200, plan)
+        assert_is_legal(plan_module, problem, H200, plan)
 
 
 def test_what_it_does_not_serve(plan_module):

@@ -5,6 +5,7 @@
 #include "plan/mma_grad_input.h"
 #include "plan/mma_grad_weight.h"
 #include "plan/mma_layout.h"
+#include "plan/mma_rows.h"
 
 static convt::MmaPlan mma_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
@@ -55,6 +56,42 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
                                      place + column.phase_w));
     }
     columns.append(of_phase);
+  }
+  result["columns"] = columns;
+  return result;
+}
+
+// Of tiles of whole rows: the same, and of each column (channel, H phase, W phase, taps along H, along W).
+static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan) {
+  auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
+  const convt::MmaRowsPlan tile{number("instance"),       number("warps"), number("tile_h"),
+                                number("block_co"),       number("slots"), field<bool>(plan, "interleaved"),
+                                number("blocks_per_pass")};
+  convt::MmaLayout layout;
+  if (!convt::make_mma_rows_layout(problem_of(problem), tile, &layout)) return py::none();
+  py::dict result;
+  result["h"] = dict_of(layout.h), result["w"] = dict_of(layout.w);
+#define CONVT_FIELD(name) result[#name] = layout.name
+  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
+  CONVT_FIELD(tile_h), CONVT_FIELD(passes), CONVT_FIELD(blocks_per_pass), CONVT_FIELD(split_phases);
+  CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(column_tiles), CONVT_FIELD(column_units);
+  CONVT_FIELD(position_units), CONVT_FIELD(units_w), CONVT_FIELD(units), CONVT_FIELD(taps), CONVT_FIELD(steps);
+  CONVT_FIELD(result_vector), CONVT_FIELD(stage_channel), CONVT_FIELD(row_step), CONVT_FIELD(slots);
+  CONVT_FIELD(slot_elements), CONVT_FIELD(weight_begin), CONVT_FIELD(column_begin_bytes), CONVT_FIELD(step_begin);
+  CONVT_FIELD(group_begin), CONVT_FIELD(groups_of_steps), CONVT_FIELD(runs_w), CONVT_FIELD(vector);
+  CONVT_FIELD(barriers_begin), CONVT_FIELD(threads), CONVT_FIELD(warps), CONVT_FIELD(shared_bytes);
+  CONVT_FIELD(num_blocks);
+#undef CONVT_FIELD
+  py::list runs;
+  for (int32_t n = 0; n < layout.runs_w; ++n) {
+    const convt::MmaRun run = convt::mma_run(layout.w, n);
+    runs.append(py::make_tuple(run.first, run.taps));
+  }
+  result["runs"] = runs;
+  py::list columns;
+  for (int32_t index = 0; index < layout.column_tiles * convt::kMmaColumns; ++index) {
+    const convt::MmaColumn column = convt::mma_column(layout, 0, index);
+    columns.append(py::make_tuple(column.co, column.phase_h, column.phase_w, column.taps_h, column.taps_w));
   }
   result["columns"] = columns;
   return result;
@@ -144,6 +181,7 @@ static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict
 
 void add_mma(py::module_& module) {
   module.def("mma_layout", &mma_layout);
+  module.def("mma_rows_layout", &mma_rows_layout);
   module.def("mma_grad_input_layout", &mma_grad_input_layout);
   module.def("mma_grad_weight_layout", &mma_grad_weight_layout);
   module.attr("num_mma_grad_weight_instances") = convt::kNumMmaGradWeightInstances;

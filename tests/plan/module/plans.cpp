@@ -86,6 +86,14 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["x_padding"] = tile.x_padding, result["gy_padding"] = tile.gy_padding;
     return result;
   }
+  if (plan.mma_rows.tile_h > 0) {
+    const convt::MmaRowsPlan& tile = plan.mma_rows;
+    result["instance"] = tile.instance, result["warps"] = tile.warps, result["tile_h"] = tile.tile_h;
+    result["block_co"] = tile.block_co, result["slots"] = tile.slots;
+    result["interleaved"] = tile.interleaved;
+    result["blocks_per_pass"] = tile.blocks_per_pass;
+    return result;
+  }
   if (plan.engine == convt::Engine::kMma) {
     const convt::MmaPlan& tile = plan.mma;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

@@ -1,0 +1,48 @@
+#include "plan/mma_rows.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "launch/engines.h"
+#include "mma_sm90a/instances.h"
+#include "mma_sm90a/params.h"
+
+namespace convt {
+namespace {
+
+using KernelSymbol = const void* (*)();
+
+constexpr KernelSymbol kKernels[] = {
+#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
+    CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+}  // namespace
+
+void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = plan.mma_rows.instance;
+  if (index < 0 || index >= kNumMmaRowsInstances || kMmaRowsInstances[index].dtype != problem.dtype) {
+    throw std::runtime_error("convt_ext: no mma kernel of whole rows number " + std::to_string(index) +
+                             " computes in " + name_of(problem.dtype));
+  }
+  mma_sm90a::Params params{};
+  const bool legal = make_mma_rows_layout(problem, plan.mma_rows, &params);
+  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
+      params.num_blocks != plan.num_blocks) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+  }
+  params.source = pointers.x;
+  params.weight = pointers.w;
+  params.bias = pointers.bias;
+  params.result = pointers.y;
+  if (reinterpret_cast<uintptr_t>(params.result) % 16 != 0) {
+    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  }
+  // The source may begin anywhere; then its columns are loaded one by one.
+  if (reinterpret_cast<uintptr_t>(params.source) % (4 * element_bytes(problem.dtype)) != 0) params.vector = 1;
+  void* arguments[] = {&params};
+  launch_kernel(kKernels[index](), plan, arguments, stream);
+}
+
+}  // namespace convt

@@ -1,0 +1,199 @@
+// Units of whole-row tiles, and their source: global memory -> registers, as the second operand of products.
+#pragma once
+
+#include "mma_sm90a/mainloop.cuh"
+#include "mma_sm90a/tile.cuh"
+#include "plan/mma_rows.h"
+#include "ptx/global.cuh"
+
+namespace convt::mma_sm90a {
+
+template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue>
+struct RowsTraits : Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValue> {
+  using Base = Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValue>;
+  // Channels of a lane: a word of K holds one or two.
+  static constexpr int kChannels = Base::kPlaneChannels;
+  static constexpr int kWords = sizeof(typename Base::Element);  // of four positions of a channel
+  static constexpr int kBatch = kWords == 4 ? 4 : 3;  // groups whose loads are on their way together
+};
+
+#ifdef CONVT_HAS_WGMMA
+
+// Tiles of a CTA: those of all CTAs of a pass lie beside each other in memory at any time.
+struct RowsTiles {
+  int32_t first;
+  int32_t step;
+  int32_t count;
+
+  __device__ __forceinline__ int32_t operator[](int32_t number) const { return first + number * step; }
+};
+
+__device__ __forceinline__ RowsTiles rows_tiles(const Params& params, const Pass& pass) {
+  if (!params.interleaved) return RowsTiles{pass.first_tile, 1, pass.end_tile - pass.first_tile};
+  const int32_t first = static_cast<int32_t>(blockIdx.x) / params.passes;
+  return RowsTiles{first, params.blocks_per_pass,
+                   (params.num_tiles - first + params.blocks_per_pass - 1) / params.blocks_per_pass};
+}
+
+// Element of the result where the tile's first row begins, of the pass's first channel. The row may lie before the
+// first one.
+__device__ __forceinline__ int64_t rows_origin(const Params& params, const Pass& pass, const Tile& tile) {
+  const int32_t row = tile.q_h * params.h.out_stride - params.h.out_origin;
+  return tile.image * params.result_stride[0] +
+         (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] + row * params.result_stride[2];
+}
+
+// A slot's elements begin in a sector where memory's do.
+__device__ __forceinline__ int32_t rows_shift(const Params& params, int64_t origin) {
+  return static_cast<int32_t>(origin & (params.result_vector - 1));
+}
+
+// A step of K of one tap.
+struct RowsStep {
+  int32_t weight;  // bytes of its fragments from the unit's first
+  uint32_t mask;   // bit: column tile of the unit that has the tap
+};
+
+// Steps of a run of taps at one row and one step of channels: what one group of loads serves.
+struct RowsGroup {
+  int32_t offset;  // elements of the source from a position's first channel
+  int32_t row, column;
+  int32_t taps_channels;  // taps << 16 | channels
+};
+
+struct RowsUnit {
+  int32_t tile;  // of the CTA
+  int32_t column_unit;
+  int32_t q_h;
+  int32_t q_w;  // the unit's first position
+  int32_t staged;  // element of its row's column 0, from the slot's beginning
+  const void* source;  // of the lane's first position and channel
+};
+
+// Of a group, as they come from memory: a lane's channels at four neighbouring positions, which belong to the four
+// position tiles, and at the one before them.
+template <typename Traits>
+struct RowsSource {
+  uint32_t four[Traits::kBatch][Traits::kChannels][Traits::kWords];
+  uint32_t before[Traits::kBatch][Traits::kChannels];
+};
+
+template <typename Traits>
+__device__ __forceinline__ RowsUnit rows_unit_of(const Params& params, const Pass& pass, const RowsTiles& tiles,
+                                                 int32_t index) {
+  using Element = typename Traits::Element;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  RowsUnit unit;
+  int32_t number, column;
+  unit.tile = divide(index, params.by_units, &number);
+  const int32_t position = divide(number, params.by_unit_columns, &unit.column_unit);
+  const int32_t row = divide(position, params.by_units_w, &column);
+  const Tile tile = tile_of(params, tiles[unit.tile]);
+  unit.q_h = tile.q_h + row;
+  unit.q_w = tile.q_w + column * Traits::kUnitPositions;
+  unit.staged = rows_shift(params, rows_origin(params, pass, tile)) + row * params.row_step;
+  const int64_t channel = int64_t{pass.group} * params.group_ci + lane % 4 * Traits::kChannels;
+  unit.source = static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
+                channel * params.source_stride[1] + unit.q_h * params.source_stride[2] + unit.q_w + lane / 4 * 4;
+  return unit;
+}
+
+// The lane's four positions of a channel, one by one.
+template <typename Traits>
+__device__ __forceinline__ void load_four_elements(uint32_t (&r_four)[Traits::kWords],
+                                                   const typename Traits::Element* g_from, int32_t column,
+                                                   int32_t end) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const bool inside = static_cast<uint32_t>(column + j) < static_cast<uint32_t>(end);
+    if constexpr (Traits::kWords == 4) {
+      r_four[j] = ptx::load_global_or_zero(g_from + j, inside);
+    } else {
+      const uint32_t half = ptx::load_global_16_or_zero(g_from + j, inside);
+      r_four[j / 2] = j % 2 == 0 ? half : r_four[j / 2] | half << 16;
+    }
+  }
+}
+
+template <typename Traits, bool kVectors>
+__device__ __forceinline__ void load_rows_source(const Params& params, const RowsUnit& unit, const RowsGroup* s_groups,
+                                                 int32_t groups, RowsSource<Traits>& r_source) {
+  using Element = typename Traits::Element;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t q_w = unit.q_w + lane / 4 * 4, channel = lane % 4 * Traits::kChannels;
+#pragma unroll
+  for (int b = 0; b < Traits::kBatch; ++b) {
+    if (b >= groups) break;
+    const int4 group = *reinterpret_cast<const int4*>(s_groups + b);
+    const bool row = static_cast<uint32_t>(unit.q_h + group.y) < static_cast<uint32_t>(params.h.in);
+    const int32_t channels = row ? (group.w & 0xffff) - channel : 0;
+    const int32_t column = q_w + group.z;
+    const bool inside = static_cast<uint32_t>(column) < static_cast<uint32_t>(params.w.in);
+    const bool before = static_cast<uint32_t>(column - 1) < static_cast<uint32_t>(params.w.in) && group.w >= 2 << 16;
+    const auto* g_from = static_cast<const Element*>(unit.source) + group.x;
+#pragma unroll
+    for (int c = 0; c < Traits::kChannels; ++c) {
+      if constexpr (kVectors) {
+        ptx::load_global_or_zero(r_source.four[b][c], g_from, inside && c < channels);
+      } else {
+        load_four_elements<Traits>(r_source.four[b][c], g_from, column, c < channels ? params.w.in : 0);
+      }
+      if constexpr (Traits::kWords == 4) {
+        r_source.before[b][c] = ptx::load_global_or_zero(g_from - 1, before && c < channels);
+      } else {
+        r_source.before[b][c] = ptx::load_global_16_or_zero(g_from - 1, before && c < channels);
+      }
+      g_from += params.source_stride[1];
+    }
+  }
+}
+
+// Group number b as the second operand, `tap` columns before its first one.
+template <typename Traits>
+__device__ __forceinline__ void make_rows_operand(uint32_t (&r_operand)[Traits::kPositionTiles][2],
+                                                  const RowsSource<Traits>& r_source, int b, int tap) {
+#pragma unroll
+  for (int n = 0; n < Traits::kPositionTiles; ++n) {
+    const int at = n - tap;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      if constexpr (Traits::kWords == 4) {
+        const uint32_t word = at < 0 ? r_source.before[b][k] : r_source.four[b][k][at < 0 ? 0 : at];
+        r_operand[n][k] = __float_as_uint(ptx::round_tf32(__uint_as_float(word)));
+      } else {
+        const uint32_t one = at < 0 ? r_source.before[b][2 * k] : r_source.four[b][2 * k][at < 0 ? 0 : at / 2];
+        const uint32_t other =
+            at < 0 ? r_source.before[b][2 * k + 1] : r_source.four[b][2 * k + 1][at < 0 ? 0 : at / 2];
+        r_operand[n][k] = __byte_perm(one, other, at >= 0 && at % 2 == 1 ? 0x7632 : 0x5410);
+      }
+    }
+  }
+}
+
+// Returns the number of steps.
+template <typename Traits>
+__device__ __forceinline__ int32_t multiply_rows_batch(Sums<Traits>& r_sums, const RowsSource<Traits>& r_source,
+                                                       const RowsGroup* s_groups, int32_t groups,
+                                                       const RowsStep* s_steps, uint32_t s_weights) {
+  int32_t number = 0;
+#pragma unroll
+  for (int b = 0; b < Traits::kBatch; ++b) {
+    if (b >= groups) break;
+    const int32_t taps = s_groups[b].taps_channels >> 16;
+#pragma unroll
+    for (int tap = 0; tap < kMmaRowsRun; ++tap) {
+      if (tap >= taps) break;
+      const int2 step = *reinterpret_cast<const int2*>(s_steps + number++);
+      Fragments<Traits> r;
+#pragma unroll
+      for (int m = 0; m < Traits::kColumnTiles; ++m) ptx::load_shared(r.weight[m], s_weights + step.x + m * 512);
+      make_rows_operand<Traits>(r.source, r_source, b, tap);
+      multiply_step<Traits>(r_sums, r, static_cast<uint32_t>(step.y));
+    }
+  }
+  return number;
+}
+
+#endif
+
+}  // namespace convt::mma_sm90a

@@ -1,0 +1,34 @@
+// The mma engine's kernel for tiles of whole rows (mma_sm90a/rows.cuh): its launch, on the layout of the other one.
+#pragma once
+
+#include "plan/mma_layout.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxMmaRowsWarps = 16;  // of a CTA
+inline constexpr int32_t kMmaRowsStorers = 2;  // of these
+
+inline constexpr int32_t kMmaRowsRun = 2;  // taps of a run, at most
+
+// A run of taps along W.
+struct MmaRun {
+  int32_t first;
+  int32_t taps;
+};
+
+// Run number n.
+CONVT_HOST_DEVICE inline MmaRun mma_run(const ThinAxis& w, int32_t n) {
+  MmaRun run{0, 0};
+  for (int32_t number = 0;; ++number) {
+    run.first += run.taps;
+    for (run.taps = 1; run.taps < kMmaRowsRun && run.first + run.taps < w.num_taps; ++run.taps) {
+      if (w.offset[run.first + run.taps] != w.offset[run.first] - run.taps) break;
+    }
+    if (number == n) return run;
+  }
+}
+
+// The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
+bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, MmaLayout* layout);
+
+}  // namespace convt
