@@ -232,6 +232,11 @@ STAGED_CASES = [
     Case("windows_odd", "rows of the result begin anywhere in a sector", c_in=24, c_out=8, h=5, w=136, k=(3, 7),
          p=(2, 0), bias=False),
     Case("windows_groups", "groups of whole stages", c_in=32, c_out=96, h=17, w=64, g=2, p=(0, 1)),
+    Case("windows_between", "rows of the source begin between 16 bytes, channels of half precision too", c_in=24,
+         c_out=40, h=14, w=130, p=(1, 1)),
+    Case("windows_between_k5", "anywhere in 16 bytes", c_in=16, c_out=36, h=8, w=131, k=(3, 5), p=(0, 2), bias=False),
+    Case("windows_between_k7", "in groups", c_in=32, c_out=32, h=12, w=62, g=2, k=(3, 7), p=(2, 1)),
+    Case("windows_between_k7_odd", "both, in a tile's last rows", c_in=20, c_out=20, h=12, w=45, k=(3, 7), p=(1, 2)),
     Case("windows_unaligned", "tensors one element into their storage", c_in=16, c_out=24, h=6, w=64, layout="offset"),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip

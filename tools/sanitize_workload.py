@@ -42,6 +42,7 @@ PROBLEMS = (
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
     "patches", "patches_nhwc", "patches_rows", "patches_wide", "patches_unaligned", "few_channels_out",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
+    "windows_between", "windows_between_k5",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ constexpr KernelSymbols kKernels[] = {
 #undef CONVT_ROW
 };
 
-// A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on in
-// which its rows begin.
+// A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on
+// in which its rows begin.
 CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, const void* source, int32_t row_class,
                        int32_t channel_class) {
   const GemmShape gemm = make_gemm_shape(problem);

@@ -54,7 +54,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
 // And gradients of the weight, of operands whose columns are neighbours; called by add_mma_plans().
 void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW; source rows begin on 16 bytes.
+// Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW.
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 }  // namespace convt

@@ -24,6 +24,12 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   return problem.h.kernel == kWindowKernelH && window_reads_rows(problem);
 }
 
+// Tiles whose first begins at that column store whole sectors of memory (32 bytes) alone.
+bool on_sectors(const ConvTProblem& problem, int32_t begin_w) {
+  const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
+  return begin_w % sector == 0 && make_gemm_shape(problem).result_w % sector == 0;
+}
+
 // Everything that follows from the instance and the tile's columns, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   WindowPlan& plan = whole->window;
@@ -39,8 +45,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
       !window_serves_classes(instance.block_n, element, parts, instance.kernel_w)) {
     return false;
   }
-  plan.pitch = window_pitch(plan.tile_w, instance.kernel_w - 1 + window_most_shift(classes, element), element,
-                            classes.channels);
+  plan.pitch =
+      window_pitch(plan.tile_w, instance.kernel_w - 1 + window_most_shift(classes, element), element, classes.channels);
   plan.slot_bytes = classes.rows * window_box_rows(plan.tile_h, classes.rows) * 32 * plan.pitch +
                     window_weight_bytes(instance.block_n, parts, instance.kernel_w);
   const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, parts, instance.kernel_w);
@@ -56,30 +62,30 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   return true;
 }
 
-// Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what the tensor
-// cores and loads take and of what the stores take, a little of the shorter, and a constant. Constants from a fit to
-// 126 measurements of 9 layers on an H200, those of tf32x3 to 156 of 14 (docs/performance.md).
+// Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what products
+// and loads take and of what the stores take, and a constant; all of it takes longer the more it moves. Constants from
+// a fit to 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 162 of 14 layers
+// (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowPlan& plan = whole->window;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const GemmShape gemm = make_gemm_shape(problem);
   const WindowGrid grid = make_window_grid(problem, plan);
-  const double rows = static_cast<double>(plan.tile_h) * instance.block_n;
   const int32_t parts = window_parts(instance.precision);
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
                           window_warp_rows(instance.block_n, element, parts) * instance.block_n * (parts > 1 ? 3 : 1);
-  const double loads = static_cast<double>(plan.num_chunks) * plan.slot_bytes;
-  const double reads = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
-  // Without overlap a row's ends are stored in pieces.
-  const double stores = 0.515 * reads + (plan.overlap == 0 ? 20.3 * rows : 0);
-  double cycles;
-  if (parts > 1) {
-    const double compute = (instance.block_n == 64 ? 1.08 : 1.23) * products + 0.0123 * loads;
-    cycles = std::max(compute, stores);
-  } else {
-    const double compute = 0.907 * products + 0.014 * loads;
-    cycles = std::max(compute, stores) + 0.047 * std::min(compute, stores) + 3810;
-  }
+  const int32_t classes = plan.row_classes * plan.channel_classes;
+  // The three products of tf32x3 are slower than that, and hide the loads.
+  const double compute =
+      (parts > 1 ? (instance.block_n == 64 ? 1.16 : 1.26) * products
+                 : 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes) +
+      (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
+  // Whole sectors cost nothing beside products; others leave in pieces, and a row's ends in smaller ones.
+  const double rows = static_cast<double>(plan.tile_h) * std::min(instance.block_n, gemm.n_channels);
+  const double pieces = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
+  const double stores =
+      on_sectors(problem, grid.begin_w) ? 0 : 0.475 * pieces + (plan.overlap == 0 ? 19.3 : 7.7) * rows;
+  const double cycles = std::max(compute, stores) + 2000;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
@@ -88,7 +94,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+  whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
   // Where there are few tiles, the Hopper engine takes two thirds of what is estimated for it.
   if (parts > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.1;
 }
@@ -156,7 +162,6 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t sector = 32 / element;
   const int32_t begin = window_begin(window_shift(problem.w, problem.direction), element);
-  const bool on_sectors = begin % sector == 0 && make_gemm_shape(problem).result_w % sector == 0;
   for (int32_t index = 0; index < kNumWindowInstances; ++index) {
     const WindowInstance& instance = kWindowInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision ||
@@ -165,7 +170,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
     }
     for (int32_t way = 0; way < 6; ++way) {
       const int32_t tile_w = 32 << way % 3, overlap = way < 3 ? 0 : sector;
-      if (overlap > 0 && on_sectors) continue;
+      if (overlap > 0 && on_sectors(problem, begin)) continue;
       Plan plan{};
       plan.window.instance = index;
       plan.window.tile_w = tile_w;

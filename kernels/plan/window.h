@@ -37,10 +37,10 @@ inline constexpr int32_t window_tile_h(int32_t block_n, int32_t element, int32_t
 // Source channels of a stage: 32 bytes of every position.
 inline constexpr int32_t window_channels(int32_t element) { return 32 / element; }
 
-// Copies begin on 16 bytes of memory. Where rows of the source do not, it is several tensors: rows whose numbers are the
-// same modulo `rows` begin alike, as do channels modulo `channels`, and a class of both is a tensor of its own, whose
-// columns begin up to 15 bytes before the row's. Powers of two, 1 and 1 where all rows begin on 16 bytes; 0 where there
-// is no such description.
+// Copies begin on 16 bytes of memory. Where rows of the source do not, it is several tensors: rows whose numbers are
+// the same modulo `rows` begin alike, as do channels modulo `channels`, and a class of both is a tensor of its own,
+// whose columns begin up to 15 bytes before the row's. Powers of two, 1 and 1 where all rows begin on 16 bytes; 0 where
+// there is no such description.
 struct WindowClasses {
   int32_t rows, channels;
 };

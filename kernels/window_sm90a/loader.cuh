@@ -1,4 +1,5 @@
-// How the window engine's producer fills stages: one thread, a copy for the weights and one for each class of the source.
+// How the window engine's producer fills stages: one thread, a copy for the weights and one for each class of the
+// source.
 #pragma once
 
 #include "pipeline/ring.cuh"

@@ -59,8 +59,8 @@ __device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32
 
 // All products of a tile. The order of a sum: stages, taps by ascending source row, then column.
 template <typename Shape, bool kShifted>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Source<Shape, kShifted>& source,
-                                              uint32_t s_slots, Ring* ring) {
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params,
+                                              const Source<Shape, kShifted>& source, uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
   // The step that reads the next window: early, but where two windows take too many registers.
   constexpr int kNextWindow = kKernelW > (kShifted ? 3 : 5) ? kKernelW - 1 : kKernelW / 2 - 1;

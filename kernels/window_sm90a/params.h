@@ -11,10 +11,10 @@
 namespace convt::window_sm90a {
 
 struct Params {
-  // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. Class (c, d) of rows
-  // and channels, number c * channel_classes + d, has rows c, c + row_classes, ... and channels d, d + channel_classes,
-  // ..., which begin source_shift() elements behind 16 bytes of memory, where its columns begin. A box is
-  // [1][box_rows][channels of a stage and class][pitch], and a stage has a box of every class.
+  // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. Map number
+  // c * channel_classes + d has rows c, c + row_classes, ... of channels d, d + channel_classes, ..., and its columns
+  // begin at 16 bytes of memory, up to 15 bytes before the rows'. A box is [1][rows of a tile][channels of a stage]
+  // [pitch], as many rows and channels as are of one class, and a stage has a box of every class.
   CUtensorMap source[kWindowMaps];
   const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
   const void* bias;    // [groups * n_channels], contiguous, or null
@@ -33,10 +33,10 @@ struct Params {
   // the next; from a channel to its neighbour and (half precision) the one 8 or (float32) 4 further.
   int32_t channel_bytes, row_bytes, class_bytes, neighbour_bytes, far_bytes;
 
-  int32_t begin_w;    // the first tile's column, window_begin(first_w)
+  int32_t begin_w;  // the first tile's column, window_begin(first_w)
   int32_t advance_w;  // columns from one tile to the next, tile_w - overlap
   int32_t advance_h;  // tile_h
-  int32_t overlap;    // 0, or the elements of a sector: a tile's part of a row begins on one
+  int32_t overlap;  // 0, or the elements of a sector: a tile's part of a row begins on one
   int32_t tile_w_log2;
   int32_t warps_w_log2;  // warps beside each other, log2(tile_w / 32)
 
@@ -44,7 +44,7 @@ struct Params {
   Divisor channel_tiles, group_tiles, column_tiles, row_tiles;
   int32_t num_tiles;
   int32_t num_chunks;  // stages of a tile
-  int32_t slots;       // stages in shared memory
+  int32_t slots;  // stages in shared memory
   int32_t slot_bytes;  // a multiple of 128: source, then weights
   int32_t source_bytes;  // of all boxes
   int64_t packed_tile_step;  // bytes, from one channel tile's weights to the next, num_chunks * window_weight_bytes

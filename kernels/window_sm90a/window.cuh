@@ -57,7 +57,8 @@ class Source {
     s_mine_ = s_slots + column_ * Shape::kElement;
     if constexpr (kShifted) {
       const int32_t classes_log2 = params.channel_classes_log2;
-      s_mine_ += (channel & (1 << classes_log2) - 1) * params.box_bytes + (channel >> classes_log2) * params.channel_bytes;
+      s_mine_ +=
+          (channel & (1 << classes_log2) - 1) * params.box_bytes + (channel >> classes_log2) * params.channel_bytes;
       channels_shift_ = channel * params.channel_shift;
     } else {
       s_mine_ += channel * params.channel_bytes + first_row_ * params.row_bytes;
@@ -113,8 +114,7 @@ class Source {
       const uint32_t s_row = s_mine_ + slot + row * params_.row_bytes;
 #pragma unroll
       for (int i = 0; i < Window::kChannels; ++i) {
-        load_words<kHalf ? 2 : 4>(window.words[i],
-                                  s_row + (kHalf ? i % 2 + i / 2 * 8 : 4 * i) * params_.channel_bytes);
+        load_words<kHalf ? 2 : 4>(window.words[i], s_row + (kHalf ? i % 2 + i / 2 * 8 : 4 * i) * params_.channel_bytes);
       }
     }
   }

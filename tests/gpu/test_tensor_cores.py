@@ -136,6 +136,8 @@ def test_every_kernel_is_offered(kind, direction):
     "patches_wide",
     "windows",
     "windows_odd",
+    "windows_between",
+    "windows_between_k5",
     "doubled_rows",
     "doubled_k3",
 )
@@ -162,10 +164,11 @@ def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
 
 @each_class
 @each_case(
-    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "kernel_16_stride_8"
+    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "kernel_16_stride_8",
+    "windows_between", "windows_between_k7"
 )  # fmt: skip
 def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
-    """Of the mma engine, which reads grad_output as it lies in memory: what is beside it, or beyond K, is made zero."""
+    """Of engines that read grad_output as it lies in memory: what is beside it, or beyond K, is made zero."""
     clean = make_call(case, kind, "grad_input", False)
     for place in ("first", "middle", "last"):
         index = element(clean.grad_output, place)
@@ -175,7 +178,7 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
             grad_output[index] = value
             gradient = clean.replace(grad_output=grad_output)
             for number, plan in enumerate(gradient.candidates()):
-                if plan["engine"] != "mma_sm90a":
+                if plan["engine"] not in ("mma_sm90a", "window_sm90a"):
                     continue
                 result = gradient.run(number)
                 what = f"{value} in grad_output{list(index)}, candidate {number}: {plan}"
