@@ -40,8 +40,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   const WindowClasses classes = window_classes(problem);
   plan.row_classes = classes.rows;
   plan.channel_classes = classes.channels;
-  if (classes.rows * classes.channels > 1 && !window_serves_classes(instance.block_n, element, instance.kernel_w))
+  if (classes.rows * classes.channels > 1 && !window_serves_classes(instance.block_n, element, instance.kernel_w)) {
     return false;
+  }
   plan.pitch =
       window_pitch(plan.tile_w, instance.kernel_w - 1 + window_most_shift(classes, element), element, classes.channels);
   plan.slot_bytes = classes.rows * window_box_rows(plan.tile_h, classes.rows) * 32 * plan.pitch +
