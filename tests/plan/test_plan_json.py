@@ -50,7 +50,7 @@ MMA_KEYS = [
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 MMA_ROWS_KEYS = [
-    "threads", "block_co", "tile_h", "warps", "slots", "interleaved", "blocks_per_pass", "shared_bytes", "num_blocks",
+    "threads", "block_co", "tile_h", "warps", "slots", "padding", "interleaved", "blocks_per_pass", "shared_bytes", "num_blocks",
     "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 KEYS_OF = {
