@@ -171,10 +171,10 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
 
 
 def _positions(plan: dict[str, Any]) -> str:
-    """A tile's images, rows and columns; the thin engine's are of one image, and some know no rows."""
+    """A tile's images, rows and columns; the thin engine's are of one image, some know no rows, some are whole rows."""
     if "tile_positions" in plan:
         return str(plan["tile_positions"])
-    return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan['tile_w']}"
+    return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan.get('tile_w', 'all')}"
 
 
 def _channels(plan: dict[str, Any]) -> int:
@@ -198,7 +198,7 @@ def _phases(plan: dict[str, Any]) -> str:
         return "all taps"
     if "phases_w" in plan:
         return f"{plan['phases_w']} phases along W"
-    return "one H phase" if plan["split_phases"] else "all phases"
+    return "one H phase" if plan.get("split_phases") else "all phases"
 
 
 def _details(plan: dict[str, Any]) -> str:
@@ -207,6 +207,8 @@ def _details(plan: dict[str, Any]) -> str:
         stay = ", weights stay" if plan.get("resident") else ""
         shared = f", {plan['parts']} blocks share a tile" if plan.get("parts", 1) > 1 else ""
         return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{stay}{shared}"
+    if plan["engine"] == "mma_sm90a" and "slots" in plan:
+        return f"{plan['blocks_per_pass']} for each pass, {plan['slots']} staged tiles"
     if plan["engine"] == "mma_sm90a":
         return f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
     if plan["engine"] == "thin":

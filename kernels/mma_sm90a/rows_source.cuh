@@ -14,7 +14,7 @@ struct RowsTraits : Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValu
   // Channels of a lane: a word of K holds one or two.
   static constexpr int kChannels = Base::kPlaneChannels;
   static constexpr int kWords = sizeof(typename Base::Element);  // of four positions of a channel
-  static constexpr int kBatch = kWords == 4 ? 4 : 3;  // groups whose loads are on their way together
+  static constexpr int kBatch = mma_rows_batch(sizeof(typename Base::Element));
 };
 
 #ifdef CONVT_HAS_WGMMA

@@ -134,7 +134,7 @@ void write_mma_plan(JsonWriter& json, const MmaPlan& plan) {
 void write_mma_rows_plan(JsonWriter& json, const MmaRowsPlan& plan) {
   json.field("block_co", int64_t{plan.block_co}), json.field("tile_h", int64_t{plan.tile_h});
   json.field("warps", int64_t{plan.warps}), json.field("slots", int64_t{plan.slots});
-  json.field("interleaved", plan.interleaved);
+  json.field("padding", int64_t{plan.padding}), json.field("interleaved", plan.interleaved);
   json.field("blocks_per_pass", int64_t{plan.blocks_per_pass});
 }
 

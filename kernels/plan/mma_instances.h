@@ -34,9 +34,9 @@ inline constexpr MmaInstance kMmaInstances[] = {
 
 // The same for tiles of whole rows.
 // X(symbol, dtype, precision, column_tiles, position_tiles)
-#define CONVT_MMA_ROWS_INSTANCES(X)          \
-  X(tf32_rows_48x32, kFloat32, kTf32, 3, 4)  \
-  X(f16_rows_48x32, kFloat16, kHalf, 3, 4)   \
+#define CONVT_MMA_ROWS_INSTANCES(X)         \
+  X(tf32_rows_48x32, kFloat32, kTf32, 3, 4) \
+  X(f16_rows_48x32, kFloat16, kHalf, 3, 4)  \
   X(bf16_rows_48x32, kBFloat16, kHalf, 3, 4)
 
 inline constexpr MmaInstance kMmaRowsInstances[] = {

@@ -12,28 +12,6 @@ namespace {
 int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
 int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
-// How often banks are asked for one after the other while a position tile's results are staged, channels `channel`
-// elements apart.
-int32_t bank_conflicts(const MmaLayout& layout, int32_t element, int32_t channel) {
-  int32_t asked = 0;
-  for (int32_t half = 0; half < 2 * layout.column_tiles; ++half) {
-    int32_t words[32][32] = {}, count[32] = {}, most = 0;
-    for (int32_t lane = 0; lane < 32; ++lane) {
-      const MmaColumn column = mma_column(layout, 0, half * 8 + lane / 4);
-      if (column.co >= layout.block_co) continue;
-      const int32_t at =
-          column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
-      const int32_t word = at * element / 4, bank = word % 32;
-      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
-        words[bank][count[bank]++] = word;
-      }
-      most = std::max(most, count[bank]);
-    }
-    asked += most;
-  }
-  return asked;
-}
-
 }  // namespace
 
 bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, MmaLayout* layout) {
@@ -97,18 +75,14 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, 
   layout->row_step = static_cast<int32_t>(row_step);
   layout->result_vector = sector;
   const int64_t channel_stride = problem.c_out > 1 ? y_stride[1] : 0;
-  const int32_t least = round_up(plan.tile_h * layout->row_step, sector) + modulo(channel_stride, sector);
-  int32_t fewest = INT32_MAX;
-  for (int32_t channel = least; channel < least + 128 / element; channel += sector) {
-    const int32_t conflicts = bank_conflicts(*layout, element, channel);
-    if (conflicts < fewest) fewest = conflicts, layout->stage_channel = channel;
-  }
+  layout->stage_channel =
+      round_up(plan.tile_h * layout->row_step, sector) + modulo(channel_stride, sector) + plan.padding * sector;
   layout->slots = plan.slots;
   const int64_t slot = int64_t{plan.block_co} * layout->stage_channel + sector;
   const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
   // While the weights are loaded, what the columns are takes the staged results' place.
   const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
-  constexpr int64_t kMostBytes = 1 << 20;
+  constexpr int64_t kMostBytes = 1 << 18;  // more than any GPU has
   if (slot * plan.slots * element + weights + list > kMostBytes) return false;
   layout->slot_elements = round_up(static_cast<int32_t>(slot), sector);
   layout->weight_begin =

@@ -8,6 +8,9 @@ namespace convt {
 inline constexpr int32_t kMaxMmaRowsWarps = 16;  // of a CTA
 inline constexpr int32_t kMmaRowsStorers = 2;  // of these
 
+// Groups of loads that are on their way together.
+CONVT_HOST_DEVICE constexpr int32_t mma_rows_batch(int32_t element_bytes) { return element_bytes == 4 ? 4 : 3; }
+
 inline constexpr int32_t kMmaRowsRun = 2;  // taps of a run, at most
 
 // A run of taps along W.

@@ -1,6 +1,7 @@
 // Candidates of the mma engine's tiles of whole rows and their estimated times.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "plan/engines.h"
 #include "plan/mma_rows.h"
@@ -13,17 +14,55 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 
 // Microseconds, from a fit to measured plans (docs/performance.md).
 constexpr double kLaunch = 7;
-constexpr double kPrologue = 5;
+constexpr double kPrologue = 7.6;
 constexpr double kWeightFragment = 0.29;  // of a warp
-// Of an SM, with all of its warps at work.
-constexpr double kUnit = 0.12;
-constexpr double kGroup = 0.012;  // of loads
-constexpr double kElements = 0.08;  // of these, in groups without vectors
-constexpr double kStep = 0.015;   // of K
-constexpr double kFill = 0.00006;  // of an element of a slot whose place in a sector has moved
-// Times the time at copy bandwidth.
-constexpr double kMemory = 1.08;
-constexpr double kRunBytes = 300;  // that a run's beginning and end cost
+// Of an SM whose warps are all at work.
+constexpr double kUnit = 0.039;
+constexpr double kGroup = 0.0244;   // of loads, and of what they are multiplied with
+constexpr double kBatch = 0.079;    // of groups but the first, which is on its way while the unit before is staged
+constexpr double kBankWait = 0.0032;  // of eight results of a lane
+constexpr double kFewWarps = 0.39;  // exponent: they wait for memory and for each other
+constexpr double kFill = 0.00015;   // of an element of a slot whose place in a sector has moved
+// What storing adds, times the time at copy bandwidth.
+constexpr double kMemory = 0.57;
+constexpr double kRunBytes = 3200;  // that a run's beginning and end cost
+constexpr double kOneSlot = 1.15;   // which is computed and stored in turns
+
+// How often banks are asked for, one after the other, while one position of all columns is staged, channels `channel`
+// elements apart.
+int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
+  int32_t waits = 0;
+  for (size_t first = 0; first < columns.size(); first += 8) {
+    int32_t words[32][32], count[32] = {}, most = 0;
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      const MmaColumn& column = columns[first + static_cast<size_t>(lane / 4)];
+      if (column.co >= layout.block_co) continue;
+      const int32_t at =
+          column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
+      const int32_t word = at * element / 4, bank = word % 32;
+      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
+        words[bank][count[bank]++] = word;
+      }
+      most = std::max(most, count[bank]);
+    }
+    waits += most;
+  }
+  return waits;
+}
+
+// The padding with the fewest of these waits. waits: a number from above.
+int32_t best_padding(const MmaLayout& layout, int32_t element, int32_t* waits) {
+  std::vector<MmaColumn> columns;
+  for (int32_t index = 0; index < layout.column_tiles * kMmaColumns; ++index) {
+    columns.push_back(mma_column(layout, 0, index));
+  }
+  int32_t best = 0;
+  for (int32_t padding = 0; padding < 4; ++padding) {
+    const int32_t asked = bank_waits(layout, columns, element, layout.stage_channel + padding * layout.result_vector);
+    if (asked < *waits) *waits = asked, best = padding;
+  }
+  return best;
+}
 
 // The part of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
 double refilled_tiles(const MmaLayout& layout) {
@@ -40,31 +79,27 @@ double refilled_tiles(const MmaLayout& layout) {
 }
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout, int32_t resident,
-              Plan* plan) {
-  const auto element = static_cast<double>(element_bytes(problem.dtype));
+              int32_t waits, Plan* plan) {
   const double waves =
       std::ceil(static_cast<double>(layout.num_blocks) / (static_cast<double>(resident) * device.num_sms));
   const double tiles = waves * ceil_div(layout.num_tiles, layout.blocks_per_pass);
   const double warps = layout.warps - kMmaRowsStorers;
   const double on_sm =
       static_cast<double>(std::min<int64_t>(resident, ceil_div(layout.num_blocks, int64_t{device.num_sms})));
-  const double group = kGroup + (layout.vector > 1 ? 0 : kElements);
-  const double unit = kUnit + group * layout.groups_of_steps + kStep * layout.taps * layout.steps;
-  const double fragments = layout.taps * layout.steps * layout.column_tiles / warps;
-  const double refill = refilled_tiles(layout) * kFill * layout.block_co * layout.tile_h * layout.row_step;
-  // Few warps wait for memory and for each other.
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const int32_t batches = ceil_div(layout.groups_of_steps, mma_rows_batch(static_cast<int32_t>(element)));
+  const double unit =
+      kUnit + kGroup * layout.groups_of_steps + kBatch * (batches - 1) + kBankWait * waits / layout.column_units;
+  const double few = std::pow((kResidentWarps - kMmaRowsStorers) / (on_sm * warps), kFewWarps);
+  const double refill = refilled_tiles(layout) * layout.block_co * layout.tile_h * layout.row_step;
+  const double fragments = static_cast<double>(layout.taps) * layout.steps * layout.column_tiles / layout.warps;
   plan->compute_us =
-      kPrologue + kWeightFragment * fragments +
-      tiles * (on_sm * layout.units * unit * std::sqrt((kResidentWarps - kMmaRowsStorers) / (on_sm * warps)) + refill);
-  const double runs = static_cast<double>(problem.batch) * static_cast<double>(problem.c_out) * layout.tiles_h;
-  const double bytes = element * static_cast<double>(problem.batch) *
-                       (static_cast<double>(problem.c_out) * problem.h.out * problem.w.out +
-                        static_cast<double>(problem.c_in) * problem.h.in * problem.w.in);
-  plan->memory_us = kMemory * (bytes + kRunBytes * runs) * 1e-3 / device.copy_gb_per_s;
-  // One slot alone is computed and stored in turns.
-  const double overlap = resident * layout.slots > 1 ? 2.2 : 1.25;
-  plan->estimate_us =
-      kLaunch + std::pow(std::pow(plan->compute_us, overlap) + std::pow(plan->memory_us, overlap), 1 / overlap);
+      kPrologue + kWeightFragment * fragments + tiles * (on_sm * layout.units * unit * few + kFill * refill);
+  const double results = static_cast<double>(problem.batch) * static_cast<double>(problem.c_out);
+  const double source = static_cast<double>(problem.batch) * static_cast<double>(problem.c_in);
+  const double bytes = element * (results * problem.h.out * problem.w.out + source * problem.h.in * problem.w.in);
+  plan->memory_us = kMemory * (bytes + kRunBytes * results * layout.tiles_h) * 1e-3 / device.copy_gb_per_s;
+  plan->estimate_us = kLaunch + (plan->compute_us + plan->memory_us) * (resident * layout.slots > 1 ? 1 : kOneSlot);
 }
 
 }  // namespace
@@ -83,6 +118,9 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   auto add = [&](MmaRowsPlan tile) {
     MmaLayout layout;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
+    int32_t waits = INT32_MAX;
+    tile.padding = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)), &waits);
+    if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
     const int32_t resident =
         std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
     if (resident < 1) return false;
@@ -99,7 +137,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     plan.shared_bytes = layout.shared_bytes;
     plan.num_blocks = layout.num_blocks;
     plan.mma_rows = tile;
-    estimate(problem, device, layout, resident, &plan);
+    estimate(problem, device, layout, resident, waits, &plan);
     plans->push_back(plan);
     return true;
   };
@@ -111,8 +149,8 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
       for (const int32_t tile_h : {1, 2, 4}) {
         for (const int32_t slots : {1, 2, 4}) {
           for (const int32_t warps : {6, 14}) {
-            for (const bool interleaved : {false, true}) {
-              if (!add(MmaRowsPlan{index, warps, tile_h, block_co, slots, interleaved, 1})) break;
+            for (const bool interleaved : {true, false}) {
+              if (!add(MmaRowsPlan{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
             }
           }
         }

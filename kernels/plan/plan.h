@@ -205,6 +205,7 @@ struct MmaRowsPlan {
   int32_t tile_h;    // rows of positions; 0: this is no such plan
   int32_t block_co;  // result channels of a pass
   int32_t slots;     // staged tiles
+  int32_t padding;   // sectors behind a staged channel, so that channels meet different banks
   bool interleaved;  // the CTAs of a pass take turns, instead of each having neighbouring tiles
   int32_t blocks_per_pass;
 };

@@ -240,6 +240,8 @@ LARGE = {
     "persistent": Case("persistent", "several tiles a CTA", n=4, c_in=16, c_out=24, h=150, w=260, k=(3, 5)),
     "no_taps": Case("no_taps", "several tiles a CTA, half of them without taps", n=4, c_in=8, c_out=16, h=128, w=256,
                     k=(3, 5), s=(2, 3), p=(1, 2), d=(2, 1), g=1),
+    "moved": Case("moved", "several tiles a CTA, which begin elsewhere in a sector", n=4, c_in=16, c_out=32, h=100,
+                  w=150, k=(3, 3), s=(3, 3), p=(1, 1), d=(2, 2), g=2),
     "few_channels": Case("few_channels", "channels in chunks, several tiles a CTA", n=4, c_in=56, c_out=2, h=200, w=200,
                          k=(9, 9), s=(3, 3), p=(4, 4)),
 }  # fmt: skip

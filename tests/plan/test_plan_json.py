@@ -58,8 +58,8 @@ SCATTER_KEYS = [
     "packed_bytes",
 ]  # fmt: skip
 MMA_ROWS_KEYS = [
-    "threads", "block_co", "tile_h", "warps", "slots", "interleaved", "blocks_per_pass", "shared_bytes", "num_blocks",
-    "workspace_bytes", "packed_bytes",
+    "threads", "block_co", "tile_h", "warps", "slots", "padding", "interleaved", "blocks_per_pass",
+    "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 KEYS_OF = {
     "simt": TILE_KEYS,

@@ -102,6 +102,7 @@ def test_any_tile_of_whole_rows_is_exact(plan_module, problem, data):
         "tile_h": tile_h,
         "block_co": draw(st.integers(1, problem["c_out"] // problem["groups"])),
         "slots": slots,
+        "padding": draw(st.integers(0, 3)),
         "interleaved": draw(st.booleans()),
         "blocks_per_pass": draw(st.integers(1, 3)),
     }

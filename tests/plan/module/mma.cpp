@@ -64,8 +64,13 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
 // Of tiles of whole rows: the same, and of each column (channel, H phase, W phase, taps along H, along W).
 static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::MmaRowsPlan tile{number("instance"),       number("warps"), number("tile_h"),
-                                number("block_co"),       number("slots"), field<bool>(plan, "interleaved"),
+  const convt::MmaRowsPlan tile{number("instance"),
+                                number("warps"),
+                                number("tile_h"),
+                                number("block_co"),
+                                number("slots"),
+                                number("padding"),
+                                field<bool>(plan, "interleaved"),
                                 number("blocks_per_pass")};
   convt::MmaLayout layout;
   if (!convt::make_mma_rows_layout(problem_of(problem), tile, &layout)) return py::none();

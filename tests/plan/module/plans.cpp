@@ -90,7 +90,7 @@ static py::dict dict_of(const convt::Plan& plan) {
     const convt::MmaRowsPlan& tile = plan.mma_rows;
     result["instance"] = tile.instance, result["warps"] = tile.warps, result["tile_h"] = tile.tile_h;
     result["block_co"] = tile.block_co, result["slots"] = tile.slots;
-    result["interleaved"] = tile.interleaved;
+    result["padding"] = tile.padding, result["interleaved"] = tile.interleaved;
     result["blocks_per_pass"] = tile.blocks_per_pass;
     return result;
   }
