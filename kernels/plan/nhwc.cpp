@@ -122,7 +122,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   whole->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
 
   const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
-  const double pack = packed == 0 ? 0 : forward || problem.w_stride[1] != 1 ? 2.5 + 1.2 * packed : 2.5 + 0.55 * packed;
+  const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
   const double memory = 1.06 * whole->memory_us;
   whole->estimate_us =
       pack + 1.05 * (6.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
