@@ -26,19 +26,23 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   return true;
 }
 
-// Times in microseconds: a constant with the first weights, more weights, a CTA's source rows one after the other, and
-// memory, which they hide a part of. Constants from measurements of nine layers on an H200 (docs/performance.md).
+// Times in microseconds: a launch with the first weights, more weights, then the longer of memory and of a CTA's source
+// rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200
+// (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype)), batch = static_cast<double>(problem.batch);
   const double input = batch * problem.c_in * problem.h.in * problem.w.in * bytes;
   const double output = batch * problem.c_out * problem.h.out * problem.w.out * bytes;
   plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
+  const bool half = problem.dtype != DataType::kFloat32;
   const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
   const double stores = ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3) * ceil_div(layout.terms, 3);
-  const double row = std::max({0.28, 0.05 * layout.steps, 0.13 * stores});
+  const double alone = plan->num_blocks > device.num_sms ? 1 : 0.75;
+  const double row = alone * std::max({half ? 0.75 : 0.6, (half ? 0.07 : 0.04) * layout.steps, 0.2 * stores});
   plan->compute_us = tiles * (layout.tile_rows + layout.slots - 1) * row * 1.89 / device.clock_ghz;
   const double weights = 1.7 * (ceil_div(layout.weight_units, kScatterWorkThreads) - 1);
-  plan->estimate_us = 7.6 + weights + plan->compute_us + 1.4 * plan->memory_us;
+  const double memory = 1.6 * plan->memory_us;
+  plan->estimate_us = 7.6 + weights + std::max(plan->compute_us, memory) + 0.35 * std::min(plan->compute_us, memory);
 }
 
 }  // namespace
@@ -71,7 +75,10 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, st
           const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
           plan.scatter.stages = 2;
           if (!make_scatter_layout(problem, plan.scatter, &layout) || layout.shared_bytes > room) continue;
-          plan.scatter.stages += std::min(4, (room - layout.shared_bytes) / (layout.stage_bytes + 16));
+          // More than this on their way gained nothing.
+          constexpr int32_t kManyBytes = 12 * 1024;
+          const int32_t left = room - layout.shared_bytes;
+          if (layout.stage_bytes < kManyBytes && left >= layout.stage_bytes + 16) plan.scatter.stages = 3;
           make_scatter_layout(problem, plan.scatter, &layout);
           plan.engine = Engine::kScatter;
           plan.kernel = instance.name;
