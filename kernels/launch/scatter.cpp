@@ -26,7 +26,7 @@ CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout,
       source,
       {problem.w.in, problem.h.in, problem.c_in, problem.batch},
       {stride[2], stride[1], stride[0]},
-      {layout.pitch, 1, layout.chunk_channels, layout.strips},
+      {layout.pitch, 1, layout.box_channels, layout.strips},
   };
   return make_tensor_map(problem.dtype, box);
 }

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/scatter_instances.h"
 #include "plan/scatter_layout.h"
@@ -27,21 +26,23 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   return true;
 }
 
-// Microseconds.
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterInstance& instance,
-              const ScatterLayout& layout, Plan* plan) {
+// Times in microseconds: a launch with the first weights, more weights, then the longer of memory and of a CTA's source
+// rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200
+// (docs/performance.md).
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype)), batch = static_cast<double>(problem.batch);
   const double input = batch * problem.c_in * problem.h.in * problem.w.in * bytes;
   const double output = batch * problem.c_out * problem.h.out * problem.w.out * bytes;
   plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
-  const double per_block = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
-  const double rows = per_block * (layout.tile_rows + layout.slots - 1);
-  const double multiply = layout.steps * (14.0 + instance.slots * instance.columns) + 600;
-  const double store = 300.0 * ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3);
-  const double resident = std::max(1.0, static_cast<double>(plan->num_blocks) / device.num_sms);
-  const double cycles = rows * std::max(multiply, store) * (resident > 1 ? 1.4 : 1.0);
-  plan->compute_us = cycles * 1e-3 / device.clock_ghz;
-  plan->estimate_us = 8 + std::max(plan->compute_us, plan->memory_us / 0.8);
+  const bool half = problem.dtype != DataType::kFloat32;
+  const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
+  const double stores = ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3) * ceil_div(layout.terms, 3);
+  const double alone = plan->num_blocks > device.num_sms ? 1 : 0.75;
+  const double row = alone * std::max({half ? 0.75 : 0.6, (half ? 0.07 : 0.04) * layout.steps, 0.2 * stores});
+  plan->compute_us = tiles * (layout.tile_rows + layout.slots - 1) * row * 1.89 / device.clock_ghz;
+  const double weights = 1.7 * (ceil_div(layout.weight_units, kScatterWorkThreads) - 1);
+  const double memory = 1.6 * plan->memory_us;
+  plan->estimate_us = 7.6 + weights + std::max(plan->compute_us, memory) + 0.35 * std::min(plan->compute_us, memory);
 }
 
 }  // namespace
@@ -52,6 +53,7 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, st
   for (int32_t index = 0; index < kNumScatterInstances; ++index) {
     const ScatterInstance& instance = kScatterInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    const size_t before = plans->size();
     for (int32_t strips = 1; strips <= 4; strips *= 2) {
       if (strips > 1 && (problem.w.in > kScatterPositions / strips || problem.batch < strips)) continue;
       // All channels in one stage, or the most that a box takes.
@@ -73,7 +75,10 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, st
           const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
           plan.scatter.stages = 2;
           if (!make_scatter_layout(problem, plan.scatter, &layout) || layout.shared_bytes > room) continue;
-          plan.scatter.stages += std::min(4, (room - layout.shared_bytes) / (layout.stage_bytes + 16));
+          // More than this on their way gained nothing.
+          constexpr int32_t kManyBytes = 12 * 1024;
+          const int32_t left = room - layout.shared_bytes;
+          if (layout.stage_bytes < kManyBytes && left >= layout.stage_bytes + 16) plan.scatter.stages = 3;
           make_scatter_layout(problem, plan.scatter, &layout);
           plan.engine = Engine::kScatter;
           plan.source_on_vectors = true;
@@ -82,11 +87,12 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, st
           plan.threads = kScatterThreads;
           plan.shared_bytes = layout.shared_bytes;
           plan.num_blocks = std::min<int64_t>(layout.num_tiles, blocks);
-          estimate(problem, device, instance, layout, &plan);
+          estimate(problem, device, layout, &plan);
           plans->push_back(plan);
         }
       }
     }
+    if (plans->size() > before) return;  // a larger one computes more that nobody asks for
   }
 }
 

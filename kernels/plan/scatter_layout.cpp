@@ -97,6 +97,8 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   layout->chunk_channels = plan.chunk_steps * step_channels;
   layout->num_chunks = ceil_div(layout->c_in, layout->chunk_channels);
   layout->steps = layout->num_chunks * layout->chunk_steps;
+  const bool whole = layout->num_chunks == 1 && plan.strips == 1;
+  layout->box_channels = whole ? layout->c_in : layout->chunk_channels;
   constexpr int32_t kMostBox = 256;
   if (plan.chunk_steps % kScatterBatch != 0 || layout->chunk_channels > kMostBox) return false;
   const int32_t taps = h.kernel * w.kernel * layout->c_out;

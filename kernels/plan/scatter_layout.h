@@ -51,6 +51,7 @@ struct ScatterLayout {
 
   int32_t steps;  // of K, 32 bytes of channels each
   int32_t chunk_steps, chunk_channels;  // of a stage
+  int32_t box_channels;  // of a copy; those of a stage behind them stay zero
   int32_t num_chunks;
   int32_t stages, stage_bytes;
   int32_t num_planes;  // of a position row's results: phases along H times channels

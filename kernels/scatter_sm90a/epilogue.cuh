@@ -47,8 +47,12 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
     if (strip < params.strips && tile.image + strip < params.batch) {
       unit.offset = strip * params.result_stride[0] + begin + column - params.w.padding;
       int32_t source = params.by_stride_w(begin + column, &residue), kw = 0;
-      // The first tap that reads a column of the source, if there is any.
-      for (int32_t rest = residue; rest != 0 && kw < params.term_kw; ++kw) {
+      // The first tap that reads a column of the source, or behind the last one.
+      for (int32_t rest = residue; rest != 0; ++kw) {
+        if (kw == params.term_kw) {
+          kw = params.kernel_w;
+          break;
+        }
         rest -= params.residue_step;
         if (rest < 0) rest += params.w.stride;
       }

@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
     return;
   }
   load_weights<Shape>(params, s_bytes + params.weights_begin);
+  if (params.strips == 1) clear_stages<Shape>(params, s_bytes);
   ptx::fence_proxy_async();
   ptx::named_barrier(2, kScatterWorkThreads);  // the weights are complete
   Ring staged_ring(s_barriers + 16 * params.stages, 2);

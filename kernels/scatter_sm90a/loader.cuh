@@ -14,7 +14,7 @@ using pipeline::Ring;
 template <typename Shape>
 __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begin, uint32_t s_barriers) {
   Ring ring(s_barriers, params.stages);
-  const uint32_t bytes = static_cast<uint32_t>(params.strips * params.chunk_channels * params.pitch) * Shape::kElement;
+  const uint32_t bytes = static_cast<uint32_t>(params.strips * params.box_channels * params.pitch) * Shape::kElement;
 #pragma unroll 1
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
@@ -29,6 +29,20 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begi
         ptx::tensor_copy(s_begin + ring.slot() * params.stage_bytes, &params.source, at, ring.full());
         ring.advance();
       }
+    }
+  }
+}
+
+// The channels of a stage that no copy brings: zeros.
+template <typename Shape>
+__device__ __forceinline__ void clear_stages(const Params& params, unsigned char* s_bytes) {
+  const int32_t begin = params.box_channels * params.pitch * Shape::kElement;
+  const int32_t end = params.chunk_channels * params.pitch * Shape::kElement;
+#pragma unroll 1
+  for (int32_t stage = 0; stage < params.stages; ++stage) {
+#pragma unroll 1
+    for (int32_t i = begin + static_cast<int32_t>(threadIdx.x) * 16; i < end; i += kScatterWorkThreads * 16) {
+      *reinterpret_cast<uint4*>(s_bytes + stage * params.stage_bytes + i) = uint4{};
     }
   }
 }

@@ -11,7 +11,7 @@ namespace convt::scatter_sm90a {
 
 struct Params : ScatterLayout {
   // The source as dimensions [image][channel][row][column], columns innermost; zeros outside of it. A box is
-  // [strips][chunk_channels][1][pitch]: a stage in one copy.
+  // [strips][box_channels][1][pitch]: a stage in one copy.
   CUtensorMap source;
   const void* weight;  // [c_in, c_out, kernel_h, kernel_w]
   const void* bias;    // [c_out], contiguous, or null

@@ -48,7 +48,10 @@ def assert_scatter_is_legal(module, problem, layout, instance, shared=H200[2]):
     width = module.scatter_positions // layout["strips"]
     assert 1 << layout["strip_log2"] == width
     assert layout["pitch"] == width + 8
-    assert layout["chunk_channels"] <= 256
+    assert layout["box_channels"] <= layout["chunk_channels"] <= 256
+    if layout["box_channels"] < layout["chunk_channels"]:
+        assert layout["strips"] == layout["num_chunks"] == 1
+        assert layout["box_channels"] == problem["c_in"]
     box = layout["strips"] * layout["chunk_channels"] * layout["pitch"] * element
     assert box <= layout["stage_bytes"]
     assert layout["stage_bytes"] % 128 == 0

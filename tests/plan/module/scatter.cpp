@@ -15,7 +15,8 @@ static py::object scatter_layout(const py::dict& problem, const py::dict& plan) 
   CONVT_FIELD(first_row), CONVT_FIELD(end_row), CONVT_FIELD(tile_rows), CONVT_FIELD(first_column);
   CONVT_FIELD(end_column), CONVT_FIELD(begin_w), CONVT_FIELD(advance_w), CONVT_FIELD(reach_w), CONVT_FIELD(num_tiles);
   CONVT_FIELD(term_kw), CONVT_FIELD(terms), CONVT_FIELD(term_source), CONVT_FIELD(term_step), CONVT_FIELD(steps);
-  CONVT_FIELD(chunk_steps), CONVT_FIELD(chunk_channels), CONVT_FIELD(num_chunks), CONVT_FIELD(stages);
+  CONVT_FIELD(chunk_steps), CONVT_FIELD(chunk_channels), CONVT_FIELD(box_channels), CONVT_FIELD(num_chunks),
+      CONVT_FIELD(stages);
   CONVT_FIELD(stage_bytes), CONVT_FIELD(num_planes), CONVT_FIELD(num_units), CONVT_FIELD(weight_batch);
   CONVT_FIELD(weight_units), CONVT_FIELD(weights_begin), CONVT_FIELD(staged_begin), CONVT_FIELD(staged_bytes);
   CONVT_FIELD(unit_begin), CONVT_FIELD(plane_begin), CONVT_FIELD(barriers_begin), CONVT_FIELD(shared_bytes);
