@@ -118,8 +118,8 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
   order_by_source(problem.direction, &program);
   const window_sm90a::Kernels kernels = kKernels[tile.instance]();
   const int32_t tap_bytes = 32 * tile.block_n * window_parts(problem.precision);
-  PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w,
-                                        pointers.packed);
+  PackLaunch packing =
+      make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   window_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   void* arguments[] = {&params};

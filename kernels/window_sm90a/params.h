@@ -17,8 +17,8 @@ struct Params {
   // [pitch], as many rows and channels as are of one class, and a stage has a box of every class.
   CUtensorMap source[kWindowMaps];
   const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
-  const void* bias;    // [groups * n_channels], contiguous, or null
-  void* result;        // [batch, groups * n_channels, result_h, result_w], columns are neighbours
+  const void* bias;  // [groups * n_channels], contiguous, or null
+  void* result;  // [batch, groups * n_channels, result_h, result_w], columns are neighbours
   int64_t result_stride[3];  // elements, of images, channels, rows
   int32_t k_channels, n_channels;  // per group
   int32_t result_h, result_w;
