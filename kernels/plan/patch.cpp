@@ -92,7 +92,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
   const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
   const int32_t vector = patch_source_vector(problem);
-  const double of_stage = vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? (gathers ? 2100 : 1250) : 3700;
+  const double of_8_bytes = !gathers ? 600 : plan.consumers == 1 ? 350 : 700;
+  const double of_stage = vector == 16 ? 0 : vector == 8 ? of_8_bytes : vector == 4 ? (gathers ? 2100 : 1250) : 3700;
   const double loads = stages * ((gathers ? 530 : 0) + of_stage);
   const double limit = std::max({products, bytes, loads});
   // A thread's results in one store, 16 bytes but where there are not as many.
