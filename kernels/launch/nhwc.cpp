@@ -165,7 +165,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   set_results(problem, tile, &params);
   void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, true, tile.parts);
+  launch_kernel(kernels.convolve, plan, arguments, stream, !tile.direct && !pointers.is_packed, tile.parts);
 }
 
 }  // namespace convt

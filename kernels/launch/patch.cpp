@@ -94,7 +94,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, true);
+  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed);
 }
 
 }  // namespace convt

@@ -135,7 +135,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, true, tile.parts);
+  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed, tile.parts);
 }
 
 }  // namespace convt
