@@ -194,7 +194,9 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
                     continue
                 result = gradient.run(number)
                 what = f"{value} in grad_output{list(index)}, candidate {number}: {plan}"
-                assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
+                # What an Inf leaves to the low part of tf32x3 is a NaN (docs/numerics.md).
+                of_inf = result.isinf() | (result.isnan() & (kind == "tf32x3"))
+                assert torch.equal(result.isnan() if math.isnan(value) else of_inf, reached), what
                 expected = clean.run(number)
                 assert_same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0), what)
 

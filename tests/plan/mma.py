@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from plan.problems import FLOAT32, FORWARD, TF32, Problem
+from plan.tensor_cores import HALF
 
-HALF = 4
 COLUMNS = 16  # of a column tile
 
 

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from plan.mma import HALF
 from plan.problems import FLOAT32, GRAD_INPUT, TF32, Problem, sizes_of
+from plan.tensor_cores import HALF
 
 
 def copies_of(problem: Problem, layout: dict[str, Any], row_0: int, column_0: int):

@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from plan.mma import COLUMNS, HALF, passes_of
+from plan.mma import COLUMNS, passes_of
 from plan.problems import FLOAT32, FORWARD, TF32, Problem
+from plan.tensor_cores import HALF
 
 POSITIONS = 32  # of a unit
 UNIT_COLUMNS = 3 * COLUMNS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -10,14 +11,11 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan.problems import (
-    BFLOAT16,
-    FLOAT32,
     FORWARD,
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
     IEEE,
-    TF32,
     TF32X3,
     exact_data,
     expected_output,
@@ -25,14 +23,11 @@ from plan.problems import (
     problems,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+engine_plans = functools.partial(plans_of, "flat_sm90a")
+
 DIRECTIONS = st.sampled_from([FORWARD, GRAD_INPUT])
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "flat_sm90a"]
 
 
 def pack(source: np.ndarray, program, geometry, residue_h: int, residue_w: int) -> np.ndarray:

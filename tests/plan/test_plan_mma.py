@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -26,13 +28,10 @@ from plan.problems import (
     sizes_of,
 )
 from plan.profile import few_problems
+from plan.tensor_cores import CLASS_OF_DTYPE, plans_of
 from plan.test_plan_choice import LAYERS
 
-CLASSES = {FLOAT32: TF32, FLOAT16: mma.HALF, BFLOAT16: mma.HALF}
-
-
-def mma_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "mma_sm90a"]
+engine_plans = functools.partial(plans_of, "mma_sm90a")
 
 
 def assert_is_legal(module, problem, device, plan):
@@ -44,7 +43,7 @@ def assert_is_legal(module, problem, device, plan):
 def in_class(problem):
     """The forward pass in the engine's class for a dtype, with an NCHW result."""
     dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
-    served = {"direction": FORWARD, "dtype": dtype, "precision": CLASSES[dtype]}
+    served = {"direction": FORWARD, "dtype": dtype, "precision": CLASS_OF_DTYPE[dtype]}
     return {**problem, **served, "y_stride": contiguous_strides(sizes_of(problem)[2])}
 
 
@@ -52,7 +51,7 @@ def in_class(problem):
 @given(problem=problems(dtypes=True), data=st.data())
 def test_candidates_are_legal(plan_module, problem, data):
     problem = in_class(problem)
-    plans = mma_plans(plan_module, problem)
+    plans = engine_plans(plan_module, problem)
     if plans:  # taps beyond the tables have none
         assert_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
 
@@ -120,11 +119,11 @@ def test_any_tile_of_whole_rows_is_exact(plan_module, problem, data):
     np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
 
 
-@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
 def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
-    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASSES[dtype])
-    plans = mma_plans(plan_module, problem)
+    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASS_OF_DTYPE[dtype])
+    plans = engine_plans(plan_module, problem)
     assert plans
     for plan in plans:
         assert_is_legal(plan_module, problem, H200, plan)
@@ -132,7 +131,7 @@ def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
 
 def test_what_it_does_not_serve(plan_module):
     problem = from_row(*LAYERS["kb81"], precision=TF32)
-    assert not mma_plans(plan_module, problem, [80, *H200[1:]])
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])
     for other in (IEEE, TF32X3):
-        assert not mma_plans(plan_module, problem | {"precision": other})
-    assert not mma_plans(plan_module, problem | {"y_stride": channels_last_strides(sizes_of(problem)[2])})
+        assert not engine_plans(plan_module, problem | {"precision": other})
+    assert not engine_plans(plan_module, problem | {"y_stride": channels_last_strides(sizes_of(problem)[2])})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan import mma_grad_input
-from plan.mma import HALF
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -16,7 +17,6 @@ from plan.problems import (
     GRAD_INPUT,
     H200,
     IEEE,
-    TF32,
     TF32X3,
     channels_last_strides,
     contiguous_strides,
@@ -26,21 +26,18 @@ from plan.problems import (
     sizes_of,
 )
 from plan.profile import few_problems
+from plan.tensor_cores import CLASS_OF_DTYPE, plans_of
 from plan.test_plan_choice import LAYERS
 from plan.test_plan_gradients import expected_gradient, grad_output_of
 
-CLASSES = {FLOAT32: TF32, FLOAT16: HALF, BFLOAT16: HALF}
-
-
-def mma_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "mma_sm90a"]
+engine_plans = functools.partial(plans_of, "mma_sm90a")
 
 
 def in_class(problem):
     """The gradient of the input in the engine's class for a dtype, all in NCHW."""
     dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
     x, _, y = map(contiguous_strides, sizes_of(problem))
-    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": CLASSES[dtype], "has_bias": False}
+    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": CLASS_OF_DTYPE[dtype], "has_bias": False}
     return {**problem, **served, "x_stride": x, "y_stride": y}
 
 
@@ -48,7 +45,7 @@ def in_class(problem):
 @given(problem=problems(dtypes=True), data=st.data())
 def test_candidates_are_legal(plan_module, problem, data):
     problem = in_class(problem)
-    plans = mma_plans(plan_module, problem)
+    plans = engine_plans(plan_module, problem)
     if plans:  # taps beyond the masks have none
         mma_grad_input.assert_is_legal(plan_module, problem, H200, data.draw(st.sampled_from(plans)))
 
@@ -87,11 +84,11 @@ def test_any_tile_is_exact(plan_module, problem, data):
     )
 
 
-@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
 def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
     problem = in_class(from_row(*LAYERS[name], dtype=dtype))
-    plans = mma_plans(plan_module, problem)
+    plans = engine_plans(plan_module, problem)
     assert plans
     for plan in plans:
         mma_grad_input.assert_is_legal(plan_module, problem, H200, plan)
@@ -100,8 +97,8 @@ def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
 
 def test_what_it_does_not_serve(plan_module):
     problem = in_class(from_row(*LAYERS["kb81"]))
-    assert not mma_plans(plan_module, problem, [80, *H200[1:]])
+    assert not engine_plans(plan_module, problem, [80, *H200[1:]])
     for other in (IEEE, TF32X3):
-        assert not mma_plans(plan_module, problem | {"precision": other})
+        assert not engine_plans(plan_module, problem | {"precision": other})
     for key, sizes in zip(("x_stride", "y_stride"), sizes_of(problem)[::2], strict=True):
-        assert not mma_plans(plan_module, problem | {key: channels_last_strides(sizes)})
+        assert not engine_plans(plan_module, problem | {key: channels_last_strides(sizes)})

@@ -22,9 +22,9 @@ from plan.problems import (
     sizes_of,
 )
 from plan.profile import few_problems
+from plan.tensor_cores import CLASS_OF_DTYPE
 from plan.test_plan_choice import LAYERS
 from plan.test_plan_gradients import expected_gradient, grad_output_of, terms
-from plan.test_plan_mma import CLASSES
 from plan.test_plan_thin_grad_weight import fill_stage, memory_of, places_of, stages_of
 
 
@@ -34,8 +34,8 @@ def plans_of(module, problem, device=H200):
 
 
 def in_class(problem):
-    dtype = problem["dtype"] if problem["dtype"] in CLASSES else FLOAT32
-    return {**problem, "direction": GRAD_WEIGHT, "dtype": dtype, "precision": CLASSES[dtype]}
+    dtype = problem["dtype"] if problem["dtype"] in CLASS_OF_DTYPE else FLOAT32
+    return {**problem, "direction": GRAD_WEIGHT, "dtype": dtype, "precision": CLASS_OF_DTYPE[dtype]}
 
 
 def run(problem, layout, grad_output, x):

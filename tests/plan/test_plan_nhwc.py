@@ -4,6 +4,7 @@ their boxes is what the operator asks for.
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.problems import (
-    BFLOAT16,
     FLOAT32,
     FORWARD,
     GRAD_INPUT,
@@ -26,15 +26,12 @@ from plan.problems import (
     from_row,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "bf16": (BFLOAT16, HALF)}
+engine_plans = functools.partial(plans_of, "nhwc_sm90a")
+
 DIRECTIONS = [FORWARD, GRAD_INPUT]
 MOST_OF_BOX = 256  # elements along each dimension of what a tensor map copies at once
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "nhwc_sm90a"]
 
 
 def layer(*row, channels_last=True, **others):

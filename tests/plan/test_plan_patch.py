@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.problems import (
-    BFLOAT16,
     FLOAT32,
     FORWARD,
     GRAD_INPUT,
@@ -14,19 +15,15 @@ from plan.problems import (
     H200,
     IEEE,
     TF32,
-    TF32X3,
     from_row,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
+engine_plans = functools.partial(plans_of, "patch_sm90a")
+
 BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each
 KERNELS = [(2, 2), (4, 2), (1, 4), (3, 4), (4, 4), (2, 8)]
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "patch_sm90a"]
 
 
 def shapes(plans):
@@ -38,10 +35,10 @@ def patches(batch, c_in, c_out, h, w, kernel, groups=1, **others):
     return from_row(batch, c_in, c_out, (h, w), kernel, kernel, 0, 0, groups, **others)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_layers_of_patches_get_plans(plan_module, kind, kernel):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision)
     split, pairs = kind == "tf32x3", kernel[1] == 2
     forward = {(4, 2), (2, 1)} if split and pairs else {(4, 2)} if split else {(4, 1), (4, 2)}
@@ -72,7 +69,7 @@ def test_other_layers_get_none(plan_module, change):
 @many_problems
 @given(
     kernel=st.sampled_from(KERNELS),
-    kind=st.sampled_from(sorted(CLASSES)),
+    kind=st.sampled_from(sorted(CLASSES_WITH_TF32X3)),
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
     groups=st.sampled_from([1, 3]),
     batch=st.integers(1, 5),
@@ -81,7 +78,7 @@ def test_other_layers_get_none(plan_module, change):
     channels_last=st.booleans(),
 )
 def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, size, channels, channels_last):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
     if not forward:
         kernel, channels_last = (2, 2), False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -24,15 +26,12 @@ from plan.problems import (
     make_problem,
 )
 from plan.profile import few_problems
+from plan.tensor_cores import CLASS_OF_DTYPE, plans_of
 from plan.test_plan_choice import LAYERS
 
-HALF = 4
-CLASSES = {FLOAT32: TF32, FLOAT16: HALF, BFLOAT16: HALF}
+engine_plans = functools.partial(plans_of, "scatter_sm90a")
+
 INSTANCES = ((2, 24), (3, 32))  # slots and columns, in the order of kernels/plan/scatter_instances.h
-
-
-def scatter_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "scatter_sm90a"]
 
 
 def element_of(problem):
@@ -131,7 +130,7 @@ def run(module, problem, layout, x, weight, bias):
 @st.composite
 def few_channels_out(draw):
     """A problem that one of the instances serves, of small images."""
-    dtype = draw(st.sampled_from(sorted(CLASSES)))
+    dtype = draw(st.sampled_from(sorted(CLASS_OF_DTYPE)))
     vector = 4 if dtype == FLOAT32 else 8
     stride_h, stride_w = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     kernel_h = draw(st.integers(1, 3 * stride_h))
@@ -147,7 +146,7 @@ def few_channels_out(draw):
     return make_problem(
         draw(st.integers(1, 5)), draw(st.integers(1, 20)), draw(st.integers(1, 4)),
         axis(h_in, kernel_h, stride_h, 1), axis(w_in, kernel_w, stride_w, dilation_w),
-        dtype=dtype, precision=CLASSES[dtype], has_bias=draw(st.booleans()),
+        dtype=dtype, precision=CLASS_OF_DTYPE[dtype], has_bias=draw(st.booleans()),
     )  # fmt: skip
 
 
@@ -174,7 +173,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
 @few_problems
 @given(problem=few_channels_out())
 def test_candidates_are_legal(plan_module, problem):
-    for plan in scatter_plans(plan_module, problem):
+    for plan in engine_plans(plan_module, problem):
         layout = plan_module.scatter_layout(problem, plan)
         assert_scatter_is_legal(plan_module, problem, layout, plan["instance"])
         assert plan["shared_bytes"] == layout["shared_bytes"]
@@ -182,11 +181,11 @@ def test_candidates_are_legal(plan_module, problem):
         assert plan["workspace_bytes"] == plan["packed_bytes"] == 0
 
 
-@pytest.mark.parametrize("dtype", CLASSES)
+@pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
 @pytest.mark.parametrize("name", ["dcgan_rgb", "fsrcnn"])
 def test_layers_of_few_channels_get_them(plan_module, name, dtype):
-    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASSES[dtype])
-    assert scatter_plans(plan_module, problem)
+    problem = from_row(*LAYERS[name], dtype=dtype, precision=CLASS_OF_DTYPE[dtype])
+    assert engine_plans(plan_module, problem)
     assert plan_module.choose(problem, H200)["engine"] == "scatter_sm90a"
 
 
@@ -207,13 +206,13 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_layers_get_none(plan_module, change):
-    assert scatter_plans(plan_module, layer())
-    assert not scatter_plans(plan_module, CHANGES[change])
+    assert engine_plans(plan_module, layer())
+    assert not engine_plans(plan_module, CHANGES[change])
 
 
 def test_what_it_does_not_serve(plan_module):
-    assert not scatter_plans(plan_module, layer(), [80, *H200[1:]])
+    assert not engine_plans(plan_module, layer(), [80, *H200[1:]])
     for direction in (GRAD_INPUT, GRAD_WEIGHT):
-        assert not scatter_plans(plan_module, layer() | {"direction": direction})
+        assert not engine_plans(plan_module, layer() | {"direction": direction})
     for other in (IEEE, TF32X3):
-        assert not scatter_plans(plan_module, layer() | {"direction": FORWARD, "precision": other})
+        assert not engine_plans(plan_module, layer() | {"direction": FORWARD, "precision": other})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.problems import (
-    BFLOAT16,
     FLOAT32,
     FORWARD,
     GRAD_INPUT,
@@ -14,19 +15,15 @@ from plan.problems import (
     H200,
     IEEE,
     TF32,
-    TF32X3,
     from_row,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
+engine_plans = functools.partial(plans_of, "strided_sm90a")
+
 QUADS = 64  # of a tile
 MOST_OF_BOX = 256  # elements along each dimension of what a tensor map copies at once
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "strided_sm90a"]
 
 
 def doubled(batch, c_in, c_out, h, w, groups=1, kernel=4, **others):
@@ -35,9 +32,9 @@ def doubled(batch, c_in, c_out, h, w, groups=1, kernel=4, **others):
 
 
 @pytest.mark.parametrize("kernel", [3, 4])
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 def test_layers_that_double_an_image_get_plans(plan_module, kind, kernel):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = doubled(64, 256, 256, 32, 24, kernel=kernel, dtype=dtype, precision=precision)
     split = kind == "tf32x3"  # sums are held twice
     assert {plan["block_n"] for plan in engine_plans(plan_module, problem)} == {64 if kernel == 4 and not split else 32}
@@ -76,7 +73,7 @@ def test_few_tiles_are_shared(plan_module):
 
 @many_problems
 @given(
-    kind=st.sampled_from(sorted(CLASSES)),
+    kind=st.sampled_from(sorted(CLASSES_WITH_TF32X3)),
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
     kernel=st.sampled_from([3, 4]),
     groups=st.sampled_from([1, 3]),
@@ -85,7 +82,7 @@ def test_few_tiles_are_shared(plan_module):
     channels=st.tuples(st.integers(1, 300), st.integers(1, 300)),
 )
 def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, size, channels):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
     step, rows = (1, 2) if forward else (2, kernel)
     taps = (8 if kernel == 4 else 9) if forward else kernel  # of a slot

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan.problems import (
-    BFLOAT16,
     FLOAT32,
     FORWARD,
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
     IEEE,
-    TF32,
-    TF32X3,
     from_row,
     problems,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "wgmma_sm90a"]
+engine_plans = functools.partial(plans_of, "wgmma_sm90a")
 
 
 @many_problems
 @given(
     problem=problems(),
-    kind=st.sampled_from(sorted(CLASSES)),
+    kind=st.sampled_from(sorted(CLASSES_WITH_TF32X3)),
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
     n=st.sampled_from([1, 5, 70]),
 )
 def test_plans_are_legal(plan_module, problem, kind, direction, n):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = problem | {"dtype": dtype, "precision": precision, "direction": direction, "batch": n}
     program = plan_module.tap_program(problem)
     for plan in engine_plans(plan_module, problem):
@@ -82,9 +77,9 @@ def test_plans_are_legal(plan_module, problem, kind, direction, n):
         assert plan["workspace_bytes"] <= 256 << 20, plan
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 def test_large_layers_get_plans(plan_module, kind):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = from_row(8, 64, 64, 1024, 3, dtype=dtype, precision=precision)
     for direction in (FORWARD, GRAD_INPUT):
         assert engine_plans(plan_module, problem | {"direction": direction})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -18,30 +19,26 @@ from plan.problems import (
     H200,
     IEEE,
     TF32,
-    TF32X3,
     exact_data,
     expected_output,
     from_row,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import CLASSES_WITH_TF32X3, HALF, plans_of
 
-HALF = 4
-CLASSES = {"tf32": (FLOAT32, TF32), "tf32x3": (FLOAT32, TF32X3), "bf16": (BFLOAT16, HALF)}
+engine_plans = functools.partial(plans_of, "window_sm90a")
+
 DIRECTIONS = [FORWARD, GRAD_INPUT]
-
-
-def engine_plans(module, problem, device=H200):
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "window_sm90a"]
 
 
 def layer(c_in, c_out, h, w, kernel_w=3, padding=0, groups=1, batch=2, **others):
     return from_row(batch, c_in, c_out, (h, w), (3, kernel_w), 1, padding, 0, groups, **others)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 @pytest.mark.parametrize("kernel_w", [3, 5, 7])
 def test_layers_without_stride_get_plans(plan_module, kind, kernel_w):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = layer(64, 64, 64, 256, kernel_w, dtype=dtype, precision=precision)
     plans = engine_plans(plan_module, problem)
     assert {(plan["block_n"], plan["tile_w"]) for plan in plans} == set(itertools.product((32, 64), (32, 64, 128)))
@@ -111,7 +108,7 @@ def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> lis
 
 @many_problems
 @given(
-    kind=st.sampled_from(sorted(CLASSES)),
+    kind=st.sampled_from(sorted(CLASSES_WITH_TF32X3)),
     direction=st.sampled_from(DIRECTIONS),
     kernel_w=st.sampled_from([3, 5, 7]),
     padding=st.tuples(st.integers(0, 4), st.integers(0, 8)),
@@ -120,7 +117,7 @@ def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> lis
     batch=st.integers(1, 4),
 )
 def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, channels, batch):
-    dtype, precision = CLASSES[kind]
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
     element = 4 if dtype == FLOAT32 else 2
     h, w = size
     padding = (min(padding[0], (h + 1) // 2), min(padding[1], (w + kernel_w - 2) // 2))
