@@ -78,14 +78,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   // The three products of tf32x3 are slower than that, and hide the loads.
   const double compute =
       (parts > 1 ? (instance.block_n == 64 ? 1.16 : 1.26) * products
-                 : 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes) +
+                 : 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes) *
+          (element == 2 && instance.block_n == 32 ? 1.05 : 1) +
       (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
   // Whole sectors cost nothing beside products; others leave in pieces, and a row's ends in smaller ones.
   const double rows = static_cast<double>(plan.tile_h) * std::min(instance.block_n, gemm.n_channels);
   const double pieces = rows * gemm.result_w / grid.column_tiles / window_granule(problem, grid.begin_w);
-  const double stores =
-      on_sectors(problem, grid.begin_w) ? 0 : 0.475 * pieces + (plan.overlap == 0 ? 19.3 : 7.7) * rows;
-  const double cycles = std::max(compute, stores) + 2000;
+  const double stores = on_sectors(problem, grid.begin_w) ? 0 : 0.475 * pieces + (plan.overlap == 0 ? 28 : 7.7) * rows;
+  const double cycles = std::max(compute, stores) + 0.03 * stores + 2000;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double images = static_cast<double>(problem.batch) * element;
