@@ -30,6 +30,8 @@ PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*"
 FROM_CCCL = ("algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "type_traits", "utility")
 # C's headers, which the driver's asks for.
 OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n"}
+# What nvcc's own prologue brings.
+PROLOGUE = b"#include <limits>\n#include <type_traits>\n#define INFINITY __int_as_float(0x7f800000)\n"
 # Host functions that device code sees only declared.
 DECLARED = ("memory", "string", "vector")
 DECLARATIONS = "class string; template <class T> class vector; template <class T> class shared_ptr;"
@@ -62,8 +64,7 @@ def compile_file(source: Path, architecture: str, headers: Path) -> str | None:
     folders = (CHECKOUT / "kernels", headers, nvidia / "cuda_runtime/include", nvidia / "cuda_cccl/include")
     options = [f"-arch=sm_{architecture.replace('.', '')}", "-std=c++20", "-default-device", "-w"]
     words = [word.encode() for word in (*options, *(f"-I{path}" for path in folders))]
-    # nvcc's own prologue brings these.
-    text = b"#include <limits>\n#include <type_traits>\n" + source.read_bytes()
+    text = PROLOGUE + source.read_bytes()
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.name.encode(), 0, None, None)
     if nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words)) != 0:
