@@ -51,14 +51,18 @@ PROBLEMS = (
 # racecheck follows every access of shared memory, hundreds of times slower: one launch of each kernel and layout
 # on problems of several phases and taps.
 SHORT = ("k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1")
-# For the patch and the mma engine alone: here the Hopper engine's loaders copy a last unit twice, the same bytes to the
-# same place, of which racecheck warns.
-SHORT_PATCHES = ("k2s2", "k4s4", "patches_slice")
-# For the strided, the window and the NHWC engine alone, for which the others have no tile.
-SHORT_WINDOWS = ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps")
-SHORT_WINDOW_ENGINES = ("strided_sm90a", "window_sm90a", "nhwc_sm90a")
-# For the scatter engine alone.
-SHORT_SCATTERS = ("few_out_k9", "few_out_chunks")
+# Problems for some engines alone. The first: here the Hopper engine's loaders copy a last unit twice, the same bytes to
+# the same place, of which racecheck warns. The others: no other engine has a tile for them.
+SHORT_FOR_SOME = {
+    ("k2s2", "k4s4", "patches_slice"): ("patch_sm90a", "mma_sm90a"),
+    ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
+        "strided_sm90a",
+        "window_sm90a",
+        "nhwc_sm90a",
+    ),
+    ("few_out_k9", "few_out_chunks"): ("scatter_sm90a",),
+}
+ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -155,9 +159,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (
-        (*SHORT, "many_channels_out", "gcd_2", *SHORT_PATCHES, *SHORT_WINDOWS, *SHORT_SCATTERS) if short else PROBLEMS
-    ):
+    for name in (*SHORT, "many_channels_out", "gcd_2", *ENGINES_OF_SHORT) if short else PROBLEMS:
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
@@ -174,11 +176,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                             way += (name, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
-                        if short and name in SHORT_PATCHES and plan["engine"] not in ("patch_sm90a", "mma_sm90a"):
-                            continue
-                        if short and name in SHORT_WINDOWS and plan["engine"] not in SHORT_WINDOW_ENGINES:
-                            continue
-                        if short and name in SHORT_SCATTERS and plan["engine"] != "scatter_sm90a":
+                        if short and plan["engine"] not in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES):
                             continue
                         # Blocks that share a tile store their sums where weights were copied to, behind a barrier of
                         # the cluster, at which the thread that asked for the copies does not arrive: racecheck takes
