@@ -210,6 +210,8 @@ STAGED_CASES = [
     Case("patches_wide_even", "several vectors, two of which are no neighbours", c_in=24, c_out=70, h=4, w=10,
          k=(4, 8), s=(4, 8)),
     Case("patches_tall", "several rows of patches, groups", c_in=72, c_out=24, h=6, w=10, g=2, k=(4, 2), s=(4, 2)),
+    Case("patches_parts", "gathered by several blocks of a cluster each, several of them", n=1, c_in=260, c_out=72,
+         h=13, w=17, k=(4, 4), s=(4, 4)),
     Case("patches_unaligned", "tensors one element into their storage", c_in=16, c_out=8, h=8, w=16, k=(2, 2),
          s=(2, 2), layout="offset"),
     Case("patches_quads_unaligned", "the same with four columns", c_in=16, c_out=8, h=8, w=9, k=(2, 4), s=(2, 4),

@@ -41,13 +41,15 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.n_channels = weights.n_channels;
   params.kernel_h = forward ? problem.h.kernel : 1;
   params.kernel_w = forward ? problem.w.kernel : 1;
+  params.patch_h = problem.h.kernel;
+  params.patch_w = problem.w.kernel;
   // A tensor may begin in the middle of a vector.
   params.source_vector = patch_source_vector(problem);
   while (reinterpret_cast<uintptr_t>(params.source) % params.source_vector != 0) params.source_vector /= 2;
   params.unit = storable_neighbours(problem, params.result);
   const PatchForm form = kPatchInstances[plan.instance].form;
   const bool aligned = reinterpret_cast<uintptr_t>(params.result) % 16 == 0;
-  params.exchange = form == PatchForm::kGather && problem.h.in * problem.w.in % 4 == 0 && aligned;
+  params.exchange = gathers_patches(form) && problem.h.in * problem.w.in % 4 == 0 && aligned;
   params.tap_tiles = Divisor::of(grid.tap_tiles);
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.channel_blocks = grid.channel_blocks;
@@ -56,6 +58,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.tile_positions = plan.tile_positions;
   params.step = plan.step;
   params.num_chunks = plan.num_chunks;
+  params.parts = plan.parts;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
@@ -86,7 +89,8 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
-  PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks,
+  const int32_t of_patch = gathers_patches(form) ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks / of_patch,
                                         block_bytes / kPatchSteps * steps, pointers.w, pointers.packed);
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
@@ -94,7 +98,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed);
+  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed, tile.parts);
 }
 
 }  // namespace convt

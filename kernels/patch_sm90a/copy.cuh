@@ -22,6 +22,18 @@ __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global,
   }
 }
 
+// The same where there is something.
+template <int kBytes>
+__device__ __forceinline__ void copy_vector(uint32_t shared, const void* global) {
+  if constexpr (kBytes == 2) {
+    ptx::store_shared_16(shared, __ldg(static_cast<const unsigned short*>(global)));
+  } else if constexpr (kBytes == 16) {
+    ptx::cp_async_past_l1(shared, global);
+  } else {
+    ptx::cp_async<kBytes>(shared, global);
+  }
+}
+
 // This thread's part of a stage is on its way, or there.
 template <int kBytes>
 __device__ __forceinline__ void announce(const Ring& ring) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/tile.cuh"
+#include "patch_sm90a/parts.cuh"
 #include "ptx/shared.cuh"
 
 namespace convt::patch_sm90a {
@@ -62,7 +62,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape>
 __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                             uint32_t s_bias) {
+                                             const Share& share, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kColumns = Shape::kColumns;
   int64_t offset[2];
@@ -87,6 +87,7 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 #pragma unroll
       for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
         if (channel + row * kBlockChannels >= params.n_channels) continue;
+        if (Shape::kShares && !share.has(8 * row + j)) continue;
         float values[2][kColumns];
 #pragma unroll
         for (int k = 0; k < 2 * kColumns; ++k) {
@@ -111,7 +112,8 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 // their two channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
 // (params.exchange).
 template <typename Shape>
-__device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile) {
+__device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                                const Share& share) {
   using Element = typename Shape::Element;
   constexpr int kWords = 2 * Shape::kElement / 4;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
@@ -124,6 +126,7 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
     Element* g = g_first + 8 * j * params.result_stride[1];
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block, g += kPatchChannels * params.result_stride[1]) {
+      if (Shape::kShares && !share.has(8 * block + j)) continue;
       uint32_t words[2][kWords];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

@@ -1,9 +1,11 @@
 // The patch engine: one persistent CTA an SM, one or two warpgroups that multiply and store, one that loads. Every
-// result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
+// result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend
+// on timing.
 #pragma once
 
 #include "patch_sm90a/epilogue.cuh"
 #include "patch_sm90a/loader.cuh"
+#include "patch_sm90a/parts.cuh"
 #include "patch_sm90a/split.cuh"
 
 namespace convt::patch_sm90a {
@@ -34,6 +36,7 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
   }
   __syncthreads();  // the barriers exist
 
+  const Stages stages = stages_of_block<Shape>(params);
   if (threadIdx.x < kConsumers * 128) {
     ptx::take_registers<consumer_registers(kConsumers)>();
     // A value that the compiler knows to be the same for the whole warp.
@@ -41,18 +44,23 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
     const uint32_t s_bias =
         s_barriers + 16 * (params.source_slots + params.weight_slots) + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
-    for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
       Tile tile = tile_of<Shape>(params, number);
       Bias<Shape> bias;
       if constexpr (!Shape::kGathers) bias.load(params, tile);
       Sums<Shape> sums;
       if constexpr (Shape::kSplit) {
-        multiply_split_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources,
-                                   &weights);
+        multiply_split_tile<Shape>(sums, params, stages.end - stages.begin, number == first_tile(params), consumer,
+                                   s_source, s_weights, &sources, &weights);
       } else {
-        multiply_tile<Shape>(sums, params, number == blockIdx.x, consumer, s_source, s_weights, &sources, &weights);
+        multiply_tile<Shape>(sums, params, stages.end - stages.begin, number == first_tile(params), consumer, s_source,
+                             s_weights, &sources, &weights);
       }
       if constexpr (!Shape::kGathers) bias.store(s_bias);
+      const Share share = share_of_block<Shape>(params);
+      if constexpr (Shape::kShares) {
+        if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+      }
       tile.begin += consumer * params.step;
       if constexpr (Shape::kByChannels) {
         store_channels<Shape>(sums, params, tile, s_bias);
@@ -80,21 +88,22 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
         }
         if constexpr (Shape::kExchanges) {
           if (params.exchange) {
-            store_exchanged<Shape>(sums, params, tile);
+            store_exchanged<Shape>(sums, params, tile, share);
             continue;
           }
         }
-        store_planes<Shape>(sums, params, tile, s_bias);
+        store_planes<Shape>(sums, params, tile, share, s_bias);
       }
     }
   } else {
     ptx::give_registers<loader_registers(kConsumers)>();
     ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
     const auto thread = static_cast<int32_t>(threadIdx.x) - kConsumers * 128;
-    if (thread < 32 * kPatchLoaderWarps) {
-      load_source<Shape>(params, s_source, s_barriers, thread);
-    } else if (thread == 32 * kPatchLoaderWarps) {
-      load_weights<Shape>(params, s_weights, s_weight_barriers);
+    // A value that the compiler knows to be the same for the whole warp.
+    if (__shfl_sync(0xffffffffu, thread / 32, 0) < kPatchLoaderWarps) {
+      load_source<Shape>(params, stages, s_source, s_barriers, thread);
+    } else if (ptx::elect_one()) {
+      load_weights<Shape>(params, stages, s_weights, s_weight_barriers);
     }
   }
 #endif

@@ -92,14 +92,14 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
 }
 
 template <typename Shape>
-__device__ __forceinline__ void load_source(const Params& params, uint32_t s_source, uint32_t s_barriers,
-                                            int32_t thread) {
+__device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
+                                            uint32_t s_barriers, int32_t thread) {
   auto load_vectors = [&](auto bytes) {
     constexpr int kBytes = decltype(bytes)::value;
     if constexpr (kBytes < Shape::kElement) {
       return;
     } else if constexpr (Shape::kGathers) {
-      gather_planes<Shape, kBytes>(params, s_source, s_barriers, thread);
+      gather_planes<Shape, kBytes>(params, stages, s_source, s_barriers, thread);
     } else if constexpr (Shape::kByChannels) {
       load_channels<Shape, kBytes>(params, s_source, s_barriers, thread);
     } else {

@@ -18,7 +18,23 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
   constexpr int kRow = Shape::kRowBytes;
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
-    if constexpr (Shape::kGathers) {
+    if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
+      // Four columns of a row of a patch are the halves of two steps, for each half of the channels.
+      if (step % 2 == 1) continue;
+      const uint32_t s_step = s_mine + step / 2 * Shape::Traits::kChannels * kRow;
+      uint32_t quads[2][4];
+      if constexpr (Shape::Traits::kFloat32) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kQuadsOddBegin<Shape>);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i / 2];
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kRow);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i % 4 / 2 * 2 + i / 4];
+      }
+    } else if constexpr (Shape::kGathers) {
       // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
       const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
       if constexpr (Shape::Traits::kFloat32) {
@@ -59,6 +75,10 @@ __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
   const auto quad = static_cast<uint32_t>(threadIdx.x) % 4;
   const auto position = static_cast<uint32_t>(first_position + position_of_thread<Shape>(0));
   if constexpr (Shape::kByChannels) return position * Shape::kRowBytes + quad * 4;
+  if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
+    if constexpr (Shape::Traits::kFloat32) return quad * Shape::kRowBytes + position / 2 * 16;
+    return quad * 2 * Shape::kRowBytes + position * 8;
+  }
   if constexpr (Shape::kGathers) {
     return quad * (Shape::Traits::kFloat32 ? 1 : 2) * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
   }
@@ -139,14 +159,14 @@ __device__ __forceinline__ ptx::MatrixDescriptor weights_of(uint32_t s_weights, 
 
 // All products of a tile. The sums' order: stages, steps of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, bool first_tile,
-                                              int32_t consumer, uint32_t s_source, uint32_t s_weights, Ring* sources,
-                                              Ring* weights) {
+__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t num_stages,
+                                              bool first_tile, int32_t consumer, uint32_t s_source, uint32_t s_weights,
+                                              Ring* sources, Ring* weights) {
   const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
   Fragments fragments{};
   uint32_t used = 0;  // the barrier of the weights that products in flight read
 #pragma unroll 1
-  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+  for (int32_t chunk = 0; chunk < num_stages; ++chunk) {
     Fragments words;
     sources->wait_full();
     load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);

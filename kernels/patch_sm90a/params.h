@@ -22,6 +22,7 @@ struct Params {
   Divisor by_rows;           // rows of an image
   int32_t k_channels, n_channels;  // per group
   int32_t kernel_h, kernel_w;      // of a position's patch of the result: 1 where patches are gathered
+  int32_t patch_h, patch_w;        // of a position's patch of the source, where they are
   int32_t source_vector;  // bytes that are copied at once
   int32_t unit;           // neighbouring results that may be stored together, 1 to 8
 
@@ -33,6 +34,7 @@ struct Params {
   int32_t num_tiles, tile_positions;
   int32_t step;  // positions of a warpgroup: kPatchPositions, or as many as fill whole rows
   int32_t num_chunks;  // stages of a tile
+  int32_t parts;       // CTAs of a cluster, that share a tile
   int32_t source_slots, weight_slots;
   bool resident;  // every stage has its weights in a slot of its own, for all tiles of the CTA
   int64_t packed_tile_step, packed_row_step;  // bytes, from one channel tile's weights, one row of taps' to the next

@@ -42,9 +42,9 @@ __device__ __forceinline__ void multiply_parts(float (&run)[kPatchChannels / 2],
 // All products of a tile. Tensor cores round their sums toward zero: a stage's are added in float32 registers. With as
 // many registers as there are, a block's products are in flight while the ones before are added.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, bool first_tile,
-                                                    int32_t consumer, uint32_t s_source, uint32_t s_weights,
-                                                    Ring* sources, Ring* weights) {
+__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t num_stages,
+                                                    bool first_tile, int32_t consumer, uint32_t s_source,
+                                                    uint32_t s_weights, Ring* sources, Ring* weights) {
   constexpr int kRuns = Shape::kRuns;
   const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
 #pragma unroll
@@ -55,7 +55,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
   Fragments high{}, low{};
   float run[kRuns][kPatchChannels / 2];
 #pragma unroll 1
-  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+  for (int32_t chunk = 0; chunk < num_stages; ++chunk) {
     Fragments words;
     sources->wait_full();
     load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);

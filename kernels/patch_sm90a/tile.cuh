@@ -17,11 +17,15 @@ struct Shape {
   static constexpr int kConsumers = kConsumersValue;
   static constexpr int kBlocks = kBlocksValue;
   static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
-  static constexpr bool kGathers = (kForm == PatchForm::kGather);
+  static constexpr bool kGathers = gathers_patches(kForm);
   // Of a position in a row of the result, NCHW.
   static constexpr int kColumns = kGathers ? 1 : kForm == PatchForm::kPairs ? 2 : 4;
   static constexpr bool kSplit = Traits::kSplit;
+  static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // a tile with other CTAs
   static constexpr int kTaps = kGathers ? 1 : kBlocks;  // of a tile's results
+  // Of a patch in a stage, where these are gathered.
+  static constexpr int kGatherRows = kForm == PatchForm::kGather ? 2 : 1;
+  static constexpr int kGatherColumns = kPatchTaps / kGatherRows;
   static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights of a stage
   static constexpr int kRuns = kBlocks == 2 ? 2 : 1;  // of split products, in flight or being added
   static constexpr int kSlotBlocks = patch_slot_blocks(kSplit, kBlocks);
@@ -33,6 +37,7 @@ struct Shape {
   static constexpr bool kExchanges = kGathers && (kElement == 2 || kConsumers == 1);
   static constexpr int kStagePositions = kConsumers * kPatchPositions;
   static constexpr int kStageChannels = 128 / kElement;
+  static constexpr int kGatherChannels = 2 * Traits::kChannels;
   static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
   static constexpr int kStageRows = patch_stage_rows(kForm, kStagePositions, kElement);
   static constexpr int kStageBytes = patch_stage_bytes(kForm, kStagePositions, kElement);
@@ -64,6 +69,29 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   }
   return tile;
 }
+
+// The CTAs of a cluster have the same tile, and each a part of its stages.
+__device__ __forceinline__ int32_t first_tile(const Params& params) {
+  return static_cast<int32_t>(blockIdx.x) / params.parts;
+}
+__device__ __forceinline__ int32_t tile_step(const Params& params) {
+  return static_cast<int32_t>(gridDim.x) / params.parts;
+}
+
+struct Stages {
+  int32_t begin, end;
+};
+
+template <typename Shape>
+__device__ __forceinline__ Stages stages_of_block(const Params& params) {
+  if (!Shape::kShares || params.parts == 1) return {0, params.num_chunks};
+  const int32_t part = static_cast<int32_t>(blockIdx.x) % params.parts;  // its rank in the cluster
+  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+}
+
+// From the first of a row's even positions to the first odd one, where quads of float32 are gathered.
+template <typename Shape>
+inline constexpr int kQuadsOddBegin = Shape::kStagePositions * 8 + kPatchQuadsGap;
 
 // This thread's part: sum 4 * j + 2 * h + i of a block is channel 8 * j + 2 * (lane % 4) + i of the lane's position h.
 template <typename Shape>

@@ -22,17 +22,19 @@ __device__ __forceinline__ int64_t block_place(const Params& params, int32_t blo
 
 // One thread.
 template <typename Shape>
-__device__ __forceinline__ void load_weights(const Params& params, uint32_t s_weights, uint32_t s_barriers) {
+__device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
+                                             uint32_t s_barriers) {
   const int32_t chunk_step = (Shape::kGathers ? 1 : params.kernel_w) * Shape::kBlockBytes;
   Ring ring(s_barriers, params.weight_slots);
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
     const Tile tile = tile_of<Shape>(params, number);
     const int32_t first = tile.channel_tile * (Shape::kGathers ? Shape::kBlocks : 1);
     const int32_t blocks = Shape::kGathers ? min(Shape::kBlocks, params.channel_blocks - first) : Shape::kBlocks;
     const char* g_chunk = static_cast<const char*>(params.packed) +
                           (int64_t{tile.group} * params.channel_blocks + first) * params.packed_tile_step +
-                          tile.tap_h * params.packed_row_step + tile.tap_w * Shape::kBlockBytes;
-    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk, g_chunk += chunk_step) {
+                          tile.tap_h * params.packed_row_step + tile.tap_w * Shape::kBlockBytes +
+                          int64_t{stages.begin} * chunk_step;
+    for (int32_t chunk = stages.begin; chunk < stages.end; ++chunk, g_chunk += chunk_step) {
       for (int32_t begin = 0; begin < Shape::kBlocks; begin += Shape::kSlotBlocks) {
         const int32_t end = min(begin + Shape::kSlotBlocks, blocks);
         ring.wait_empty();  // the consumers have multiplied what was here

@@ -113,6 +113,7 @@ void write_patch_plan(JsonWriter& json, const PatchPlan& plan) {
   json.field("blocks", int64_t{plan.blocks}), json.field("consumers", int64_t{plan.consumers});
   json.field("tile_positions", int64_t{plan.tile_positions});
   json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
+  json.field("parts", int64_t{plan.parts});
   json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});
   json.field("resident", plan.resident);
 }

@@ -34,10 +34,10 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
          problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
 }
 
-// Everything that follows from the instance and the CTAs of an SM, or false where it does not fit, or where more than
-// one CTA would have nothing to do or no weights of its own.
+// Everything that follows from the instance, the CTAs of an SM and the number of parts, or false where it does not fit,
+// or where more than one CTA would have nothing to do or no weights of its own.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
-             Plan* whole) {
+             int32_t parts, Plan* whole) {
   PatchPlan& plan = whole->patch;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
@@ -49,20 +49,28 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
   plan.tile_positions = plan.step * plan.consumers;
   // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
-  const int64_t k_channels = (instance.form == PatchForm::kGather ? problem.c_out : problem.c_in) / problem.groups;
-  const int64_t of_stage = 128 / element / (instance.form == PatchForm::kGather ? kPatchTaps : 1);
-  plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, of_stage));
+  const bool gathers = gathers_patches(instance.form);
+  const int64_t k_channels = (gathers ? problem.c_out : problem.c_in) / problem.groups;
+  const int64_t of_stage = 128 / element / (gathers ? kPatchTaps : 1);
+  const int32_t of_patch = gathers ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, of_stage)) * of_patch;
+  plan.parts = parts;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
   plan.num_tiles = columns * grid.position_tiles;
   // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
+  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  const int64_t clustered = int64_t{ctas} * (parts > 2 ? device.num_sms * 7 / 8 : device.num_sms);
+  if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
   const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
-  whole->num_blocks = std::min(plan.num_tiles, columns <= most ? each * columns : most);
+  whole->num_blocks =
+      parts > 1 ? plan.num_tiles * parts : std::min(plan.num_tiles, columns <= most ? each * columns : most);
   const bool split = instance.precision == Precision::kTf32x3;
   const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
   const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
-  const int32_t most_slots = kWeightBytes / slot_bytes, tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
-  plan.resident = tile_slots <= most_slots && whole->num_blocks % columns == 0;
+  const int32_t most_slots = kWeightBytes / slot_bytes / (parts > 1 ? ctas : 1),
+                tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
+  plan.resident = parts == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
   plan.weight_slots = plan.resident ? tile_slots : most_slots;
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
@@ -72,10 +80,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
   const int32_t left = room - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
-  if (plan.source_slots < 2 || (ctas > 1 && (!plan.resident || plan.num_tiles <= device.num_sms))) return false;
+  if (plan.source_slots < 2 ||
+      (ctas > 1 && ((!plan.resident && parts == 1) || plan.num_tiles * parts <= device.num_sms)))
+    return false;
   plan.weights_begin = plan.source_slots * stage_bytes;
   plan.staged_begin = plan.weights_begin + weight_bytes;
   plan.barriers_begin = plan.staged_begin + staged_bytes;
+  if (parts > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
+    return false;
   whole->shared_bytes = plan.barriers_begin + barrier_bytes;
   return true;
 }
@@ -85,7 +97,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
 // a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchPlan& plan = whole->patch;
-  const bool gathers = form == PatchForm::kGather;
+  const bool gathers = gathers_patches(form);
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const double stages = static_cast<double>(plan.consumers) * plan.num_chunks;  // of 64 positions
   const double products = 128 * plan.blocks * stages / 0.74;
@@ -122,11 +134,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
 bool form_of(const ConvTProblem& problem, PatchForm* form) {
   const bool by_channels = is_channels_last(source_stride(problem));
   if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
-  if (problem.direction == Direction::kGradInput) {
-    *form = PatchForm::kGather;
-    return !by_channels && problem.h.kernel == 2 && problem.w.kernel == 2;
-  }
   const bool pairs = problem.w.kernel == 2 && problem.h.kernel % 2 == 0, quads = problem.w.kernel % 4 == 0;
+  if (problem.direction == Direction::kGradInput) {
+    *form = pairs ? PatchForm::kGather : PatchForm::kGatherQuads;
+    return !by_channels && (pairs || quads);
+  }
   *form = by_channels ? PatchForm::kChannels : pairs ? PatchForm::kPairs : PatchForm::kQuads;
   return problem.direction == Direction::kForward && (pairs || quads);
 }
@@ -160,6 +172,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
   } else {
     if (stride[3] != 1) return 0;
     together = stride[0] | stride[1] | stride[2] | problem.w.out;
+    if (problem.w.kernel > kPatchTaps) together |= kPatchTaps;  // of a row of a patch in a stage
   }
   for (const int32_t bytes : {16, 8, 4, 2}) {
     if (together * element % bytes == 0) return bytes;
@@ -180,24 +193,28 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     const PatchInstance& instance = kPatchInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
+    const int32_t most_parts =
+        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
-      Plan plan{};
-      plan.patch.instance = index;
-      if (!lay_out(problem, device, instance, ctas, &plan)) continue;
-      const PatchGrid grid = make_patch_grid(problem, plan.patch);
-      const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
-      const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
-      const int64_t positions = problem.batch * problem.h.in * problem.w.in;
-      constexpr int64_t kLimit = int64_t{1} << 30;
-      if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
-      plan.packed_bytes = plan.workspace_bytes =
-          packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
-      plan.engine = Engine::kPatch;
-      plan.kernel = instance.name;
-      plan.served_precision = problem.precision;
-      plan.threads = patch_threads(instance.consumers);
-      estimate(problem, device, form, &plan);
-      plans->push_back(plan);
+      for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
+        Plan plan{};
+        plan.patch.instance = index;
+        if (!lay_out(problem, device, instance, ctas, parts, &plan)) continue;
+        const PatchGrid grid = make_patch_grid(problem, plan.patch);
+        const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
+        const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
+        const int64_t positions = problem.batch * problem.h.in * problem.w.in;
+        constexpr int64_t kLimit = int64_t{1} << 30;
+        if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+        plan.packed_bytes = plan.workspace_bytes =
+            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+        plan.engine = Engine::kPatch;
+        plan.kernel = instance.name;
+        plan.served_precision = problem.precision;
+        plan.threads = patch_threads(instance.consumers);
+        estimate(problem, device, form, &plan);
+        plans->push_back(plan);
+      }
     }
   }
 }

@@ -24,6 +24,8 @@ inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 1
 // Operands that are split (tf32x3) have low parts behind the high ones, and a slot of weights has one block alone.
 inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
 inline constexpr int32_t patch_slot_blocks(bool split, int32_t blocks) { return split ? 1 : blocks; }
+inline constexpr int32_t kPatchMostParts = 8;  // CTAs that share a tile, where patches are gathered
+inline constexpr int32_t kPatchSharingConsumers = 2;  // warpgroups of such a CTA that multiply
 inline constexpr int32_t kPatchLoaderWarps = 3;  // that copy the source; one thread of the fourth has the weights
 inline constexpr int32_t patch_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
@@ -34,22 +36,30 @@ inline constexpr int32_t patch_staged_elements(int32_t element) {  // of a warpg
   return 2 * (32 / element) * patch_staged_stride(element);
 }
 
+// Where quads of float32 are gathered, the even positions of a row are before the odd ones, and this far from them.
+inline constexpr int32_t kPatchQuadsGap = 64;
+
 // A row of a stage: a channel's positions, where pairs are gathered a channel's row of their patches, or where channels
 // are neighbours a position's channels. The 8 elements or 16 bytes more let fragments be read without bank conflicts.
 inline constexpr int32_t patch_row_bytes(PatchForm form, int32_t positions, int32_t element) {
   if (form == PatchForm::kChannels) return 128 + 16;
-  return form == PatchForm::kGather ? 2 * positions * element + 16 : (positions + 8) * element;
+  if (form == PatchForm::kGather) return 2 * positions * element + 16;
+  if (form == PatchForm::kGatherQuads) return 4 * positions * element + (element == 4 ? kPatchQuadsGap + 96 : 16);
+  return (positions + 8) * element;
 }
 inline constexpr int32_t patch_stage_rows(PatchForm form, int32_t positions, int32_t element) {
   if (form == PatchForm::kChannels) return positions;
-  return (form == PatchForm::kGather ? 64 : 128) / element;
+  return (form == PatchForm::kGather ? 64 : form == PatchForm::kGatherQuads ? 32 : 128) / element;
 }
 inline constexpr int32_t patch_stage_bytes(PatchForm form, int32_t positions, int32_t element) {
   return patch_row_bytes(form, positions, element) * patch_stage_rows(form, positions, element);
 }
-// Steps of K of one tap in a stage: where pairs are gathered, a stage has all four taps.
+inline constexpr bool gathers_patches(PatchForm form) {
+  return form == PatchForm::kGather || form == PatchForm::kGatherQuads;
+}
+// Steps of K of one tap in a stage: where patches are gathered, a stage has four taps.
 inline constexpr int32_t patch_tap_steps(PatchForm form) {
-  return form == PatchForm::kGather ? kPatchSteps / kPatchTaps : kPatchSteps;
+  return gathers_patches(form) ? kPatchSteps / kPatchTaps : kPatchSteps;
 }
 
 // Tiles along each digit of a tile's number: the first three are columns of the matrix product.

@@ -13,7 +13,8 @@ enum class PatchForm : int32_t {
   kPairs,     // a patch of the output, NCHW: two columns of each of two rows of it
   kQuads,     // four columns of a row of it
   kChannels,  // channels_last, either of these
-  kGather,    // NCHW, an element of the input's gradient from a patch of 2 x 2 of the output's
+  kGather,    // NCHW, an element of the input's gradient from two columns of each of two rows of its patch at a time
+  kGatherQuads,  // the same from four columns of a row
 };
 
 // A kernel of the patch engine. Blocks are taps of 64 channels or, where it gathers, 64 channels each; two warpgroups
@@ -28,44 +29,52 @@ struct PatchInstance {
 };
 
 // X(symbol, dtype, precision, form, blocks, consumers)
-#define CONVT_PATCH_INSTANCES(X)                             \
-  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)           \
-  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)           \
-  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)           \
-  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)           \
-  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)     \
-  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)     \
-  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)         \
-  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)         \
-  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)         \
-  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)         \
-  X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)       \
-  X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)       \
-  X(tf32x3_quads_4x2, kFloat32, kTf32x3, kQuads, 4, 2)       \
-  X(tf32x3_channels_4x2, kFloat32, kTf32x3, kChannels, 4, 2) \
-  X(tf32x3_gather_4x2, kFloat32, kTf32x3, kGather, 4, 2)     \
-  X(tf32x3_gather_2x2, kFloat32, kTf32x3, kGather, 2, 2)     \
-  X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)     \
-  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)          \
-  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)          \
-  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)          \
-  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)          \
-  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2)    \
-  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1)    \
-  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)        \
-  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)        \
-  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)        \
-  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)        \
-  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)            \
-  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)            \
-  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)            \
-  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)            \
-  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)      \
-  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)      \
-  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)          \
-  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)          \
-  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)          \
-  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)
+#define CONVT_PATCH_INSTANCES(X)                                    \
+  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)                  \
+  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)                  \
+  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)                  \
+  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)                  \
+  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)            \
+  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)            \
+  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)                \
+  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)                \
+  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)                \
+  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)                \
+  X(tf32_gather_quads_4x2, kFloat32, kTf32, kGatherQuads, 4, 2)     \
+  X(tf32_gather_quads_2x2, kFloat32, kTf32, kGatherQuads, 2, 2)     \
+  X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
+  X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)              \
+  X(tf32x3_quads_4x2, kFloat32, kTf32x3, kQuads, 4, 2)              \
+  X(tf32x3_channels_4x2, kFloat32, kTf32x3, kChannels, 4, 2)        \
+  X(tf32x3_gather_4x2, kFloat32, kTf32x3, kGather, 4, 2)            \
+  X(tf32x3_gather_2x2, kFloat32, kTf32x3, kGather, 2, 2)            \
+  X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)            \
+  X(tf32x3_gather_quads_4x2, kFloat32, kTf32x3, kGatherQuads, 4, 2) \
+  X(tf32x3_gather_quads_2x2, kFloat32, kTf32x3, kGatherQuads, 2, 2) \
+  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)                 \
+  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)                 \
+  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)                 \
+  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)                 \
+  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2)           \
+  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1)           \
+  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)               \
+  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)               \
+  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)               \
+  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)               \
+  X(bf16_gather_quads_4x2, kBFloat16, kHalf, kGatherQuads, 4, 2)    \
+  X(bf16_gather_quads_2x2, kBFloat16, kHalf, kGatherQuads, 2, 2)    \
+  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)                   \
+  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)                   \
+  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)                   \
+  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)                   \
+  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)             \
+  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)             \
+  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)                 \
+  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)                 \
+  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)                 \
+  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)                 \
+  X(f16_gather_quads_4x2, kFloat16, kHalf, kGatherQuads, 4, 2)      \
+  X(f16_gather_quads_2x2, kFloat16, kHalf, kGatherQuads, 2, 2)
 
 inline constexpr PatchInstance kPatchInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, form, blocks, consumers) \

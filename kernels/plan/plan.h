@@ -177,6 +177,7 @@ struct PatchPlan {
   int32_t step;  // positions of a warpgroup
   int32_t tile_positions;  // of all
   int32_t num_chunks;  // stages
+  int32_t parts;       // CTAs that share a tile, each a part of its stages
   int32_t source_slots, weight_slots;
   bool resident;  // a CTA's weights stay in shared memory
   bool staged;      // results leave by way of shared memory

@@ -37,9 +37,8 @@ FLAT_KEYS = [
     "packed_bytes",
 ]  # fmt: skip
 PATCH_KEYS = [
-    "threads", "blocks", "consumers", "tile_positions", "num_tiles", "num_chunks", "source_slots", "weight_slots",
-    "resident",
-    "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+    "threads", "blocks", "consumers", "tile_positions", "num_tiles", "num_chunks", "parts", "source_slots",
+    "weight_slots", "resident", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 STRIDED_KEYS = [
     "threads", "block_n", "parts", "tile_positions", "strip_width", "num_tiles", "num_chunks", "source_slots",

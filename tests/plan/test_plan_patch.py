@@ -47,8 +47,13 @@ def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     gathered = engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
     nhwc = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision, channels_last=True)
     assert not engine_plans(plan_module, nhwc | {"direction": GRAD_INPUT})
-    of_patches = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
-    assert shapes(gathered) == (of_patches if kernel == (2, 2) else set())
+    of_pairs = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
+    assert shapes(gathered) == (of_pairs if pairs else {(4, 2), (2, 2)})
+    few = engine_plans(plan_module, patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision))
+    assert {plan["parts"] for plan in few} == {1}
+    few = patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
+    parts = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
+    assert {plan["parts"] for plan in engine_plans(plan_module, few)} == parts
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
@@ -80,14 +85,14 @@ def test_other_layers_get_none(plan_module, change):
 def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, size, channels, channels_last):
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
-    if not forward:
-        kernel, channels_last = (2, 2), False
+    channels_last = channels_last and forward
     c_in, c_out = channels
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
     plans = engine_plans(plan_module, problem)
     split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
-    assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else 4 - split)
+    gathering = 4 - split if pairs else 2
+    assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else gathering)
     block_bytes, taps = (2 if split else 1) * BLOCK_BYTES, kernel[0] * kernel[1]
     for plan in plans:
         assert plan["tile_positions"] == plan["step"] * plan["consumers"], plan
@@ -99,9 +104,9 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         assert plan["staged"] or not plan["whole_rows"], plan
         in_columns = forward and not channels_last
         assert plan["whole_rows"] or plan["staged"] == (in_columns and kernel[1] * size[1] % 4 == 0), plan
-        # A stage has 128 bytes of every position: of its channels, or of its patch.
-        k_bytes = (c_in if forward else 4 * c_out) * element
-        assert k_bytes <= plan["num_chunks"] * 128 < k_bytes + (128 if forward else 512), plan
+        # A stage has 128 bytes of every position: of its channels, or of four elements of their patches.
+        chunks = -(-c_in * element // 128) if forward else -(-4 * c_out * element // 128) * taps // 4
+        assert plan["num_chunks"] == chunks, plan
         if forward:
             columns = groups * -(-c_out // 64) * taps // plan["blocks"]
             assert plan["packed_bytes"] == groups * -(-c_out // 64) * taps * plan["num_chunks"] * block_bytes, plan
@@ -111,12 +116,19 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
         ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
-        assert 1 <= plan["num_blocks"] <= plan["num_tiles"], plan
+        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] * plan["parts"], plan
         assert ctas <= 3 - plan["consumers"], plan
+        if plan["parts"] > 1:  # one tile for each cluster, stages for all, and room for everybody's sums
+            assert (forward, plan["consumers"]) == (False, 2), plan
+            assert plan["parts"] in (2, 4, 8), plan
+            assert plan["num_blocks"] == plan["num_tiles"] * plan["parts"], plan
+            assert plan["num_chunks"] >= 2 * plan["parts"], plan
+            assert plan["tile_positions"] * 64 * plan["blocks"] * 4 <= plan["barriers_begin"], plan
         assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]
-        row = 144 if channels_last else (positions + 8) * element if forward else 2 * positions * element + 16
-        rows = positions if channels_last else (128 if forward else 64) // element
+        gathered = 2 * positions * element + 16 if pairs else 4 * positions * element + (160 if element == 4 else 16)
+        row = 144 if channels_last else (positions + 8) * element if forward else gathered
+        rows = positions if channels_last else (128 if forward else 64 if pairs else 32) // element
         assert plan["source_slots"] >= 2, plan
         assert plan["source_slots"] * row * rows <= plan["weights_begin"], plan
         slot_blocks = 1 if split else plan["blocks"]

@@ -139,7 +139,7 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["consumers"] = tile.consumers;
     result["tile_positions"] = tile.tile_positions, result["num_tiles"] = tile.num_tiles, result["step"] = tile.step;
     result["num_chunks"] = tile.num_chunks, result["staged"] = tile.staged, result["resident"] = tile.resident;
-    result["whole_rows"] = tile.whole_rows;
+    result["whole_rows"] = tile.whole_rows, result["parts"] = tile.parts;
     result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
     result["weights_begin"] = tile.weights_begin, result["staged_begin"] = tile.staged_begin;
     result["barriers_begin"] = tile.barriers_begin;
