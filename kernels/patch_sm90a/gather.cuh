@@ -59,8 +59,8 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
   constexpr int kTogether = kOfVector > Shape::kGatherColumns ? kOfVector / Shape::kGatherColumns : 1;  // positions
   constexpr int kParts = Copy::kParts, kRows = Shape::kGatherRows;
   constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
-  constexpr bool kBatches = kBytes > 2 && kParts <= 2 * Shape::kConsumers;  // more want registers
-  constexpr int kKept = kBatches ? kParts : 1;
+  constexpr bool kKeeps = kBytes > 2 && kParts <= 2 * Shape::kConsumers;  // more want registers
+  constexpr int kKept = kKeeps ? kParts : 1;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   const int64_t channel_bytes = params.source_stride[1] * Shape::kElement;
   const int64_t line_bytes = params.source_stride[2] * Shape::kElement;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
              offset_of_row(row);
     };
     const char* g_kept[kKept];
-    if constexpr (kBatches) {
+    if constexpr (kKeeps) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) g_kept[part] = find(part);
     }
@@ -91,21 +91,18 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
       const int64_t begin = patch.channel * channel_bytes + patch.row * line_bytes + patch.column * Shape::kElement;
       const int32_t channels = params.k_channels - patch.channel;
       ring.wait_empty();  // the consumers have read what was here
-      if (kBatches && channels >= Shape::kGatherChannels) {
+      if (kKeeps && channels >= Shape::kGatherChannels) {
 #pragma unroll
-        for (int first = 0; first < kSteps * kKept; first += 4) {
-          uint32_t s_vector[4];
-          const void* g_vector[4];
-          bool exists[4];
+        for (int part = 0; part < kKept; ++part) {
+          const char* g_part = g_kept[part] + begin;
+          const uint32_t s_part = s_row + place_in_row<Shape>((part * Copy::kLanes + lane) * kOfVector);
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int part = (first + i) % kKept, step = (first + i) / kKept;
-            s_vector[i] = s_row + place_in_row<Shape>((part * Copy::kLanes + lane) * kOfVector) +
-                          step * Copy::kStep * Shape::kRowBytes;
-            g_vector[i] = g_kept[part] + begin + step / 2 * to_second + (step % 2 == 0 ? 0 : to_next);
-            exists[i] = (step + 1) * Copy::kStep <= Shape::kStageRows || row + step * Copy::kStep < Shape::kStageRows;
+          for (int step = 0; step < kSteps; ++step) {
+            if ((step + 1) * Copy::kStep > Shape::kStageRows && row + step * Copy::kStep >= Shape::kStageRows) break;
+            copy_vector<kBytes>(s_part + step * Copy::kStep * Shape::kRowBytes,
+                                step % 2 == 0 ? g_part : g_part + to_next);
+            if (step % 2 == 1) g_part += to_second;
           }
-          if constexpr (kBatches) ptx::cp_async_4<kBytes>(s_vector, g_vector, exists);
         }
       } else {
 #pragma unroll 1

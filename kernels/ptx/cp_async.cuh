@@ -53,39 +53,6 @@ __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], 
 #endif
 }
 
-// Four times cp_async() or, of 16 bytes, cp_async_past_l1(), of those that exist, with registers of their own as well.
-template <int kBytes>
-__device__ __forceinline__ void cp_async_4(const uint32_t (&shared)[4], const void* const (&global)[4],
-                                           const bool (&exists)[4]) {
-#ifdef CONVT_HAS_CP_ASYNC
-#define CONVT_COPIES(kind)                                                                                            \
-  asm volatile(                                                                                                       \
-      "{\n"                                                                                                           \
-      ".reg .pred p0, p1, p2, p3;\n"                                                                                  \
-      "setp.ne.b32 p0, %8, 0;\n"                                                                                      \
-      "setp.ne.b32 p1, %9, 0;\n"                                                                                      \
-      "setp.ne.b32 p2, %10, 0;\n"                                                                                     \
-      "setp.ne.b32 p3, %11, 0;\n"                                                                                     \
-      "@p0 cp.async." kind                                                                                            \
-      ".shared.global [%0], [%4], %12;\n"                                                                             \
-      "@p1 cp.async." kind                                                                                            \
-      ".shared.global [%1], [%5], %12;\n"                                                                             \
-      "@p2 cp.async." kind                                                                                            \
-      ".shared.global [%2], [%6], %12;\n"                                                                             \
-      "@p3 cp.async." kind                                                                                            \
-      ".shared.global [%3], [%7], %12;\n"                                                                             \
-      "}" ::"r"(shared[0]),                                                                                           \
-      "r"(shared[1]), "r"(shared[2]), "r"(shared[3]), "l"(global[0]), "l"(global[1]), "l"(global[2]), "l"(global[3]), \
-      "r"(int32_t{exists[0]}), "r"(int32_t{exists[1]}), "r"(int32_t{exists[2]}), "r"(int32_t{exists[3]}), "n"(kBytes))
-  if constexpr (kBytes == 16) {
-    CONVT_COPIES("cg");
-  } else {
-    CONVT_COPIES("ca");
-  }
-#undef CONVT_COPIES
-#endif
-}
-
 // cp.async of 16 bytes, past L1, where nobody looks for them again.
 __device__ __forceinline__ void cp_async_past_l1(uint32_t shared, const void* global) {
 #ifdef CONVT_HAS_CP_ASYNC
