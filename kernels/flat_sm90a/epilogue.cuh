@@ -2,6 +2,7 @@
 // channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "flat_sm90a/tile.cuh"
 #include "ptx/mbarrier_sm90.cuh"
@@ -52,12 +53,6 @@ class Walk {
   int64_t row_offset_;
 };
 
-template <typename Element>
-__device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
-  if (params.bias == nullptr || channel >= params.n_channels) return 0;
-  return wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
-}
-
 // 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
 // sequence's rows are a multiple of 4 columns apart.
 template <typename Shape>
@@ -75,7 +70,8 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
                        (int64_t{tile.group} * params.n_channels + channel) * params.result_stride[1];
   float bias[2][4];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) bias[i / 4][i % 4] = bias_of<Element>(params, tile, channel + i * 2);
+  for (int i = 0; i < 8; ++i)
+    bias[i / 4][i % 4] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, channel + i * 2);
   Walk walk(params, tile, first_position + lane % 16 * 4 / kPhases);
 #pragma unroll
   for (int pass = 0; pass < Shape::kPositions / kPassPositions; ++pass, walk.advance(kPassPositions)) {
@@ -119,7 +115,8 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
   const int32_t channel = first_channel + thread % kQuads * 4;
   float bias[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) bias[i] = bias_of<Element>(params, tile, channel + i);
+  for (int i = 0; i < 4; ++i)
+    bias[i] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, channel + i);
   Element* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + channel;
   Walk walk(params, tile, first_position + thread / kQuads);
 #pragma unroll

@@ -12,20 +12,7 @@ namespace convt::flat_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 using pipeline::Ring;
-
-// d += a b on one step of K.
-template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[Shape::kColumns / 2], const ptx::MatrixDescriptor& a,
-                                         const ptx::MatrixDescriptor& b) {
-  using Traits = typename Shape::Traits;
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, true);
-  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, true);
-  } else {
-    ptx::wgmma_f16(d, a, b, true);
-  }
-}
+using wgmma_sm90a::multiply;
 
 // One thread: windows of the packed source, one plane a copy.
 template <typename Shape>
@@ -122,7 +109,8 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<Shape>(d[block], a.moved(step * kWeightStep), b.moved(step * source_step + block * Shape::kColumns));
+        multiply<typename Shape::Traits>(d[block], a.moved(step * kWeightStep),
+                                         b.moved(step * source_step + block * Shape::kColumns), true);
       }
     }
   } else {
@@ -130,7 +118,7 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
     for (int32_t step = 0; step < params.k_steps; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<Shape>(d[block], a, b.moved(block * Shape::kColumns));
+        multiply<typename Shape::Traits>(d[block], a, b.moved(block * Shape::kColumns), true);
       }
       a = a.moved(kWeightStep);
       b = b.moved(source_step);

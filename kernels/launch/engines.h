@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "launch/launch.h"
 #include "plan/plan.h"
 #include "problem/problem.h"
@@ -15,6 +17,9 @@ namespace convt {
 // reach each other's shared memory. Throws std::runtime_error naming the plan's kernel.
 void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream,
                    bool waits_itself = false, int32_t cluster = 1);
+
+// Tensors may begin anywhere; copies of several elements may not.
+inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 

@@ -7,19 +7,15 @@
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/params.h"
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "plan/wgmma.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES, Kernels)
+
 namespace {
-
-using KernelSymbols = flat_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &flat_sm90a::symbol,
-    CONVT_FLAT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // What the three kernels share.
 struct Layout {
@@ -54,8 +50,7 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   const int64_t vector = 16 / element_bytes(problem.dtype);
   const int64_t* stride = params.source_stride;
   params.channel_vectors = stride[1] == 1 && stride[0] % vector == 0 && stride[2] % vector == 0 &&
-                           stride[3] % vector == 0 && params.k_channels % vector == 0 &&
-                           reinterpret_cast<uintptr_t>(source) % 16 == 0;
+                           stride[3] % vector == 0 && params.k_channels % vector == 0 && is_aligned(source, 16);
   // 128 bytes of neighbouring channels, or else of neighbouring columns. Fewer planes for a thread where blocks are
   // few.
   params.threads_of_position_log2 = stride[1] == 1 ? 3 : 0;
@@ -151,7 +146,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   }
   layout.gemm = make_gemm_shape(problem);
   layout.grid = make_flat_grid(problem, layout.geometry, tile);
-  const flat_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const flat_sm90a::Kernels kernels = flat_sm90a::kKernels[tile.instance]();
   const bool forward = problem.direction == Direction::kForward;
 
   Plan packing = plan;

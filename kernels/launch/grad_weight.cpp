@@ -4,22 +4,14 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "simt/grad_weight_params.h"
 #include "simt/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &simt::symbol,
-    CONVT_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(simt, CONVT_GRAD_WEIGHT_INSTANCES, const void*)
 
 void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const int32_t index = plan.grad_weight.instance;
@@ -38,7 +30,7 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
   params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
   params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(simt::kKernels[index](), plan, arguments, stream);
 
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};

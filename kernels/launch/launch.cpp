@@ -68,9 +68,8 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 }
 
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
-  const auto on_vectors = [](const void* begin) { return reinterpret_cast<uintptr_t>(begin) % 16 == 0; };
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
-  return (!plan.source_on_vectors || on_vectors(source)) && (!plan.weight_on_vectors || on_vectors(pointers.w));
+  return (!plan.source_on_vectors || is_aligned(source, 16)) && (!plan.weight_on_vectors || is_aligned(pointers.w, 16));
 }
 
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {

@@ -2,24 +2,14 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/params.h"
 #include "plan/mma_layout.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
-    CONVT_MMA_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-bool on_vector(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
-
-}  // namespace
+CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_INSTANCES, const void*)
 
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   if (problem.direction == Direction::kGradInput) return launch_mma_grad_input(problem, plan, pointers, stream);
@@ -40,12 +30,12 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& p
   params.bias = pointers.bias;
   params.result = pointers.y;
   // The source may begin anywhere; then its columns are copied one by one into the same places.
-  if (!on_vector(params.source)) copy_elements(&params);
-  if (!on_vector(params.result)) {
+  if (!is_aligned(params.source, 16)) copy_elements(&params);
+  if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
   void* arguments[] = {&params};
-  launch_kernel(kKernels[plan.mma.instance](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[plan.mma.instance](), plan, arguments, stream);
 }
 
 }  // namespace convt

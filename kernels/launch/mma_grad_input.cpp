@@ -4,23 +4,13 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "mma_sm90a/grad_input_params.h"
 #include "mma_sm90a/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
-    CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-bool on_multiple(const void* pointer, uintptr_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
-
-}  // namespace
+CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_GRAD_INPUT_INSTANCES, const void*)
 
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream) {
@@ -41,18 +31,18 @@ void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const 
   params.source_end = static_cast<const unsigned char*>(pointers.y) + (last + 1) * element_bytes(problem.dtype);
   params.weight = pointers.w;
   const bool vectors = kMmaGradInputInstances[index].vectors;
-  params.bulk_source = !vectors || on_multiple(params.source, 8);
+  params.bulk_source = !vectors || is_aligned(params.source, 8);
   // All weights of a stage and channel follow each other, in whole vectors.
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
-  params.bulk_weights = on_multiple(pointers.w, 16) && problem.w_stride[3] == 1 &&
+  params.bulk_weights = is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&
                         problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
                         problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0;
   params.result = pointers.x;
-  if (!on_multiple(params.result, 16)) {
+  if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
 }
 
 }  // namespace convt

@@ -5,23 +5,15 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "launch/thin_weight_params.h"
 #include "mma_sm90a/grad_weight_params.h"
 #include "mma_sm90a/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
-    CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_GRAD_WEIGHT_INSTANCES, const void*)
 
 void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                             cudaStream_t stream) {
@@ -39,7 +31,7 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   fill_thin_weight_params(problem, params.layout, params.layout.pitches, params.layout.loaders, pointers, &params);
   params.by_step_columns = Divisor::of(2 * params.layout.next_pixels * problem.w.stride);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
   const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
 }

@@ -4,21 +4,13 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/params.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &mma_sm90a::symbol,
-    CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_ROWS_INSTANCES, const void*)
 
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const int32_t index = plan.mma_rows.instance;
@@ -36,13 +28,13 @@ void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointe
   params.weight = pointers.w;
   params.bias = pointers.bias;
   params.result = pointers.y;
-  if (reinterpret_cast<uintptr_t>(params.result) % 16 != 0) {
+  if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
   // The source may begin anywhere; then its columns are loaded one by one.
-  if (reinterpret_cast<uintptr_t>(params.source) % (4 * element_bytes(problem.dtype)) != 0) params.vector = 1;
+  if (!is_aligned(params.source, 4 * element_bytes(problem.dtype))) params.vector = 1;
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
 }
 
 }  // namespace convt

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "nhwc_sm90a/instances.h"
@@ -12,15 +13,10 @@
 #include "plan/wgmma.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, Kernels)
+
 namespace {
-
-using KernelSymbols = nhwc_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &nhwc_sm90a::symbol,
-    CONVT_NHWC_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
   for (int32_t run = 0; run < program.num_runs; ++run) {
@@ -114,17 +110,9 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   return params;
 }
 
-// Source or result channels are neighbours in memory, 16 bytes of which belong together.
-void set_vectors(const ConvTProblem& problem, const void* w, pack::Params* weights) {
-  const int64_t vector = 16 / element_bytes(problem.dtype), taps = weights->kh_stride | weights->kw_stride;
-  if (reinterpret_cast<uintptr_t>(w) % 16 != 0 || taps % vector != 0) return;
-  weights->k_vectors = weights->k_stride == 1 && weights->n_stride % vector == 0;
-  weights->n_vectors = weights->n_stride == 1 && weights->k_stride % vector == 0;
-}
-
 // Each phase of the result as a tensor of its own, boxes of which are tiles.
 void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::Params* params) {
-  params->staged = plan.staged && reinterpret_cast<uintptr_t>(params->result) % 16 == 0;
+  params->staged = plan.staged && is_aligned(params->result, 16);
   if (!params->staged) return;
   const int64_t* to = params->result_stride;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -150,17 +138,12 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const nhwc_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const nhwc_sm90a::Kernels kernels = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
-                                        nhwc_tap_bytes(tile.block_n, k_steps), pointers.w, pointers.packed);
+                                        nhwc_tap_bytes(kNhwcInstances[tile.instance]), pointers.w, pointers.packed);
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   packing.params.rows = true;
-  set_vectors(problem, pointers.w, &packing.params);
-  if (packing.params.k_vectors || packing.params.n_vectors) {
-    packing.params.by_blocks = false;
-    packing.blocks = int64_t{packing.params.channel_tiles} * tile.num_chunks * program.total_taps;
-  }
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   set_results(problem, tile, &params);

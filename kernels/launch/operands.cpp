@@ -39,22 +39,28 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   // Taps of one and the same 32 bytes of memory are best in one block, but blocks should not be few.
   constexpr int64_t kEnoughBlocks = 256;
   const int64_t steps = problem.groups * params.channel_tiles * num_chunks * k_steps * params.column_blocks;
-  params.block_taps = std::min(program.total_taps, pack::kPackTaps);
+  params.block_taps = std::max(1, std::min(program.total_taps, pack::kPackTaps));  // there may be none
   while (params.block_taps > 4 && steps * ceil_div(program.total_taps, params.block_taps) < kEnoughBlocks) {
     params.block_taps /= 2;
   }
   while (1 << params.taps_log2 < params.block_taps) ++params.taps_log2;
   params.tap_blocks = ceil_div(program.total_taps, params.block_taps);
-  // Where taps lie together in memory, 16 bytes may be read at a time.
+  // Channels of either kind that are neighbours in memory, 16 bytes of which belong together.
   const int64_t vector = 16 / element_bytes(problem.dtype);
+  if (is_aligned(w, 16) && (params.kh_stride | params.kw_stride) % vector == 0) {
+    params.k_vectors = params.k_stride == 1 && (params.n_stride | params.k_channels) % vector == 0;
+    params.n_vectors = params.n_stride == 1 && (params.k_stride | params.n_channels) % vector == 0;
+  }
+  // Where taps lie together in memory, 16 bytes may be read at a time.
   const bool together = problem.h.kernel == problem.w.kernel && params.kw_stride == 1 &&
                         params.kh_stride == problem.w.kernel &&
-                        program.total_taps == problem.h.kernel * problem.w.kernel &&
-                        reinterpret_cast<uintptr_t>(w) % 16 == 0 && params.group_stride % vector == 0;
+                        program.total_taps == problem.h.kernel * problem.w.kernel && is_aligned(w, 16) &&
+                        params.group_stride % vector == 0;
   params.whole_taps = together && problem.h.kernel == 4 && (params.k_stride | params.n_stride) % vector == 0;
   // Where result channels are neighbours in memory, a whole stage of one tap is read as fast as taps one by one, if it
   // has several steps.
-  params.by_blocks = params.whole_taps || (program.total_taps > 4 && (!forward || k_steps == 1));
+  params.by_blocks = params.whole_taps || (program.total_taps > 4 && (!forward || k_steps == 1) && !params.k_vectors &&
+                                           !params.n_vectors);
   // Channels of a 3 x 3 kernel begin anywhere, runs of them on vectors.
   const bool columns_first = params.n_stride < params.k_stride;
   const int64_t run = columns_first ? params.n_channels : params.k_channels;
@@ -87,8 +93,7 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   const int64_t group = problem.groups == 1 ? 0 : make_gemm_shape(problem).n_channels;
   const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] | group : stride[1]);
   int32_t unit = 8;
-  while (unit > 1 &&
-         (others % unit != 0 || reinterpret_cast<uintptr_t>(result) % std::min<int64_t>(unit * bytes, 16) != 0)) {
+  while (unit > 1 && (others % unit != 0 || !is_aligned(result, std::min<int64_t>(unit * bytes, 16)))) {
     unit /= 2;
   }
   return unit;
@@ -96,7 +101,7 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
 
 bool has_vectors(const void* tensor, const int64_t (&stride)[4], int axis, int32_t count, DataType dtype) {
   const int64_t bytes = std::min<int64_t>(count * element_bytes(dtype), 16);
-  if (stride[axis] != 1 || reinterpret_cast<uintptr_t>(tensor) % bytes != 0) return false;
+  if (stride[axis] != 1 || !is_aligned(tensor, bytes)) return false;
   for (int other = 0; other < 4; ++other) {
     if (other != axis && stride[other] * element_bytes(dtype) % bytes != 0) return false;
   }

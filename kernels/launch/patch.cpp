@@ -5,21 +5,17 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"
 #include "plan/wgmma.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, Kernels)
+
 namespace {
-
-using KernelSymbols = patch_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &patch_sm90a::symbol,
-    CONVT_PATCH_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan& plan, const pack::Params& weights,
                                     const Pointers& pointers) {
@@ -45,10 +41,10 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.patch_w = problem.w.kernel;
   // A tensor may begin in the middle of a vector.
   params.source_vector = patch_source_vector(problem);
-  while (reinterpret_cast<uintptr_t>(params.source) % params.source_vector != 0) params.source_vector /= 2;
+  while (!is_aligned(params.source, params.source_vector)) params.source_vector /= 2;
   params.unit = storable_neighbours(problem, params.result);
   const PatchForm form = kPatchInstances[plan.instance].form;
-  const bool aligned = reinterpret_cast<uintptr_t>(params.result) % 16 == 0;
+  const bool aligned = is_aligned(params.result, 16);
   params.exchange = gathers_patches(form) && problem.h.in * problem.w.in % 4 == 0 && aligned;
   params.tap_tiles = Divisor::of(grid.tap_tiles);
   params.channel_tiles = Divisor::of(grid.channel_tiles);
@@ -85,7 +81,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
     throw std::runtime_error("convt_ext: no patch kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const patch_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const patch_sm90a::Kernels kernels = patch_sm90a::kKernels[tile.instance]();
   const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);

@@ -3,21 +3,17 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/tensor_map.h"
 #include "plan/scatter_instances.h"
 #include "scatter_sm90a/instances.h"
 #include "scatter_sm90a/params.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(scatter_sm90a, CONVT_SCATTER_INSTANCES, const void*)
+
 namespace {
-
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &scatter_sm90a::symbol,
-    CONVT_SCATTER_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // The source as [image][channel][row][column], columns innermost.
 CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout, const void* source) {
@@ -50,7 +46,7 @@ void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointer
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[plan.scatter.instance](), plan, arguments, stream);
+  launch_kernel(scatter_sm90a::kKernels[plan.scatter.instance](), plan, arguments, stream);
 }
 
 }  // namespace convt

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "plan/shared_layout.h"
 #include "plan/tile.h"
 #include "problem/adjoint.h"
@@ -10,15 +11,10 @@
 #include "simt/params.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES, const void*)
+
 namespace {
-
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &simt::symbol,
-    CONVT_SIMT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 int32_t log2_of(int32_t power_of_two) {
   int32_t log2 = 0;
@@ -26,12 +22,10 @@ int32_t log2_of(int32_t power_of_two) {
   return log2;
 }
 
-bool aligned_16(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
-
 // float32 alone: other types are converted on the way.
 bool has_input_vectors(const ConvTProblem& problem, const void* x) {
   const int64_t* stride = problem.x_stride;
-  return problem.dtype == DataType::kFloat32 && aligned_16(x) && stride[3] == 1 && stride[0] % 4 == 0 &&
+  return problem.dtype == DataType::kFloat32 && is_aligned(x, 16) && stride[3] == 1 && stride[0] % 4 == 0 &&
          stride[1] % 4 == 0 && stride[2] % 4 == 0 && problem.w.in % 4 == 0;
 }
 
@@ -39,7 +33,7 @@ bool has_input_vectors(const ConvTProblem& problem, const void* x) {
 bool has_weight_vectors(const ConvTProblem& problem, const SimtPlan& tile, const void* w) {
   const int64_t* stride = problem.w_stride;
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
-  return problem.dtype == DataType::kFloat32 && aligned_16(w) && problem.h.stride == 1 && problem.w.stride == 1 &&
+  return problem.dtype == DataType::kFloat32 && is_aligned(w, 16) && problem.h.stride == 1 && problem.w.stride == 1 &&
          tile.chunk_kh >= problem.h.kernel && tile.chunk_kw >= problem.w.kernel && stride[3] == 1 &&
          problem.direction == Direction::kForward && stride[2] == problem.w.kernel && stride[1] == taps &&
          stride[0] % 4 == 0 && tile.block_co * taps % 4 == 0 && problem.c_out / problem.groups * taps % 4 == 0;
@@ -88,7 +82,7 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 
   void* arguments[] = {&params};
-  launch_kernel(kKernels[tile.instance](), plan, arguments, stream);
+  launch_kernel(simt::kKernels[tile.instance](), plan, arguments, stream);
 }
 
 }  // namespace convt

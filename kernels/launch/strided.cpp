@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "plan/wgmma.h"
@@ -12,15 +13,10 @@
 #include "strided_sm90a/params.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(strided_sm90a, CONVT_STRIDED_INSTANCES, Kernels)
+
 namespace {
-
-using KernelSymbols = strided_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &strided_sm90a::symbol,
-    CONVT_STRIDED_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // A slot has all taps of a stage and H phase as they are packed, for a 3 x 3 kernel of both H phases, or those of a row
 // of the gradient's window: first of the even columns, then of the odd ones, which are packed apart.
@@ -101,7 +97,7 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.zeros_begin = plan.zeros_begin;
   params.barriers_begin = plan.barriers_begin;
   // A tensor may begin in the middle of a vector.
-  params.has_map = reinterpret_cast<uintptr_t>(params.source) % 16 == 0;
+  params.has_map = is_aligned(params.source, 16);
   if (params.has_map) {
     const int64_t all_channels = int64_t{weights.k_channels} * problem.groups;
     TensorBox box{params.source,
@@ -128,7 +124,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
     throw std::runtime_error("convt_ext: no strided kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const strided_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const strided_sm90a::Kernels kernels = strided_sm90a::kKernels[tile.instance]();
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks,
                                         strided_tap_bytes(tile.block_n, problem.precision == Precision::kTf32x3),
                                         pointers.w, pointers.packed);

@@ -2,25 +2,15 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
 #include "thin/instances.h"
 #include "thin/params.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-bool aligned(const void* pointer, int32_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
-
-}  // namespace
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_INSTANCES, const void*)
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   if (plan.thin_depthwise.rows > 0) return launch_thin_depthwise(problem, plan, pointers, stream);
@@ -46,15 +36,15 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   params.bias = pointers.bias;
   params.result = pointers.y;
   // An operand may begin anywhere; then its columns are copied one by one into the same places.
-  if (params.load_mode == ThinLoad::kVectors && !aligned(params.source, params.vector_bytes)) {
+  if (params.load_mode == ThinLoad::kVectors && !is_aligned(params.source, params.vector_bytes)) {
     params.load_mode = ThinLoad::kElements;
     params.vector_bytes = static_cast<int32_t>(element_bytes(problem.dtype));
   }
-  if (!aligned(params.result, 16)) {
+  if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
   void* arguments[] = {&params};
-  launch_kernel(kKernels[plan.thin.instance](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[plan.thin.instance](), plan, arguments, stream);
 }
 
 }  // namespace convt

@@ -5,23 +5,15 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "plan/thin_instances.h"
 #include "thin/channels_last_params.h"
 #include "thin/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_CHANNELS_LAST_INSTANCES, const void*)
 
 void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                                cudaStream_t stream) {
@@ -54,7 +46,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
   std::copy_n(forward ? problem.y_stride : problem.x_stride, 4, params.result_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[tile.instance](), launched, arguments, stream);
+  launch_kernel(thin::kKernels[tile.instance](), launched, arguments, stream);
 }
 
 }  // namespace convt

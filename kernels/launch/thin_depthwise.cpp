@@ -5,23 +5,15 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/reduce.h"
 #include "thin/depthwise_params.h"
 #include "thin/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_DEPTHWISE_INSTANCES, const void*)
 
 void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                            cudaStream_t stream) {
@@ -48,7 +40,7 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   params.x_vectors = has_vectors(pointers.x, problem.x_stride, 3, columns / instance.stride, problem.dtype);
   params.y_vectors = has_vectors(pointers.y, problem.y_stride, 3, columns, problem.dtype);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
   if (!of_weight) return;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, 1};
   const int64_t stride[4] = {problem.w_stride[0], problem.w_stride[2], problem.w_stride[3], problem.w_stride[1]};

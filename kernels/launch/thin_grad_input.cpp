@@ -5,20 +5,16 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "plan/thin_instances.h"
 #include "thin/grad_input_params.h"
 #include "thin/instances.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_GRAD_INPUT_INSTANCES, const void*)
+
 namespace {
-
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // Columns that a thread can read at once: neighbouring taps, at the same place within a vector for all positions.
 int32_t vector_columns(const thin::GradInputParams& params) {
@@ -63,7 +59,7 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   const int32_t copies = params.columns / (params.copy_vectors ? vector_elements(problem.dtype) : 1);
   while (params.load_lanes_log2 < 5 && (2 << params.load_lanes_log2) <= copies) ++params.load_lanes_log2;
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
 }
 
 }  // namespace convt

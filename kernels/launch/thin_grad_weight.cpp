@@ -5,21 +5,17 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "launch/thin_weight_params.h"
 #include "thin/grad_weight_params.h"
 #include "thin/instances.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_GRAD_WEIGHT_INSTANCES, const void*)
+
 namespace {
-
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 thin::WeightOperand make_operand(const void* elements, const int64_t (&size)[4], const int64_t (&stride)[4],
                                  DataType dtype) {
@@ -82,7 +78,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
   params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
   const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
 }

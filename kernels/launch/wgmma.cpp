@@ -2,21 +2,13 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/wgmma_params.h"
 #include "wgmma_sm90a/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbols = wgmma_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &wgmma_sm90a::symbol,
-    CONVT_WGMMA_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(wgmma_sm90a, CONVT_WGMMA_INSTANCES, Kernels)
 
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const WgmmaPlan& tile = plan.wgmma;
@@ -28,7 +20,7 @@ void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers&
   WgmmaLaunch launch =
       make_wgmma_launch(problem, tile, forward ? pointers.x : pointers.y, pointers.w, forward ? pointers.bias : nullptr,
                         forward ? pointers.y : pointers.x, pointers.packed);
-  const wgmma_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const wgmma_sm90a::Kernels kernels = wgmma_sm90a::kKernels[tile.instance]();
 
   if (launch.pack.blocks > 0 && !pointers.is_packed) launch_pack(kernels.pack, plan, launch.pack, stream);
   void* arguments[] = {&launch.convolve};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "launch/engines.h"
+
 namespace convt {
 namespace {
 
@@ -11,7 +13,7 @@ void set_loaders(const ConvTProblem& problem, const WgmmaPlan& plan, const TapPr
                  wgmma_sm90a::Params* params) {
   using wgmma_sm90a::Walk;
   const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
-  const bool aligned = reinterpret_cast<uintptr_t>(params->source) % 16 == 0;
+  const bool aligned = is_aligned(params->source, 16);
   const int64_t* stride = params->source_stride;
   params->num_places = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
   if (plan.by_channels) {
@@ -82,10 +84,10 @@ WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan
   params.result_step_h = gemm.result_step_h;
   params.result_step_w = gemm.result_step_w;
   set_loaders(problem, plan, program, &params);
-  params.result_pairs = reinterpret_cast<uintptr_t>(result) % 8 == 0 && gemm.n_channels % 2 == 0;
+  params.result_pairs = is_aligned(result, 8) && gemm.n_channels % 2 == 0;
   const int64_t* to = params.result_stride;
   params.column_pairs = to[3] == 1 && to[0] % 2 == 0 && to[1] % 2 == 0 && to[2] % 2 == 0 && gemm.result_w % 2 == 0 &&
-                        reinterpret_cast<uintptr_t>(result) % (2 * element_bytes(problem.dtype)) == 0 &&
+                        is_aligned(result, 2 * element_bytes(problem.dtype)) &&
                         gemm.result_step_w == plan.split_phases && plan.tile_w * plan.split_phases % 2 == 0;
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.w_tiles = Divisor::of(grid.w_tiles);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "plan/wgmma.h"
@@ -13,15 +14,10 @@
 #include "window_sm90a/params.h"
 
 namespace convt {
+
+CONVT_KERNEL_TABLE(window_sm90a, CONVT_WINDOW_INSTANCES, Kernels)
+
 namespace {
-
-using KernelSymbols = window_sm90a::Kernels (*)();
-
-constexpr KernelSymbols kKernels[] = {
-#define CONVT_ROW(symbol, ...) &window_sm90a::symbol,
-    CONVT_WINDOW_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on
 // in which its rows begin.
@@ -89,7 +85,7 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPl
   params.source_bytes = plan.row_classes * plan.channel_classes * params.box_bytes;
   params.packed_tile_step = weights.packed_tile_step;
   params.granule = window_granule(problem, grid.begin_w);
-  while (reinterpret_cast<uintptr_t>(params.result) % (params.granule * element) != 0) params.granule /= 2;
+  while (!is_aligned(params.result, params.granule * element)) params.granule /= 2;
   params.staged_begin = plan.staged_begin;
   params.barriers_begin = plan.barriers_begin;
   return params;
@@ -116,7 +112,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
                              ", or no workspace for it");
   }
   order_by_source(problem.direction, &program);
-  const window_sm90a::Kernels kernels = kKernels[tile.instance]();
+  const window_sm90a::Kernels kernels = window_sm90a::kKernels[tile.instance]();
   const int32_t tap_bytes = 32 * tile.block_n * window_parts(problem.precision);
   PackLaunch packing =
       make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);

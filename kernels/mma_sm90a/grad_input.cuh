@@ -6,7 +6,7 @@
 #pragma once
 
 #include "mma_sm90a/grad_input_loader.cuh"
-#include "mma_sm90a/grad_input_mainloop.cuh"
+#include "mma_sm90a/grad_input_split.cuh"
 #include "pipeline/ring.cuh"
 
 namespace convt::mma_sm90a {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 #endif
 
 template <typename Traits, bool kVector>
-__global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTiles), 1)
+__global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTiles, Traits::kSplit), 1)
     grad_input(const __grid_constant__ GradInputParams params) {
 #ifdef CONVT_HAS_WGMMA
   using Element = typename Traits::Element;
@@ -204,8 +204,13 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTile
                          lane / 4 * operands.weight_rows / 8 + lane % 4 * 8
                    : (chunk * params.steps * params.row_tiles + channel_unit * Traits::kColumnTiles) * 512 + lane * 16);
           const int32_t begin_masked = masked ? first_step : max(first_step, end_whole);
-          multiply_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
-          multiply_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
+          if constexpr (Traits::kSplit) {
+            multiply_split_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
+            multiply_split_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
+          } else {
+            multiply_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
+            multiply_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
+          }
         }
         if (last) {
           __syncwarp();

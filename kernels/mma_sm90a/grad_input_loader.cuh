@@ -248,7 +248,7 @@ __device__ __forceinline__ void load_weights(const GradInputParams& params, int3
       uint32_t r_words[2][2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if constexpr (sizeof(Element) == 4) {
+        if constexpr (sizeof(Element) == 4 && !Traits::kSplit) {
 #pragma unroll
           for (int e = 0; e < kElements; ++e) r_weight[i][half][e] = ptx::round_tf32(r_weight[i][half][e]);
         }

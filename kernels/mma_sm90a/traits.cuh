@@ -8,10 +8,12 @@
 
 namespace convt::mma_sm90a {
 
-template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue>
+// kSplit: operands are sums of two TF32 numbers (tf32x3).
+template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue, bool kSplitValue = false>
 struct Traits {
   static constexpr DataType kDataType = kDataTypeValue;
   using Element = typename simt::ElementOf<kDataType>::type;
+  static constexpr bool kSplit = kSplitValue;
   static constexpr int kColumnTiles = kColumnTilesValue;  // of a warp
   static constexpr int kPositionTiles = kPositionTilesValue;
   static constexpr int kUnitPositions = kPositionTiles * kMmaPositions;

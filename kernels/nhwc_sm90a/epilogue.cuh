@@ -3,6 +3,7 @@
 // by way of shared memory in boxes of all positions.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "nhwc_sm90a/parts.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -21,7 +22,6 @@ __device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
-  const auto* g_bias = static_cast<const Element*>(params.bias);
   auto* g_first = static_cast<Element*>(params.result) + first;
   int64_t offset[Shape::kBlocks][2];
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params
     float bias[kCount];
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      bias[k] = g_bias != nullptr && channel + k < params.n_channels ? wgmma_sm90a::to_float(g_bias[channel + k]) : 0;
+      bias[k] = epilogue::bias_of<Element>(params.bias, 0, params.n_channels, channel + k);
     }
     if (channel >= params.n_channels || !share.has(m * kInterleaved)) continue;
 #pragma unroll
@@ -70,9 +70,10 @@ __device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params
 // The bias of this thread's number among the tile's channels.
 template <typename Shape>
 __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile& tile) {
-  const auto number = static_cast<int32_t>(threadIdx.x), channel = tile.channel_tile * Shape::kN + number;
-  if (params.bias == nullptr || number >= Shape::kN || channel >= params.n_channels) return 0;
-  return wgmma_sm90a::to_float(static_cast<const typename Shape::Element*>(params.bias)[channel]);
+  const auto number = static_cast<int32_t>(threadIdx.x);
+  if (number >= Shape::kN) return 0;
+  const int32_t channel = tile.channel_tile * Shape::kN + number;
+  return epilogue::bias_of<typename Shape::Element>(params.bias, 0, params.n_channels, channel);
 }
 
 // All threads that multiply. `bias` is bias_of_thread(); `turn` counts buffers from tile to tile.

@@ -5,7 +5,7 @@
 
 #include "nhwc_sm90a/epilogue.cuh"
 #include "nhwc_sm90a/loader.cuh"
-#include "nhwc_sm90a/mainloop.cuh"
+#include "nhwc_sm90a/split_mainloop.cuh"
 
 namespace convt::nhwc_sm90a {
 
@@ -44,8 +44,12 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
     for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
       Sums<Shape> sums;
-      multiply_tile<Shape>(sums, params, first_window(params, tile_of(params, number)), stages, places, s_source,
-                           s_weights, &sources, &weights);
+      const int32_t window = first_window(params, tile_of(params, number));
+      if constexpr (Shape::Traits::kSplit) {
+        multiply_split_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
+      } else {
+        multiply_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
+      }
       if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
       ptx::forget(number);  // what follows from it takes registers from the products
       if (params.staged) {

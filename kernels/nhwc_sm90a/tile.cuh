@@ -19,7 +19,8 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place of a stage
   static constexpr int kStageChannels = kRowBytes / kElement;
-  static constexpr int kTapBytes = nhwc_tap_bytes(kN, kSteps);
+  static constexpr int kPartBytes = nhwc_part_bytes(kN, kSteps);  // of a tap's weights
+  static constexpr int kTapBytes = kPartBytes * Traits::kParts;
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
   static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer

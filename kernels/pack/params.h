@@ -1,4 +1,4 @@
-// What the weight packing is launched with. Filled by launch/wgmma.cpp.
+// What the weight packing is launched with. Filled by launch/operands.cpp.
 #pragma once
 
 #include <cstdint>

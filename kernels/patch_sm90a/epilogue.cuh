@@ -1,7 +1,7 @@
-// Sums -> bias -> result. The tile's shape makes a thread's sums neighbours in memory; runs of them that a warp stores
-// are longer by way of shared memory.
+// Sums -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/parts.cuh"
 #include "ptx/shared.cuh"
@@ -29,11 +29,9 @@ struct Bias {
 
   __device__ __forceinline__ void load(const Params& params, const Tile& tile) {
     const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 32;
-    const auto* g_bias = static_cast<const typename Shape::Element*>(params.bias) + tile.group * params.n_channels;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const bool exists = params.bias != nullptr && first + 32 * k < params.n_channels;
-      r[k] = exists ? wgmma_sm90a::to_float(g_bias[first + 32 * k]) : 0;
+      r[k] = epilogue::bias_of<typename Shape::Element>(params.bias, tile.group, params.n_channels, first + 32 * k);
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {
@@ -143,144 +141,6 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
       }
       if (offset < 0 || first + 8 * j + odd + block * kPatchChannels >= params.n_channels) continue;
       epilogue::store_vector(reinterpret_cast<uint32_t*>(g), both);
-    }
-  }
-}
-
-// Results by way of shared memory: whole rows of pairs of columns, which are one run of memory but for the end of an
-// image, staged as they lie there, some channels at a time. A sector of 32 bytes that two stores share costs many times
-// a whole one. kEven: a thread's two positions are of one row.
-template <typename Shape, bool kEven>
-__device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
-  using Element = typename Shape::Element;
-  constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // results: rows of patches are a multiple of it
-  constexpr int kStride = patch_staged_stride(Shape::kElement);
-  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
-  const int32_t row_results = params.by_row.value * kPatchTaps;
-  Element* s_position[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    int32_t column;
-    const int32_t row = params.by_row(position_of_thread<Shape>(h), &column);
-    s_position[h] = s_staged + thread % 4 * 2 * kStride + row * row_results + column * 2;
-  }
-  // What this thread stores: a vector of every so many channels.
-  constexpr int kPlaces = kPatchPositions * kPatchTaps / kVector, kChannels = 128 / kPlaces;
-  const int32_t place = thread % kPlaces;
-  int32_t of_row, row_of_image;
-  const int32_t row = params.by_row(place * kVector / kPatchTaps, &of_row);
-  const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
-  const bool exists = place * kVector < params.step * kPatchTaps && image < params.batch;
-  const int32_t first = first_channel<Shape>(tile) + thread / kPlaces;
-  const Element* s_vector = s_staged + thread / kPlaces * kStride + place * kVector;
-  Element* g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
-                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
-                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
-#pragma unroll
-  for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
-    const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      const int j = begin + block;
-      float bias[2];
-      load_bias<Shape>(bias, s_bias, j);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          Element both[4];
-#pragma unroll
-          for (int k = 0; k < 4; ++k) {
-            both[k] = wgmma_sm90a::to_element<Element>(sums.r[2 * row + k % 2][4 * j + k / 2 * 2 + i] + bias[i]);
-          }
-          const int32_t to = buffer + (8 * block + i) * kStride + row * row_results / 2;
-          if constexpr (kEven) {
-            if (position_of_thread<Shape>(0) < params.step) epilogue::store_vector(s_position[0] + to, both);
-          } else {
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              const Element one[2] = {both[2 * h], both[2 * h + 1]};
-              if (position_of_thread<Shape>(h) < params.step) epilogue::store_vector(s_position[h] + to, one);
-            }
-          }
-        }
-      }
-    }
-    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
-#pragma unroll
-    for (int k = 0; k < 8 * kBlocks; k += kChannels) {
-      if (!exists || first + 8 * begin + k >= params.n_channels) continue;
-      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
-      *reinterpret_cast<Word*>(g_vector + (8 * begin + k) * params.result_stride[1]) =
-          *reinterpret_cast<const Word*>(s_vector + buffer + k * kStride);
-    }
-  }
-}
-
-// The same in tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions.
-// kVector results never are of two rows.
-template <typename Shape, int kVector>
-__device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
-  using Element = typename Shape::Element;
-  constexpr int kStride = patch_staged_stride(Shape::kElement);
-  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
-  constexpr int kColumns = Shape::kColumns, kRows = Shape::kBlocks / kColumns, kRun = kPatchPositions * kColumns;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
-  Element* s_position[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    s_position[h] = s_staged + thread % 4 * 2 * kStride + position_of_thread<Shape>(h) * kColumns;
-  }
-  // What this thread stores: a vector of every so many channels.
-  constexpr int kPlaces = kRows * kRun / kVector, kChannels = 128 / kPlaces;
-  const int32_t result = thread % kPlaces * kVector;
-  const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / kColumns);
-  const int32_t first = first_channel<Shape>(tile) + thread / kPlaces;
-  const Element* s_vector = s_staged + thread / kPlaces * kStride + result;
-  Element* g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
-                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
-#pragma unroll
-  for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
-    const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      const int j = begin + block;
-      float bias[2];
-      load_bias<Shape>(bias, s_bias, j);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int row = 0; row < kRows; ++row) {
-          Element both[2 * kColumns];
-#pragma unroll
-          for (int k = 0; k < 2 * kColumns; ++k) {
-            both[k] = wgmma_sm90a::to_element<Element>(
-                sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] + bias[i]);
-          }
-          const int32_t to = buffer + (8 * block + i) * kStride + row * kRun;
-          if constexpr (Shape::kNeighbours) {
-            epilogue::store_vector(s_position[0] + to, both);
-          } else {
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              Element one[kColumns];
-              memcpy(one, both + h * kColumns, sizeof(one));
-              epilogue::store_vector(s_position[h] + to, one);
-            }
-          }
-        }
-      }
-    }
-    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
-#pragma unroll
-    for (int k = 0; k < 8 * kBlocks; k += kChannels) {
-      if (offset < 0 || first + 8 * begin + k >= params.n_channels) continue;
-      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
-      *reinterpret_cast<Word*>(g_vector + (8 * begin + k) * params.result_stride[1]) =
-          *reinterpret_cast<const Word*>(s_vector + buffer + k * kStride);
     }
   }
 }

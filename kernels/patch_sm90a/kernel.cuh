@@ -7,6 +7,7 @@
 #include "patch_sm90a/loader.cuh"
 #include "patch_sm90a/parts.cuh"
 #include "patch_sm90a/split.cuh"
+#include "patch_sm90a/staged.cuh"
 
 namespace convt::patch_sm90a {
 

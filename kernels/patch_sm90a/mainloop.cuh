@@ -9,6 +9,9 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+using pipeline::leave;
+using wgmma_sm90a::multiply;
+
 // The first operand of each step of K in a stage.
 using Fragments = uint32_t[kPatchSteps][4];
 
@@ -119,25 +122,6 @@ __device__ __forceinline__ void keep(Fragments& fragments) {
   }
 }
 
-template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[kPatchChannels / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b, bool add) {
-  using Traits = typename Shape::Traits;
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, add);
-  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, add);
-  } else {
-    ptx::wgmma_f16(d, a, b, add);
-  }
-}
-
-// Every warp says for itself that it has left a slot.
-__device__ __forceinline__ void leave(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-
 // Where a step of K of a block begins in a slot of weights, and from there its low parts, in 16 bytes. Where patches
 // are gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
 template <typename Shape>
@@ -183,8 +167,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     for (int step = 0; step < kPatchSteps; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<Shape>(sums.r[block], fragments[step], b.moved(weights_place<Shape>(block, step)),
-                        chunk > 0 || step > 0);
+        multiply<typename Shape::Traits>(sums.r[block], fragments[step], b.moved(weights_place<Shape>(block, step)),
+                                         chunk > 0 || step > 0);
       }
     }
     ptx::wgmma_commit();

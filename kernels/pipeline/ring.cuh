@@ -35,4 +35,12 @@ class Ring {
   uint32_t parity_ = 0;
 };
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// Every warp says for itself that it has left a slot.
+__device__ __forceinline__ void leave(uint32_t empty) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
+}
+#endif
+
 }  // namespace convt::pipeline

@@ -60,7 +60,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
 // Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW.
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Tensor-core classes in channels_last without groups and tf32x3, channels on 16 bytes.
+// Tensor-core classes in channels_last without groups, channels on 16 bytes.
 void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Few output channels in tensor-core classes, NCHW, forward; source rows begin on 16 bytes.

@@ -14,8 +14,9 @@ namespace {
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 
 // CTAs of one SM.
-int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout, int32_t position_tiles) {
-  return std::min(max_mma_gradient_threads(position_tiles) / layout.threads,
+int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
+                        const MmaGradInputInstance& instance) {
+  return std::min(max_mma_gradient_threads(instance.position_tiles, is_split(instance)) / layout.threads,
                   device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
@@ -28,6 +29,10 @@ constexpr double kMask = 0.27;         // share that masks add
 constexpr double kWeights = 0.014;  // of sixteen rows of weights as they are in memory
 constexpr double kHalfWeights = 0.021;  // more of it where elements have two bytes
 constexpr double kProduct = 0.0066;
+// The same of split operands.
+constexpr double kSplitSource = 0.0017;   // more of eight positions
+constexpr double kSplitWeights = 0.0037;  // more of sixteen rows of weights
+constexpr double kSplitProduct = 0.0152;
 constexpr double kUnit = 0.2;
 constexpr double kStore = 0.021;     // of a product's sums
 constexpr double kSplit = 0.019;     // of a product's sums, of one more part of K
@@ -62,7 +67,7 @@ double overlapped(double a, double b) { return std::cbrt(a * a * a + b * b * b);
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGradInputLayout& layout,
               const MmaGradInputInstance& instance, Plan* plan) {
   const auto element = static_cast<double>(element_bytes(problem.dtype));
-  const double resident = resident_blocks(device, layout, instance.position_tiles);
+  const double resident = resident_blocks(device, layout, instance);
   const double chunks = layout.num_chunks, positions = instance.position_tiles;
   const double units = layout.channel_units * layout.position_units, sums = instance.row_tiles * positions;
   const double rounds = std::ceil(units * layout.splits / layout.warps);
@@ -70,8 +75,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
 
   const double reads = positions * (instance.vectors ? 1 : 8 / element);
   const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
-  const double step = reads * read * (1 + kMask * masked_units(layout, instance.position_tiles)) + kProduct * sums +
-                      (instance.vectors ? (kWeights + (element == 2 ? kHalfWeights : 0)) * instance.row_tiles : 0);
+  const double step =
+      reads * read * (1 + kMask * masked_units(layout, instance.position_tiles)) +
+      (instance.vectors ? (kWeights + (element == 2 ? kHalfWeights : 0)) * instance.row_tiles : 0) +
+      (is_split(instance) ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * sums
+                          : kProduct * sums);
   const double steps = chunks * std::ceil(static_cast<double>(layout.steps) / layout.splits);
   // Elements one by one, where they do not lie on sectors.
   const double stores = layout.wide ? 1 : 8 / element;
@@ -96,7 +104,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   MmaGradInputLayout layout;
   if (!make_mma_grad_input_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block)
     return false;
-  const int32_t resident = resident_blocks(device, layout, instance.position_tiles);
+  const int32_t resident = resident_blocks(device, layout, instance);
   if (resident < 1) return false;
   // All CTAs are resident from the beginning, as many of each group.
   tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);

@@ -18,8 +18,8 @@ namespace convt {
 inline constexpr int32_t kMaxMmaGradientTaps = 16;  // of an axis: half the bits of a mask
 
 // Threads of a CTA, by registers.
-CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t position_tiles) {
-  return position_tiles > 4 ? 384 : 512;
+CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t position_tiles, bool split) {
+  return position_tiles > 4 || split ? 384 : 512;
 }
 
 inline constexpr int32_t kNoGradInputPosition = 0x7fff << 16;  // in a row that no image has

@@ -95,7 +95,8 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->warps = plan.warps;
   layout->splits = plan.splits;
   layout->threads = 32 * (plan.warps + 1);
-  if (layout->threads > max_mma_gradient_threads(instance.position_tiles) || plan.warps % plan.splits != 0)
+  if (layout->threads > max_mma_gradient_threads(instance.position_tiles, is_split(instance)) ||
+      plan.warps % plan.splits != 0)
     return false;
 
   layout->chunk_co = plan.chunk_co;

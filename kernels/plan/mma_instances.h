@@ -66,20 +66,27 @@ struct MmaGradInputInstance {
   bool vectors;
 };
 
+// Operands are sums of two TF32 numbers.
+constexpr bool is_split(const MmaGradInputInstance& instance) { return instance.precision == Precision::kTf32x3; }
+
 // X(symbol, dtype, precision, row_tiles, position_tiles, vectors)
-#define CONVT_MMA_GRAD_INPUT_INSTANCES(X)                       \
-  X(tf32_grad_input_16x64, kFloat32, kTf32, 1, 8, false)        \
-  X(tf32_grad_input_32x32, kFloat32, kTf32, 2, 4, false)        \
-  X(tf32_grad_input_64x16, kFloat32, kTf32, 4, 2, false)        \
-  X(tf32_grad_input_vectors_32x32, kFloat32, kTf32, 2, 4, true) \
-  X(f16_grad_input_16x64, kFloat16, kHalf, 1, 8, false)         \
-  X(f16_grad_input_32x32, kFloat16, kHalf, 2, 4, false)         \
-  X(f16_grad_input_64x16, kFloat16, kHalf, 4, 2, false)         \
-  X(f16_grad_input_vectors_32x32, kFloat16, kHalf, 2, 4, true)  \
-  X(bf16_grad_input_16x64, kBFloat16, kHalf, 1, 8, false)       \
-  X(bf16_grad_input_32x32, kBFloat16, kHalf, 2, 4, false)       \
-  X(bf16_grad_input_64x16, kBFloat16, kHalf, 4, 2, false)       \
-  X(bf16_grad_input_vectors_32x32, kBFloat16, kHalf, 2, 4, true)
+#define CONVT_MMA_GRAD_INPUT_INSTANCES(X)                        \
+  X(tf32_grad_input_16x64, kFloat32, kTf32, 1, 8, false)         \
+  X(tf32_grad_input_32x32, kFloat32, kTf32, 2, 4, false)         \
+  X(tf32_grad_input_64x16, kFloat32, kTf32, 4, 2, false)         \
+  X(tf32_grad_input_vectors_32x32, kFloat32, kTf32, 2, 4, true)  \
+  X(f16_grad_input_16x64, kFloat16, kHalf, 1, 8, false)          \
+  X(f16_grad_input_32x32, kFloat16, kHalf, 2, 4, false)          \
+  X(f16_grad_input_64x16, kFloat16, kHalf, 4, 2, false)          \
+  X(f16_grad_input_vectors_32x32, kFloat16, kHalf, 2, 4, true)   \
+  X(bf16_grad_input_16x64, kBFloat16, kHalf, 1, 8, false)        \
+  X(bf16_grad_input_32x32, kBFloat16, kHalf, 2, 4, false)        \
+  X(bf16_grad_input_64x16, kBFloat16, kHalf, 4, 2, false)        \
+  X(bf16_grad_input_vectors_32x32, kBFloat16, kHalf, 2, 4, true) \
+  X(tf32x3_grad_input_16x64, kFloat32, kTf32x3, 1, 8, false)     \
+  X(tf32x3_grad_input_32x32, kFloat32, kTf32x3, 2, 4, false)     \
+  X(tf32x3_grad_input_64x16, kFloat32, kTf32x3, 4, 2, false)     \
+  X(tf32x3_grad_input_vectors_32x32, kFloat32, kTf32x3, 2, 4, true)
 
 inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, row_tiles, position_tiles, vectors) \

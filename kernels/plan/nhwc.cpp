@@ -43,7 +43,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
   if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;
   const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
-  const int32_t tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
+  const int32_t tap_bytes = nhwc_tap_bytes(instance);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (plan.staged && (plan.parts > 1 || work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
     return false;
@@ -55,7 +55,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
     // As many stages as leave as many slots of weights, but 4 of these at least and no more than 6 where taps are many.
-    const auto wanted = std::min(6, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows)));
+    // Of tf32x3's, which are read for three times as long, half as many.
+    const auto wanted = std::min(6, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
+                        nhwc_weight_parts(instance.precision);
     if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
@@ -87,7 +89,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
 }
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
-// both directions and TF32 and bfloat16 on an H200 (docs/performance.md), and 5 % more.
+// both directions and TF32 and bfloat16 on an H200, and to 460 in tf32x3 (docs/performance.md), and 5 % more.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
               Plan* whole) {
   const NhwcPlan& plan = whole->nhwc;
@@ -95,15 +97,20 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const double positions = 64.0 * kNhwcConsumers * instance.blocks;
   const double row_bytes = nhwc_row_bytes(instance.k_steps);
-  const double tap_bytes = nhwc_tap_bytes(instance.block_n, instance.k_steps);
+  const double tap_bytes = nhwc_tap_bytes(instance);
 
   // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
   // from.
   const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
-  const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks + 1) * tap_bytes) +
+  // In tf32x3 parts of the weights are read three times for two, and the fewer channels, the more time fragments take.
+  const bool split = instance.precision == Precision::kTf32x3;
+  const double reads = split ? 1.5 : 1;
+  const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
-  const double chunk = std::max(1.02 * products, 0.945 * shared) + 168 * work.taps + 69 * plan.num_windows;
+  const double cycles =
+      split ? 3 * products + work.taps * instance.blocks * (5760.0 / instance.block_n - 40) : 1.02 * products;
+  const double chunk = std::max(cycles, 0.945 * shared) + (split ? 130 : 168) * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
   const double stores =
@@ -215,7 +222,8 @@ NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, 
 void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+                           : problem.dtype == DataType::kFloat32 &&
+                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   const int64_t vector = 16 / element_bytes(problem.dtype);
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight ||
       problem.groups != 1 || problem.c_in % vector != 0 || problem.c_out % vector != 0 ||
@@ -228,7 +236,7 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       work.program.source_step_w > kMostBoxStep) {
     return;
   }
-  if (work.program.num_runs > kNhwcMostWindows) return;
+  if (work.program.num_runs > kNhwcMostWindows || work.program.total_taps == 0) return;
   const bool forward = problem.direction == Direction::kForward;
   work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
   work.positions_w = forward ? num_positions(problem.w, 0) : problem.w.in;
@@ -257,10 +265,9 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     const int64_t packed_tiles =
         ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
     constexpr int64_t kLimit = int64_t{1} << 30;
-    if (packed_tiles > kLimit / std::max(1, work.program.total_taps)) continue;
+    if (packed_tiles > kLimit / work.program.total_taps) continue;
     if (!begun.nhwc.direct) {
-      begun.packed_bytes = begun.workspace_bytes =
-          packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance.block_n, instance.k_steps);
+      begun.packed_bytes = begun.workspace_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);
     }
     for (const bool staged : {false, true}) {
       begun.nhwc.staged = staged;

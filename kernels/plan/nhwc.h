@@ -25,7 +25,12 @@ inline constexpr int32_t kNhwcStagedBuffers = 2;
 inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile
 
 inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
-inline constexpr int32_t nhwc_tap_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
+inline constexpr int32_t nhwc_part_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
+// In tf32x3 the weights of a tap are high parts, then low parts.
+inline constexpr int32_t nhwc_weight_parts(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
+inline constexpr int32_t nhwc_tap_bytes(const NhwcInstance& instance) {
+  return nhwc_weight_parts(instance.precision) * nhwc_part_bytes(instance.block_n, instance.k_steps);
+}
 // Blocks of 8 columns of the weights whose pairs are neighbouring channels: 16 bytes of results.
 inline constexpr int32_t nhwc_interleaved(int32_t element) { return 8 / element; }
 

@@ -12,7 +12,8 @@ namespace {
 bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+                           : problem.dtype == DataType::kFloat32 &&
+                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || problem.direction != Direction::kForward) return false;
   const int64_t bytes = element_bytes(problem.dtype);
   if (problem.w.in > 1 && problem.x_stride[3] != 1) return false;
@@ -38,7 +39,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Scatt
   const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
   const double stores = ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3) * ceil_div(layout.terms, 3);
   const double alone = plan->num_blocks > device.num_sms ? 1 : 0.75;
-  const double row = alone * std::max({half ? 0.75 : 0.6, (half ? 0.07 : 0.04) * layout.steps, 0.2 * stores});
+  const ScatterInstance& instance = kScatterInstances[plan->scatter.instance];
+  const bool split = instance.precision == Precision::kTf32x3;
+  const double step = half ? 0.07 : split ? 0.08 + 0.00125 * instance.slots * instance.columns : 0.04;
+  const double row = alone * std::max({half ? 0.75 : 0.6, step * layout.steps, 0.2 * stores});
   plan->compute_us = tiles * (layout.tile_rows + layout.slots - 1) * row * 1.89 / device.clock_ghz;
   const double weights = 1.7 * (ceil_div(layout.weight_units, kScatterWorkThreads) - 1);
   const double memory = 1.6 * plan->memory_us;

@@ -18,13 +18,15 @@ struct ScatterInstance {
 };
 
 // X(symbol, dtype, precision, slots, columns)
-#define CONVT_SCATTER_INSTANCES(X)      \
-  X(tf32_2x24, kFloat32, kTf32, 2, 24)  \
-  X(tf32_3x32, kFloat32, kTf32, 3, 32)  \
-  X(bf16_2x24, kBFloat16, kHalf, 2, 24) \
-  X(bf16_3x32, kBFloat16, kHalf, 3, 32) \
-  X(f16_2x24, kFloat16, kHalf, 2, 24)   \
-  X(f16_3x32, kFloat16, kHalf, 3, 32)
+#define CONVT_SCATTER_INSTANCES(X)         \
+  X(tf32_2x24, kFloat32, kTf32, 2, 24)     \
+  X(tf32_3x32, kFloat32, kTf32, 3, 32)     \
+  X(bf16_2x24, kBFloat16, kHalf, 2, 24)    \
+  X(bf16_3x32, kBFloat16, kHalf, 3, 32)    \
+  X(f16_2x24, kFloat16, kHalf, 2, 24)      \
+  X(f16_3x32, kFloat16, kHalf, 3, 32)      \
+  X(tf32x3_2x24, kFloat32, kTf32x3, 2, 24) \
+  X(tf32x3_3x32, kFloat32, kTf32x3, 3, 32)
 
 inline constexpr ScatterInstance kScatterInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, slots, columns) \

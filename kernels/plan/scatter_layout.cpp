@@ -113,7 +113,8 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
 
   layout->stages = plan.stages;
   layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);
-  const int64_t weights = int64_t{layout->steps} * 32 * instance.slots * instance.columns;
+  const int64_t parts = instance.precision == Precision::kTf32x3 ? 2 : 1;
+  const int64_t weights = parts * layout->steps * 32 * instance.slots * instance.columns;
   constexpr int64_t kMostBytes = 1 << 20;
   if (int64_t{plan.stages} * layout->stage_bytes + weights > kMostBytes) return false;
   layout->num_planes = h.stride * layout->c_out;

@@ -6,8 +6,12 @@
 
 #include "scatter_sm90a/epilogue.cuh"
 #include "scatter_sm90a/loader.cuh"
+#include "scatter_sm90a/split.cuh"
 
 namespace convt::scatter_sm90a {
+
+// Of a thread, of two CTAs an SM, where sums are kept twice.
+inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
 
 template <typename Shape>
 __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_constant__ Params params) {
@@ -32,6 +36,7 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
   const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
   if (warp == kScatterWorkThreads / 32) {
     ptx::named_barrier(1, kScatterThreads);  // the first weights are on their way
+    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
     if (lane == 0) load_tiles<Shape>(params, s_begin, s_barriers);
     return;
   }
@@ -41,10 +46,12 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
   ptx::named_barrier(2, kScatterWorkThreads);  // the weights are complete
   Ring staged_ring(s_barriers + 16 * params.stages, 2);
   if (warp >= kConsumerThreads / 32) {
+    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
     store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
 
+  if constexpr (Shape::kSplit) ptx::take_registers<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);
   const uint32_t channel_bytes = params.pitch * Shape::kElement;
   const int32_t position = warp * 16, strip = position >> params.strip_log2;
@@ -61,7 +68,13 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
     for (int i = 0; i < Shape::kN / 2; ++i) sums[i] = 0;
 #pragma unroll 1
     for (int32_t row = first_source_row(params, tile); row < tile.end_row; ++row) {
-      if (is_source_row(params, row)) multiply_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+      if (is_source_row(params, row)) {
+        if constexpr (Shape::kSplit) {
+          multiply_split_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+        } else {
+          multiply_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+        }
+      }
       if (row >= tile.row) {
         staged_ring.wait_empty();  // what was here has been stored
         stage_slot<Shape>(sums, params, s_begin + params.staged_begin + staged_ring.slot() * params.staged_bytes);

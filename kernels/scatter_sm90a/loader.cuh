@@ -53,9 +53,9 @@ __device__ __forceinline__ uint32_t weight_place(int32_t channel, int32_t column
                                channel % Shape::kVector * Shape::kElement);
 }
 
-// The weights as the second operand, [vector of channels][slot, phase along H, channel, tap along W][16 bytes], zeros
-// where there is none. A thread takes some channels of a tap at a time, all of them on their way at once. The loading
-// warp waits until the first ones are, at barrier 1, so that they do not queue behind the source.
+// The weights as the second operand, [part][vector of channels][slot, phase along H, channel, tap along W][16 bytes],
+// zeros where there is none. A thread takes some channels of a tap at a time, all of them on their way at once. The
+// loading warp waits until the first ones are, at barrier 1, so that they do not queue behind the source.
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
   using Element = typename Shape::Element;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
     if (begin == 0) {
       ptx::named_arrive(1, kScatterThreads);
 #pragma unroll 1
-      for (int32_t i = thread; i < params.steps * 2 * Shape::kN; i += kScatterWorkThreads) {
+      for (int32_t i = thread; i < Shape::kParts * params.steps * 2 * Shape::kN; i += kScatterWorkThreads) {
         reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
       }
       ptx::named_barrier(2, kScatterWorkThreads);  // zeros are there
@@ -86,8 +86,14 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
 #pragma unroll
     for (int j = 0; j < kScatterMostWeights; ++j) {
       if (j >= channels) continue;
-      if constexpr (Shape::kElement == 4) r_weights[j] = ptx::round_tf32(r_weights[j]);
-      *reinterpret_cast<Element*>(s_weights + weight_place<Shape>(first + j, column)) = r_weights[j];
+      const Element weight = r_weights[j];
+      auto* s_weight = reinterpret_cast<Element*>(s_weights + weight_place<Shape>(first + j, column));
+      if constexpr (Shape::kElement == 4) {
+        *s_weight = ptx::round_tf32(weight);
+      } else {
+        *s_weight = weight;
+      }
+      if constexpr (Shape::kSplit) s_weight[params.steps * 8 * Shape::kN] = ptx::round_tf32(weight - *s_weight);
     }
   }
 }

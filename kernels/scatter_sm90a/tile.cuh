@@ -14,12 +14,14 @@ inline constexpr int kConsumerThreads = 128;
 inline constexpr int kStoreThreads = 96;
 static_assert(kConsumerThreads + kStoreThreads == kScatterWorkThreads);
 
-// kSlots position rows of sums, kColumns each.
-template <DataType kDataTypeValue, int kSlotsValue, int kColumnsValue>
+// kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
+template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue>
 struct Shape {
   using Element = typename simt::ElementOf<kDataTypeValue>::type;
   static constexpr DataType kDataType = kDataTypeValue;
   static constexpr int kElement = sizeof(Element);
+  static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
+  static constexpr int kParts = kSplit ? 2 : 1;  // of the weights
   static constexpr int kSlots = kSlotsValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kN = kSlots * kColumns;

@@ -1,6 +1,7 @@
 // Sums -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "strided_sm90a/parts.cuh"
 
@@ -10,20 +11,17 @@ namespace convt::strided_sm90a {
 
 // Of this thread's channels in some blocks of 8, loaded together: one after the other, between stores, they took a
 // tenth of a tile's time.
+template <typename Element>
 struct Bias {
   static constexpr int kBlocks = 4;
   float r[kBlocks][2];
 
-  template <typename Element>
-  __device__ __forceinline__ void load(const Params& params, const Tile& tile, int32_t first, const Element* g_bias) {
+  __device__ __forceinline__ void load(const Params& params, const Tile& tile, int32_t first) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int32_t channel = first + 8 * j + i;
-        r[j][i] = g_bias != nullptr && channel < params.n_channels
-                      ? wgmma_sm90a::to_float(g_bias[tile.group * params.n_channels + channel])
-                      : 0;
+        r[j][i] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, first + 8 * j + i);
       }
     }
   }
@@ -47,6 +45,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+  using Bias = Bias<Element>;
   Bias bias;
   int64_t even = quad.result, odd_quad = quad.result;
   if constexpr (Shape::kElement == 4) {
@@ -57,7 +56,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
   }
 #pragma unroll
   for (int j = 0; j < Shape::kN / 8; ++j) {
-    if (j % Bias::kBlocks == 0) bias.load(params, tile, first + 8 * j, static_cast<const Element*>(params.bias));
+    if (j % Bias::kBlocks == 0) bias.load(params, tile, first + 8 * j);
     if (!share.has(j)) continue;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

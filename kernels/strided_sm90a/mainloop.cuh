@@ -8,20 +8,9 @@ namespace convt::strided_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+using pipeline::leave;
 using pipeline::Ring;
-
-template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b) {
-  using Traits = typename Shape::Traits;
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, true);
-  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, true);
-  } else {
-    ptx::wgmma_f16(d, a, b, true);
-  }
-}
+using wgmma_sm90a::multiply;
 
 // The products of one group. `b` is the slot's begin.
 template <typename Shape>
@@ -40,7 +29,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = phase % 2 - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          multiply<Shape>(sums.r[phase][block], fragments[shift + block], b.moved((first_tap + tap) * kTap));
+          multiply<typename Shape::Traits>(sums.r[phase][block], fragments[shift + block],
+                                           b.moved((first_tap + tap) * kTap), true);
         }
       }
     }
@@ -53,8 +43,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = 1 + phase - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          multiply<Shape>(sums.r[phase][block], fragments[shift + block],
-                          b.moved((4 * phase + 2 * (1 - row) + tap) * kTap));
+          multiply<typename Shape::Traits>(sums.r[phase][block], fragments[shift + block],
+                                           b.moved((4 * phase + 2 * (1 - row) + tap) * kTap), true);
         }
       }
     }
@@ -64,16 +54,11 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
       if (2 * tap + group >= Shape::kKernel) continue;
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        multiply<Shape>(sums.r[0][block], fragments[tap + block], b.moved((2 * group + tap) * kTap));
+        multiply<typename Shape::Traits>(sums.r[0][block], fragments[tap + block], b.moved((2 * group + tap) * kTap),
+                                         true);
       }
     }
   }
-}
-
-// Every warp says for itself that it has left a slot.
-__device__ __forceinline__ void leave(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
 // Rows beside the source are 64 bytes of zeros.

@@ -3,6 +3,7 @@
 // neighbours. What does not change from channel to channel is worked out once per tile.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "wgmma_sm90a/mainloop.cuh"
 #include "wgmma_sm90a/params.h"
@@ -67,8 +68,7 @@ __device__ __forceinline__ typename Traits::Element* result_of(const Params& par
 
 template <typename Traits>
 __device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
-  if (params.bias == nullptr || channel >= params.n_channels) return 0;
-  return to_float(static_cast<const typename Traits::Element*>(params.bias)[tile.group * params.n_channels + channel]);
+  return epilogue::bias_of<typename Traits::Element>(params.bias, tile.group, params.n_channels, channel);
 }
 
 // This thread's position in a block: rows of the accumulator 8 apart.

@@ -37,10 +37,10 @@ struct Traits {
 };
 
 #ifdef CONVT_HAS_WGMMA
-// d = a b on one step of K, 8 TF32 or 16 half-precision channels, plus d where `add` is true.
-template <typename Traits>
-__device__ __forceinline__ void multiply(float (&d)[Traits::kN / 2], const ptx::MatrixDescriptor& a,
-                                         const ptx::MatrixDescriptor& b, bool add) {
+// d = a b on one step of K, 8 TF32 or 16 half-precision channels, plus d where `add` is true. `a` is in shared memory,
+// or four registers.
+template <typename Traits, int kSums, typename First>
+__device__ __forceinline__ void multiply(float (&d)[kSums], const First& a, const ptx::MatrixDescriptor& b, bool add) {
   if constexpr (Traits::kFloat32) {
     ptx::wgmma_tf32(d, a, b, add);
   } else if constexpr (Traits::kOperand == Operand::kBFloat16) {

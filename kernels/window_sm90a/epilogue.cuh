@@ -3,6 +3,7 @@
 // overlap, and leaves in 16-byte stores that are neighbours in memory.
 #pragma once
 
+#include "epilogue/bias.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
@@ -183,13 +184,9 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
 // A warpgroup's bias of a tile, for whoever stages next.
 template <typename Shape>
 __device__ __forceinline__ void stage_bias(const Params& params, const Tile& tile, int32_t thread, uint32_t s_staged) {
-  using Element = typename Shape::Element;
   if (thread >= Shape::kN) return;
   const int32_t channel = tile.channel_tile * Shape::kN + thread;
-  float bias = 0;
-  if (params.bias != nullptr && channel < params.n_channels) {
-    bias = wgmma_sm90a::to_float(static_cast<const Element*>(params.bias)[tile.group * params.n_channels + channel]);
-  }
+  const float bias = epilogue::bias_of<typename Shape::Element>(params.bias, tile.group, params.n_channels, channel);
   ptx::store_shared(s_staged + Shape::kBiasBegin + 4 * thread, __float_as_uint(bias));
 }
 

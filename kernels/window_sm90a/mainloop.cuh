@@ -12,7 +12,9 @@ namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+using pipeline::leave;
 using pipeline::Ring;
+using wgmma_sm90a::multiply;
 
 // The first operands of one tap for both blocks.
 using Fragments = uint32_t[2][4];
@@ -44,16 +46,40 @@ __device__ __forceinline__ void keep(Fragments& fragments) {
   }
 }
 
+// A stage that is being multiplied.
+struct Stage {
+  uint32_t place;  // bytes from the first slot
+  uint32_t empty;  // its barrier
+  ptx::MatrixDescriptor weights;
+};
+
+// The one at which the ring stands, which moves on.
 template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b, bool add) {
-  using Traits = typename Shape::Traits;
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, add);
-  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, add);
-  } else {
-    ptx::wgmma_f16(d, a, b, add);
+__device__ __forceinline__ Stage take_stage(const Params& params, uint32_t s_slots, Ring* ring) {
+  const uint32_t place = ring->slot() * params.slot_bytes;
+  const Stage stage{place, ring->empty(),
+                    ptx::MatrixDescriptor::of(s_slots + place + params.source_bytes, 16 * Shape::kN, 128)};
+  ring->advance();
+  return stage;
+}
+
+// Its first window, as soon as it is there.
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void load_first(Window<Shape>& window, const Params& params,
+                                           const Source<Shape, kShifted>& source, const Ring& ring) {
+  ring.wait_full();
+  source.load(window, ring.slot() * params.slot_bytes, 0);
+}
+
+// The window after that of source row `row`: the next row's, or the next stage's first.
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void load_next(Window<Shape>& window, const Params& params,
+                                          const Source<Shape, kShifted>& source, const Stage& stage, int row,
+                                          bool last_stage, const Ring& ring) {
+  if (row + 1 < Shape::kSourceRows) {
+    source.load(window, stage.place, row + 1);
+  } else if (!last_stage) {
+    load_first(window, params, source, ring);
   }
 }
 
@@ -62,19 +88,16 @@ template <typename Shape, bool kShifted>
 __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params,
                                               const Source<Shape, kShifted>& source, uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
+  static_assert(Shape::kSourceRows % 2 == 0);  // the next stage's first window is the first of both
   // The step that reads the next window: early, but where two windows take too many registers.
   constexpr int kNextWindow = kKernelW > (kShifted ? 3 : 5) ? kKernelW - 1 : kKernelW / 2 - 1;
   Window<Shape> windows[2];
   Fragments fragments[2] = {};
   uint32_t used = 0;  // the barrier of the slot whose products may be in flight
-  ring->wait_full();
-  source.load(windows[0], ring->slot() * params.slot_bytes, 0);
+  load_first(windows[0], params, source, *ring);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-    const uint32_t slot = ring->slot() * params.slot_bytes;
-    const auto b = ptx::MatrixDescriptor::of(s_slots + slot + params.source_bytes, 16 * Shape::kN, 128);
-    const uint32_t empty = ring->empty();
-    ring->advance();
+    const Stage stage = take_stage<Shape>(params, s_slots, ring);
 #pragma unroll
     for (int row = 0; row < Shape::kSourceRows; ++row) {
 #pragma unroll
@@ -91,25 +114,20 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
           const bool first = tap_row == 0 && tap == 0;
 #pragma unroll
           for (int block = 0; block < 2; ++block) {
-            multiply<Shape>(sums.r[result_row][block], mine[block],
-                            b.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)), !first || chunk > 0);
+            multiply<typename Shape::Traits>(sums.r[result_row][block], mine[block],
+                                             stage.weights.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)),
+                                             !first || chunk > 0);
           }
         }
         ptx::wgmma_commit();
         // All products of the stage before are done since the second wait of this one.
         if (row == 0 && tap == 1 && used != 0) leave(used);
-        if (tap == kNextWindow) {
-          // While these products run: the next row's window, or the next stage's first.
-          if (row + 1 < Shape::kSourceRows) {
-            source.load(windows[(row + 1) % 2], slot, row + 1);
-          } else if (chunk + 1 < params.num_chunks) {
-            ring->wait_full();
-            source.load(windows[0], ring->slot() * params.slot_bytes, 0);
-          }
+        if (tap == kNextWindow) {  // while these products run
+          load_next(windows[(row + 1) % 2], params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
         }
       }
     }
-    used = empty;
+    used = stage.empty;
   }
   ptx::wgmma_wait<0>();
   keep(fragments[0]);

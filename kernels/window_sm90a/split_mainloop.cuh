@@ -51,9 +51,9 @@ __device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int
     const int result_row = row - tap_row;
     if (result_row < 0 || result_row >= Shape::kRows) continue;
     const ptx::MatrixDescriptor high = b.moved((tap_row * Shape::kKernelW + tap) * (Shape::kTapBytes / 16));
-    multiply<Shape>(runs.r[result_row][block], columns.low, high, add);
-    multiply<Shape>(runs.r[result_row][block], columns.high, high.moved(Shape::kPartBytes / 16), true);
-    multiply<Shape>(runs.r[result_row][block], columns.high, high, true);
+    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.low, high, add);
+    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.high, high.moved(Shape::kPartBytes / 16), true);
+    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.high, high, true);
   }
 }
 
@@ -90,14 +90,10 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
   Sums<Shape> runs;
   clear(sums);
   clear(runs);
-  ring->wait_full();
-  source.load(window, ring->slot() * params.slot_bytes, 0);
+  load_first(window, params, source, *ring);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-    const uint32_t slot = ring->slot() * params.slot_bytes;
-    const auto b = ptx::MatrixDescriptor::of(s_slots + slot + params.source_bytes, 16 * Shape::kN, 128);
-    const uint32_t empty = ring->empty();
-    ring->advance();
+    const Stage stage = take_stage<Shape>(params, s_slots, ring);
 #pragma unroll
     for (int row = 0; row < Shape::kSourceRows; ++row) {
 #pragma unroll
@@ -122,17 +118,12 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
             }
           }
           ptx::wgmma_fence();
-          multiply_split<Shape>(runs, block, row, kept[(first + block) % kKept], b, tap, !Steps::begins_run(step));
+          multiply_split<Shape>(runs, block, row, kept[(first + block) % kKept], stage.weights, tap,
+                                !Steps::begins_run(step));
           ptx::wgmma_commit();
         }
-        if (step == Shape::kKernelW - 1) {
-          // While these products run: the next row's window, or the next stage's first.
-          if (row + 1 < Shape::kSourceRows) {
-            source.load(window, slot, row + 1);
-          } else if (chunk + 1 < params.num_chunks) {
-            ring->wait_full();
-            source.load(window, ring->slot() * params.slot_bytes, 0);
-          }
+        if (step == Shape::kKernelW - 1) {  // while these products run
+          load_next(window, params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
         }
       }
     }
@@ -145,7 +136,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
 #pragma unroll
       for (int block = 0; block < 2; ++block) add_run(sums, runs, row, block);
     }
-    leave(empty);
+    leave(stage.empty);
   }
 }
 

@@ -63,12 +63,4 @@ __device__ __forceinline__ int32_t warp_column(const Params& params, int32_t war
 }
 __device__ __forceinline__ int32_t warp_row(const Params& params, int32_t warp) { return warp >> params.warps_w_log2; }
 
-#ifdef CONVT_HAS_WGMMA
-// A warp says for itself that it has done with a stage.
-__device__ __forceinline__ void leave(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-#endif
-
 }  // namespace convt::window_sm90a

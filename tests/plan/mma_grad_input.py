@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from plan.problems import FLOAT32, GRAD_INPUT, TF32, Problem, sizes_of
+from plan.problems import FLOAT32, GRAD_INPUT, TF32, TF32X3, Problem, sizes_of
 from plan.tensor_cores import HALF
 
 
@@ -38,7 +38,7 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
     """The layout is the plan's, it fits, rows lie apart and on vectors where memory's do."""
     half = problem["dtype"] != FLOAT32
     assert problem["direction"] == GRAD_INPUT
-    assert problem["precision"] == (HALF if half else TF32)
+    assert problem["precision"] in ((HALF,) if half else (TF32, TF32X3))
     layout = module.mma_grad_input_layout(problem, plan)
     assert layout is not None, plan
     for key in ("threads", "shared_bytes", "num_blocks"):

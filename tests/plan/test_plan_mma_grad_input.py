@@ -17,6 +17,7 @@ from plan.problems import (
     GRAD_INPUT,
     H200,
     IEEE,
+    TF32,
     TF32X3,
     channels_last_strides,
     contiguous_strides,
@@ -26,18 +27,23 @@ from plan.problems import (
     sizes_of,
 )
 from plan.profile import few_problems
-from plan.tensor_cores import CLASS_OF_DTYPE, plans_of
+from plan.tensor_cores import CLASS_OF_DTYPE, HALF, plans_of
 from plan.test_plan_choice import LAYERS
 from plan.test_plan_gradients import expected_gradient, grad_output_of
 
 engine_plans = functools.partial(plans_of, "mma_sm90a")
 
 
+# In the order of kernels/plan/mma_instances.h, four instances each.
+CLASSES = [(FLOAT32, TF32), (FLOAT16, HALF), (BFLOAT16, HALF), (FLOAT32, TF32X3)]
+
+
 def in_class(problem):
-    """The gradient of the input in the engine's class for a dtype, all in NCHW."""
-    dtype = FLOAT32 if problem["dtype"] == FLOAT64 else problem["dtype"]
+    """The gradient of the input in the engine's class for a dtype, tf32x3 for float64's, all in NCHW."""
+    dtype = problem["dtype"]
+    dtype, precision = (FLOAT32, TF32X3) if dtype == FLOAT64 else (dtype, CLASS_OF_DTYPE[dtype])
     x, _, y = map(contiguous_strides, sizes_of(problem))
-    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": CLASS_OF_DTYPE[dtype], "has_bias": False}
+    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": precision, "has_bias": False}
     return {**problem, **served, "x_stride": x, "y_stride": y}
 
 
@@ -59,7 +65,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     group_co = problem["c_out"] // problem["groups"]
     splits = draw(st.sampled_from([1, 1, 2, 3]))
     plan = {
-        "instance": draw(st.integers(0, 3)) + 4 * [FLOAT32, FLOAT16, BFLOAT16].index(problem["dtype"]),
+        "instance": draw(st.integers(0, 3)) + 4 * CLASSES.index((problem["dtype"], problem["precision"])),
         "warps": splits * draw(st.integers(1, 11 // splits)),
         "splits": splits,
         "tile_h": draw(st.integers(1, 5)),
@@ -84,7 +90,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     )
 
 
-@pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
+@pytest.mark.parametrize("dtype", [*CLASS_OF_DTYPE, FLOAT64])
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
 def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
     problem = in_class(from_row(*LAYERS[name], dtype=dtype))
@@ -98,7 +104,6 @@ def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
 def test_what_it_does_not_serve(plan_module):
     problem = in_class(from_row(*LAYERS["kb81"]))
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])
-    for other in (IEEE, TF32X3):
-        assert not engine_plans(plan_module, problem | {"precision": other})
+    assert not engine_plans(plan_module, problem | {"precision": IEEE})
     for key, sizes in zip(("x_stride", "y_stride"), sizes_of(problem)[::2], strict=True):
         assert not engine_plans(plan_module, problem | {key: channels_last_strides(sizes)})

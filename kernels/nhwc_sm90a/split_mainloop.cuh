@@ -1,0 +1,182 @@
+// The NHWC engine's products of tf32x3: operands are sums of two TF32 numbers, a high and a low part, and a term is
+// three products. Tensor cores round their sums toward zero; so they sum a stage's terms of a tap, 32 at most, and such
+// runs are added in float32 registers.
+#pragma once
+
+#include "nhwc_sm90a/mainloop.cuh"
+
+namespace convt::nhwc_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Of one half of a run.
+template <typename Shape>
+struct SplitFragments {
+  Fragments<Shape> high, low;
+};
+
+template <typename Shape>
+__device__ __forceinline__ void keep(SplitFragments<Shape>& fragments) {
+  keep<Shape>(fragments.high);
+  keep<Shape>(fragments.low);
+}
+
+// The taps of a tile one after the other: windows, chunks of channels, taps.
+class TapWalk {
+ public:
+  __device__ __forceinline__ TapWalk(int32_t first_window, const Stages& stages)
+      : stages_left_(stages.end - stages.begin),
+        index_(first_window + stages.first_window),
+        chunk_(stages.first_chunk),
+        taps_left_(1) {}
+
+  // On to the next tap and the box that it reads, which is there then; false behind the last one.
+  __device__ __forceinline__ bool advance(const Params& params, uint32_t s_source, const Ring& sources) {
+    if (--taps_left_ > 0) {
+      place_ += column_step_;
+      if (++column_ == num_w_) {
+        column_ = 0;
+        place_ += row_step_;
+      }
+      return true;
+    }
+#pragma unroll 1
+    for (; stages_left_ > 0; --stages_left_) {
+      const Window& window = params.windows[index_];
+      if (++chunk_ == params.num_chunks) {
+        chunk_ = 0;
+        ++index_;
+      }
+      num_w_ = window.num_w;
+      taps_left_ = window.num_h * num_w_;
+      if (taps_left_ == 0) continue;
+      place_ = window.first;
+      column_ = 0;
+      column_step_ = window.column_step;
+      row_step_ = window.row_step - num_w_ * column_step_;
+      sources.wait_full();
+      s_box_ = s_source + sources.slot() * params.stage_bytes;
+      --stages_left_;
+      return true;
+    }
+    return false;
+  }
+
+  __device__ __forceinline__ bool ends_stage() const { return taps_left_ == 1; }
+  __device__ __forceinline__ int32_t place() const { return place_; }
+  __device__ __forceinline__ uint32_t box() const { return s_box_; }
+
+ private:
+  int32_t stages_left_, index_, chunk_;  // stages behind this one, window and chunk of the next
+  int32_t taps_left_, num_w_, column_;  // of the stage, this tap among them
+  int32_t place_, column_step_, row_step_;  // row_step_: from behind a row's last tap
+  uint32_t s_box_;
+};
+
+// One half of a run's fragments. Tensor cores leave out the low part's bits that TF32 does not have; an infinity's low
+// part is NaN.
+template <typename Shape>
+__device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, const TapWalk& walk,
+                                          const int32_t (&places)[Shape::kBlocks], int half) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+    const uint32_t row = places[block] + walk.place();
+    const uint32_t s_row = walk.box() + row * Shape::kRowBytes;
+    const uint32_t swizzle = ptx::tensor_swizzle(Shape::kRowBytes, row, threadIdx.x % 32 / 16) * 16;
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      uint32_t words[4];
+      ptx::load_matrices(words, s_row + (swizzle ^ (half * Shape::kGroupSteps + step) * 32));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t& high = fragments.high[step][block][i];
+        ptx::write_fragment_tf32(high, words[i]);
+        ptx::write_fragment_rest(fragments.low[step][block][i], words[i], high);
+      }
+    }
+  }
+}
+
+// Its products. The small ones first: the smaller a sum, the less its rounding.
+template <typename Shape>
+__device__ __forceinline__ void multiply_half(Sums<Shape>& runs, const SplitFragments<Shape>& fragments,
+                                              const ptx::MatrixDescriptor& weights, int half) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      const ptx::MatrixDescriptor high = weights.moved((half * Shape::kGroupSteps + step) * 2);
+      const ptx::MatrixDescriptor low = high.moved(Shape::kPartBytes / 16);
+      ptx::wgmma_tf32(runs.r[block], fragments.low[step][block], high, half + step > 0);
+      ptx::wgmma_tf32(runs.r[block], fragments.high[step][block], low, true);
+    }
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      const ptx::MatrixDescriptor high = weights.moved((half * Shape::kGroupSteps + step) * 2);
+      ptx::wgmma_tf32(runs.r[block], fragments.high[step][block], high, true);
+    }
+  }
+  ptx::wgmma_commit();
+}
+
+template <typename Shape>
+__device__ __forceinline__ void add_runs(Sums<Shape>& sums, Sums<Shape>& runs) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) {
+      ptx::keep_sum(runs.r[block][i]);
+      sums.r[block][i] = __fadd_rn(sums.r[block][i], runs.r[block][i]);
+    }
+  }
+}
+
+// All products of a tile. The sums' order: windows, chunks of channels, taps, each of which is a run.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t first_window,
+                                                    const Stages& stages, const int32_t (&places)[Shape::kBlocks],
+                                                    uint32_t s_source, uint32_t s_weights, Ring* sources,
+                                                    Ring* weights) {
+  SplitFragments<Shape> first, second;  // halves of a run
+  Sums<Shape> runs;
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) sums.r[block][i] = 0;
+  }
+  TapWalk walk(first_window, stages);
+  bool goes_on = walk.advance(params, s_source, *sources);
+  if (goes_on) load_half<Shape>(first, walk, places, 0);
+#pragma unroll 1
+  while (goes_on) {
+    weights->wait_full();
+    const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
+    multiply_half<Shape>(runs, first, b, 0);
+    // Waits for nothing, but without it ptxas makes the other half's fragments before these products, which is better
+    // only where these are short.
+    if constexpr (Shape::kN == 128) ptx::wgmma_wait<1>();
+    load_half<Shape>(second, walk, places, 1);
+    multiply_half<Shape>(runs, second, b, 1);
+    // While these run: the first half of the next run.
+    if (walk.ends_stage()) {
+      leave(sources->empty());
+      sources->advance();
+    }
+    goes_on = walk.advance(params, s_source, *sources);
+    ptx::wgmma_wait<1>();
+    keep<Shape>(first);
+    if (goes_on) load_half<Shape>(first, walk, places, 0);
+    // ptxas serializes all products where sums in flight at the loop's jump are read. The other warpgroup's run
+    // meanwhile.
+    ptx::wgmma_wait<0>();
+    keep<Shape>(second);
+    add_runs<Shape>(sums, runs);
+    leave(weights->empty());
+    weights->advance();
+  }
+}
+
+#endif
+
+}  // namespace convt::nhwc_sm90a

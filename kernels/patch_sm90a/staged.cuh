@@ -1,0 +1,146 @@
+// Results by way of shared memory: staged as they lie in the result, some channels at a time, so that a warp stores
+// whole runs of a row. A sector of 32 bytes that two stores share costs many times a whole one.
+#pragma once
+
+#include "patch_sm90a/epilogue.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+
+namespace convt::patch_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Where a thread stages its sums, and what it stores of everybody's: a vector of kVector results of every so many
+// channels.
+template <typename Shape, int kVector>
+struct Staging {
+  using Element = typename Shape::Element;
+  static constexpr int kStride = patch_staged_stride(Shape::kElement);  // of channels
+  static constexpr int kPlaces = kPatchPositions * Shape::kBlocks / kVector, kChannels = 128 / kPlaces;
+
+  Element* s_position[2];  // of the thread's first channel
+  int32_t positions;       // of the warpgroup, that exist
+  int32_t row_step;        // from a row of the patches to the next
+  int32_t first_channel;
+  bool exists;
+  const Element* s_vector;
+  Element* g_vector;
+};
+
+// kTogether: a thread's two positions are of one row.
+template <typename Shape, int kVector, bool kTogether>
+__device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Params& params,
+                                             const Staging<Shape, kVector>& staging, int32_t consumer,
+                                             uint32_t s_bias) {
+  using Element = typename Shape::Element;
+  constexpr int kStride = Staging<Shape, kVector>::kStride;
+  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
+  constexpr int kColumns = Shape::kColumns;
+#pragma unroll
+  for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
+    const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const int j = begin + block;
+      float bias[2];
+      load_bias<Shape>(bias, s_bias, j);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int row = 0; row < Shape::kBlocks / kColumns; ++row) {
+          Element both[2 * kColumns];
+#pragma unroll
+          for (int k = 0; k < 2 * kColumns; ++k) {
+            both[k] = wgmma_sm90a::to_element<Element>(
+                sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] + bias[i]);
+          }
+          const int32_t to = buffer + (8 * block + i) * kStride + row * staging.row_step;
+          if constexpr (kTogether) {
+            if (position_of_thread<Shape>(0) < staging.positions) {
+              epilogue::store_vector(staging.s_position[0] + to, both);
+            }
+          } else {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              Element one[kColumns];
+              memcpy(one, both + h * kColumns, sizeof(one));
+              if (position_of_thread<Shape>(h) < staging.positions) {
+                epilogue::store_vector(staging.s_position[h] + to, one);
+              }
+            }
+          }
+        }
+      }
+    }
+    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
+#pragma unroll
+    for (int k = 0; k < 8 * kBlocks; k += Staging<Shape, kVector>::kChannels) {
+      if (!staging.exists || staging.first_channel + 8 * begin + k >= params.n_channels) continue;
+      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
+      *reinterpret_cast<Word*>(staging.g_vector + (8 * begin + k) * params.result_stride[1]) =
+          *reinterpret_cast<const Word*>(staging.s_vector + buffer + k * kStride);
+    }
+  }
+}
+
+// Whole rows of pairs of columns, which are one run of memory but for the end of an image. kEven: rows have an even
+// number of positions.
+template <typename Shape, bool kEven>
+__device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
+  using Element = typename Shape::Element;
+  constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // rows of patches are a multiple of it
+  using Staging = Staging<Shape, kVector>;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t row_results = params.by_row.value * kPatchTaps;
+  Staging staging;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    int32_t column;
+    const int32_t row = params.by_row(position_of_thread<Shape>(h), &column);
+    staging.s_position[h] = s_staged + thread % 4 * 2 * Staging::kStride + row * row_results + column * 2;
+  }
+  staging.positions = params.step;
+  staging.row_step = row_results / 2;
+  const int32_t place = thread % Staging::kPlaces;
+  int32_t of_row, row_of_image;
+  const int32_t row = params.by_row(place * kVector / kPatchTaps, &of_row);
+  const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
+  staging.exists = place * kVector < params.step * kPatchTaps && image < params.batch;
+  staging.first_channel = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + place * kVector;
+  staging.g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
+                     (int64_t{tile.group} * params.n_channels + staging.first_channel) * params.result_stride[1] +
+                     (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
+  store_staged<Shape, kVector, kEven>(sums, params, staging, consumer, s_bias);
+}
+
+// Tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions. kVector results
+// never are of two rows.
+template <typename Shape, int kVector>
+__device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+                                           typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
+  using Element = typename Shape::Element;
+  using Staging = Staging<Shape, kVector>;
+  constexpr int kRun = kPatchPositions * Shape::kColumns;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  Staging staging;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    staging.s_position[h] =
+        s_staged + thread % 4 * 2 * Staging::kStride + position_of_thread<Shape>(h) * Shape::kColumns;
+  }
+  staging.positions = kPatchPositions;
+  staging.row_step = kRun;
+  const int32_t result = thread % Staging::kPlaces * kVector;
+  const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / Shape::kColumns);
+  staging.exists = offset >= 0;
+  staging.first_channel = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + result;
+  staging.g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
+                     (int64_t{tile.group} * params.n_channels + staging.first_channel) * params.result_stride[1];
+  store_staged<Shape, kVector, Shape::kNeighbours>(sums, params, staging, consumer, s_bias);
+}
+
+#endif
+
+}  // namespace convt::patch_sm90a
