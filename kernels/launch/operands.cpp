@@ -59,8 +59,8 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   params.whole_taps = together && problem.h.kernel == 4 && (params.k_stride | params.n_stride) % vector == 0;
   // Where result channels are neighbours in memory, a whole stage of one tap is read as fast as taps one by one, if it
   // has several steps.
-  params.by_blocks = params.whole_taps || (program.total_taps > 4 && (!forward || k_steps == 1) && !params.k_vectors &&
-                                           !params.n_vectors);
+  params.by_blocks = params.whole_taps ||
+                     (program.total_taps > 4 && (!forward || k_steps == 1) && !params.k_vectors && !params.n_vectors);
   // Channels of a 3 x 3 kernel begin anywhere, runs of them on vectors.
   const bool columns_first = params.n_stride < params.k_stride;
   const int64_t run = columns_first ? params.n_channels : params.k_channels;
@@ -73,6 +73,12 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   }
   launch.blocks = params.by_blocks ? steps * params.tap_blocks
                                    : problem.groups * params.channel_tiles * num_chunks * program.total_taps;
+  const int64_t vectors = problem.groups * params.packed_tile_step * params.channel_tiles / 16;
+  if (together && problem.h.kernel == 2 && (params.k_stride | params.n_stride) % 4 == 0 && vectors < (1 << 30)) {
+    params.four_taps = true;
+    launch.blocks = ceil_div(problem.groups * params.channel_tiles * num_chunks * k_steps * 2 * block_n,
+                             int64_t{pack::kPackThreads});
+  }
   return launch;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "pack/blocks.cuh"
+#include "pack/four_taps.cuh"
 #include "pack/taps.cuh"
 #include "pack/whole_taps.cuh"
 #include "ptx/mbarrier_sm90.cuh"
@@ -21,6 +22,8 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
   __shared__ uint4 s_bytes[kBytes > 16 * kOfWholeTaps ? (kBytes + 15) / 16 : kOfWholeTaps];
   if (params.whole_taps) {
     pack_whole_taps<Traits>(params, number, s_taps, s_bytes);
+  } else if (params.four_taps) {
+    pack_four_taps<Traits>(params, number, s_taps);
   } else if (params.by_blocks) {
     pack_block<Traits>(params, number, s_taps, s_bytes);
   } else {

@@ -25,6 +25,7 @@ struct Params {
   bool by_blocks;  // of several taps, otherwise each tap and stage is one
   bool whole_taps;  // by blocks of all taps, which lie together in memory, on vectors
   bool whole_runs;  // the same of 3 x 3 kernels
+  bool four_taps;   // all of 2 x 2 kernels, which lie together in memory
   int32_t tap_blocks, column_blocks;  // of a stage
   int32_t block_taps, taps_log2;                  // of a block, rounded up
   int32_t interleaved;  // blocks of 8 columns whose pairs are neighbouring channels: 1, 2 or 4

@@ -92,6 +92,27 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   return true;
 }
 
+// A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
+// tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
+// H200 (docs/performance.md).
+double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double tiles) {
+  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
+  const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
+  const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
+  const double products = chunks * (split ? 3 : 1) * 128 * plan.blocks * consumers / rate;
+  const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * patch_block_bytes(split);
+  const double bytes = (128 * kPatchPositions * consumers + weights) / (split ? 64 : 40);
+  const int32_t vector = patch_source_vector(problem);
+  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 150 : vector == 4 ? 2500 : 4500;
+  // What only one column of tiles reads comes from memory, not from L2.
+  const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
+  const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far * (half ? 1.1 : 1);
+  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.parts;
+  const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.parts - 1) / plan.parts;
+  const double exchange = plan.parts > 1 ? 1900 + sent / 11 : 0;
+  return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
+}
+
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
 // the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
 // a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/performance.md).
@@ -104,28 +125,27 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
   const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
   const int32_t vector = patch_source_vector(problem);
-  const double of_8_bytes = !gathers ? 600 : plan.consumers == 1 ? 350 : 700;
-  const double of_stage = vector == 16 ? 0 : vector == 8 ? of_8_bytes : vector == 4 ? (gathers ? 2100 : 1250) : 3700;
-  const double loads = stages * ((gathers ? 530 : 0) + of_stage);
+  const double loads = stages * (vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? 1250 : 3700);
   const double limit = std::max({products, bytes, loads});
   // A thread's results in one store, 16 bytes but where there are not as many.
-  const double of_store = std::min(16 / element, gathers ? 4.0 : 8.0);
+  const double of_store = std::min(16 / element, 8.0);
   const double stores = 250.0 * plan.whole_rows + 35 * plan.blocks * kPatchChannels / 2 / of_store;
   double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
   if (problem.precision == Precision::kTf32x3) {
-    const double rate = plan.consumers == 1 ? 0.56 : gathers || plan.blocks < kPatchTaps ? 0.73 : 0.85;
+    const double rate = plan.consumers == 1 ? 0.56 : plan.blocks < kPatchTaps ? 0.73 : 0.85;
     cycles = std::max(3 * 128 * plan.blocks * stages / rate, loads) + 900 + 2300 * plan.consumers;
   }
-  if (whole->num_blocks > device.num_sms) cycles *= 1.08;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
-  whole->compute_us = 1.08 * (tiles * cycles + 2000) * 1e-3 / device.clock_ghz;
+  cycles = gathers ? gather_cycles(problem, plan, tiles) : 1.08 * tiles * cycles;
+  if (whole->num_blocks > device.num_sms) cycles *= 1.08;
+  whole->compute_us = (cycles + 2160) * 1e-3 / device.clock_ghz;
 
   const double images = static_cast<double>(problem.batch) * element;
   const double input = images * problem.c_in * problem.h.in * problem.w.in;
   const double output = images * problem.c_out * problem.h.out * problem.w.out;
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
-  const double share = plan.staged ? 0.85 : 0.71;  // of the rate of a copy
+  const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the rate of a copy
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
   whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / share);
 }
