@@ -196,6 +196,8 @@ def _phases(plan: dict[str, Any]) -> str:
         return "one phase"
     if plan["engine"] == "scatter_sm90a":
         return "all taps"
+    if plan["engine"] == "upsample_sm90a":
+        return "one H phase, eight W phases"
     if "phases_w" in plan:
         return f"{plan['phases_w']} phases along W"
     return "one H phase" if plan.get("split_phases") else "all phases"
@@ -207,6 +209,8 @@ def _details(plan: dict[str, Any]) -> str:
         stay = ", weights stay" if plan.get("resident") else ""
         shared = f", {plan['parts']} blocks share a tile" if plan.get("parts", 1) > 1 else ""
         return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{stay}{shared}"
+    if plan["engine"] == "upsample_sm90a":
+        return f"{plan['shares']} for the same weights, {plan['slots']} source rows each"
     if plan["engine"] == "mma_sm90a" and "slots" in plan:
         return f"{plan['blocks_per_pass']} for each pass, {plan['slots']} staged tiles"
     if plan["engine"] == "mma_sm90a":

@@ -32,6 +32,7 @@ TENSOR_CORE_ENGINES = (
     "window_sm90a",
     "nhwc_sm90a",
     "scatter_sm90a",
+    "upsample_sm90a",
 )
 TENSOR_CORE_CLASSES = {
     "tf32": (torch.float32, "tf32"),
@@ -70,7 +71,7 @@ def gradient_kernels(direction: str) -> list[str]:
 def tensor_core_kernels() -> list[str]:
     """The kernel instances of the tensor-core engines, which serve the forward pass and the gradient of the input."""
     kernels = []
-    for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc", "scatter"):
+    for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc", "scatter", "upsample"):
         text = (_PLAN / f"{engine}_instances.h").read_text()
         kernels += [f"{engine}_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
     return kernels

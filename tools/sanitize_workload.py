@@ -44,6 +44,7 @@ PROBLEMS = (
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
     "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps",
+    "upsampled", "upsampled_wide", "upsampled_images", "upsampled_unaligned",
     "windows_between", "windows_between_k5",
 )  # fmt: skip
 
@@ -61,6 +62,7 @@ SHORT_FOR_SOME = {
         "nhwc_sm90a",
     ),
     ("few_out_k9", "few_out_chunks"): ("scatter_sm90a",),
+    ("upsampled", "upsampled_unaligned"): ("upsample_sm90a",),
 }
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 

@@ -63,12 +63,15 @@ __global__ void __launch_bounds__(flat_threads(Shape::kConsumers), 3 - Shape::kC
   } else {
     ptx::give_registers<kLoaderRegisters>();
     ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before its first stage is here
-    // Two warps: lanes of one would take turns at everything they do.
-    const uint32_t thread = threadIdx.x - kConsumers * 128;
-    if (thread == 0) {
-      load_source<Shape>(params, s_source, s_barriers);
-    } else if (thread == 32) {
-      load_weights<Shape>(params, s_weights, s_weight_barriers);
+    // Two warps: lanes of one would take turns at everything they do. The compiler knows the number to be the same for
+    // each of them.
+    const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumers * 4;
+    if (warp <= 1 && ptx::elect_one()) {
+      if (warp == 0) {
+        load_source<Shape>(params, s_source, s_barriers);
+      } else {
+        load_weights<Shape>(params, s_weights, s_weight_barriers);
+      }
     }
   }
 #endif

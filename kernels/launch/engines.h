@@ -40,6 +40,9 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
 void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                                cudaStream_t stream);
 
+// The thin engine's small layers; called by launch_thin().
+void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 // Its gradient of the weight, of other layers; called by launch_thin().
 void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                              cudaStream_t stream);
@@ -52,6 +55,7 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& p
 void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 // Its tiles of whole rows; called by launch_mma().
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);

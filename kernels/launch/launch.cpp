@@ -84,6 +84,7 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kWindow: return launch_window(problem, plan, pointers, stream);
     case Engine::kNhwc: return launch_nhwc(problem, plan, pointers, stream);
     case Engine::kScatter: return launch_scatter(problem, plan, pointers, stream);
+    case Engine::kUpsample: return launch_upsample(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
 }

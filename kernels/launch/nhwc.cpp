@@ -39,6 +39,33 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
+// The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
+void set_direct_weights(const ConvTProblem& problem, const NhwcPlan& plan, const pack::Params& weights, const void* w,
+                        int32_t channels, nhwc_sm90a::Params* params) {
+  const int32_t b = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, n_stride = weights.n_stride;
+  const int64_t pair = 2 * n_stride, quad = 2 * b * n_stride, block = 8 * b * n_stride;
+  TensorBox box;
+  if (weights.k_channels % channels == 0 && (taps == 1 || nhwc_tap_stride(problem) == weights.k_channels)) {
+    params->tap_channels = weights.k_channels;
+    box = {w,
+           {taps * weights.k_channels, 2, 4, b, weights.n_channels / (8 * b)},
+           {n_stride, quad, pair, block},
+           {channels, 2, 4, b, plan.block_n / (8 * b)},
+           5};
+  } else {
+    // The pairs of all blocks are one dimension.
+    box = {w,
+           {weights.k_channels, 2, 4, weights.n_channels / 2 - 3 * b, taps},
+           {n_stride, quad, pair, nhwc_tap_stride(problem)},
+           {channels, 2, 4, b, 1},
+           5};
+  }
+  box.swizzle_bytes = nhwc_row_bytes(kNhwcInstances[plan.instance].k_steps);
+  box.rounded = problem.dtype == DataType::kFloat32;
+  params->weights = make_tensor_map(problem.dtype, box);
+}
+
 nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& plan, const TapProgram& program,
                                    const pack::Params& weights, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
@@ -96,17 +123,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   box.step[2] = program.source_step_h;
   box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
   params.map = make_tensor_map(problem.dtype, box);
-  if (plan.direct) {
-    // Column 8 * j + 2 * q + i of 32 is channel 8 * q + 2 * j + i. The pairs of all 32s are one dimension.
-    const int64_t n_stride = weights.n_stride, pairs = weights.n_channels / 2 - 12;
-    TensorBox direct{pointers.w,
-                     {weights.k_channels, 2, 4, pairs, int64_t{problem.h.kernel} * problem.w.kernel},
-                     {n_stride, 8 * n_stride, 2 * n_stride, nhwc_tap_stride(problem)},
-                     {channels, 2, 4, 4, 1},
-                     5};
-    direct.swizzle_bytes = box.swizzle_bytes;
-    params.weights = make_tensor_map(problem.dtype, direct);
-  }
+  if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
 }
 

@@ -59,8 +59,8 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   params.whole_taps = together && problem.h.kernel == 4 && (params.k_stride | params.n_stride) % vector == 0;
   // Where result channels are neighbours in memory, a whole stage of one tap is read as fast as taps one by one, if it
   // has several steps.
-  params.by_blocks = params.whole_taps ||
-                     (program.total_taps > 4 && (!forward || k_steps == 1) && !params.k_vectors && !params.n_vectors);
+  const bool by_vectors = params.k_vectors || params.n_vectors;
+  params.by_blocks = params.whole_taps || (!by_vectors && program.total_taps > 4 && (!forward || k_steps == 1));
   // Channels of a 3 x 3 kernel begin anywhere, runs of them on vectors.
   const bool columns_first = params.n_stride < params.k_stride;
   const int64_t run = columns_first ? params.n_channels : params.k_channels;

@@ -1,5 +1,5 @@
 // Descriptions of tensors for copies by the copy engine (CUDA driver API, "Tensor Map Object Management"). Called by:
-// launch/strided.cpp, window.cpp, nhwc.cpp, scatter.cpp.
+// launch/strided.cpp, window.cpp, nhwc.cpp, scatter.cpp, upsample.cpp.
 #pragma once
 
 #include <cuda.h>
@@ -20,6 +20,7 @@ struct TensorBox {
   int32_t box[5];  // elements
   int32_t rank = 4;
   int32_t step[5] = {1, 1, 1, 1, 1};  // from one of these to the next; of the innermost 1
+  bool rounded = false;  // copies are float32 rounded to TF32, to the nearest, ties to even
   int32_t swizzle_bytes = 0;  // 64 or 128, as ptx::tensor_swizzle(): the innermost dimension of a box is as long
 };
 // Throws std::runtime_error.

@@ -28,7 +28,6 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // the barriers exist
-  ptx::wait_for_previous_kernel();  // which packs; a phase without taps is stored without waiting for a stage
   const Share share = share_of_block<Shape>(params);
   const Stages stages = stages_of_part(params, share.rank);
   Ring sources(s_barriers, params.source_slots), weights(s_barriers + 16 * params.source_slots, params.weight_slots);

@@ -41,10 +41,15 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
 template <typename Shape>
 __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap, int32_t first_channel, int32_t column,
                                             int32_t tap, uint32_t barrier) {
-  constexpr int kBytes = kNhwcDirectChannels * Shape::kRowBytes;
+  constexpr int kChannels = nhwc_direct_channels(Shape::kElement), kBytes = kChannels * Shape::kRowBytes;
+  if (params.tap_channels > 0) {
+    const int32_t at[5] = {tap * params.tap_channels + first_channel, 0, 0, 0, column / kChannels};
+    ptx::tensor_copy(s_tap, &params.weights, at, barrier);
+    return;
+  }
 #pragma unroll
-  for (int i = 0; i < Shape::kN / kNhwcDirectChannels; ++i) {
-    const int32_t at[5] = {first_channel, 0, 0, (column + i * kNhwcDirectChannels) / 2, tap};
+  for (int i = 0; i < Shape::kN / kChannels; ++i) {
+    const int32_t at[5] = {first_channel, 0, 0, (column + i * kChannels) / 2, tap};
     ptx::tensor_copy(s_tap + i * kBytes, &params.weights, at, barrier);
   }
 }
@@ -52,6 +57,7 @@ __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
                                              Ring weights) {
+  ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: others need not wait
   for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
     const Tile tile = tile_of(params, number);
     const char* g_tile = static_cast<const char*>(params.packed) + tile.channel_tile * params.packed_tile_step;

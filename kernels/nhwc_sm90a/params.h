@@ -26,8 +26,10 @@ struct Params {
   // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
   // stage's source in one copy, zeros for what is outside.
   CUtensorMap map;
-  // The weight as it is, as dimensions [tap][pair][quad][channel of a pair][source channel], with as many places of the
-  // pair and the quad as make up 32 result channels in the order of columns; where there is no packed one.
+  // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap, source
+  // channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels, as
+  // [tap][pair][quad][channel of a pair][source channel], of which one copy brings a block. A block is
+  // nhwc_direct_channels() result channels in the order of columns.
   CUtensorMap weights;
   // Results of a phase, the phases in the order of windows, if a tile's leave by way of shared memory.
   CUtensorMap results[kNhwcMostStagedPhases];
@@ -53,6 +55,7 @@ struct Params {
   int32_t parts;        // CTAs of a cluster that share a tile
   int32_t num_chunks;   // of the source's channels
   int32_t num_windows;  // of a tile
+  int32_t tap_channels;  // of the source, where a copy brings a tap of the weight as it is; otherwise 0
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t packed_tile_step;               // bytes

@@ -20,8 +20,7 @@ struct Staging {
   Element* s_position[2];  // of the thread's first channel
   int32_t positions;       // of the warpgroup, that exist
   int32_t row_step;        // from a row of the patches to the next
-  int32_t first_channel;
-  bool exists;
+  int32_t channels;  // of the result, from the thread's first on; 0 where it has no such vector
   const Element* s_vector;
   Element* g_vector;
 };
@@ -74,7 +73,7 @@ __device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Para
     ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
 #pragma unroll
     for (int k = 0; k < 8 * kBlocks; k += Staging<Shape, kVector>::kChannels) {
-      if (!staging.exists || staging.first_channel + 8 * begin + k >= params.n_channels) continue;
+      if (8 * begin + k >= staging.channels) continue;
       using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
       *reinterpret_cast<Word*>(staging.g_vector + (8 * begin + k) * params.result_stride[1]) =
           *reinterpret_cast<const Word*>(staging.s_vector + buffer + k * kStride);
@@ -105,11 +104,12 @@ __device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params
   int32_t of_row, row_of_image;
   const int32_t row = params.by_row(place * kVector / kPatchTaps, &of_row);
   const int32_t image = params.by_rows(params.by_row(tile.begin, &row_of_image) + row, &row_of_image);
-  staging.exists = place * kVector < params.step * kPatchTaps && image < params.batch;
-  staging.first_channel = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  const bool exists = place * kVector < params.step * kPatchTaps && image < params.batch;
+  const int32_t first = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  staging.channels = exists ? params.n_channels - first : 0;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + place * kVector;
   staging.g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
-                     (int64_t{tile.group} * params.n_channels + staging.first_channel) * params.result_stride[1] +
+                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
   store_staged<Shape, kVector, kEven>(sums, params, staging, consumer, s_bias);
 }
@@ -133,11 +133,11 @@ __device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params
   staging.row_step = kRun;
   const int32_t result = thread % Staging::kPlaces * kVector;
   const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / Shape::kColumns);
-  staging.exists = offset >= 0;
-  staging.first_channel = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  const int32_t first = first_channel<Shape>(tile) + thread / Staging::kPlaces;
+  staging.channels = offset >= 0 ? params.n_channels - first : 0;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + result;
   staging.g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
-                     (int64_t{tile.group} * params.n_channels + staging.first_channel) * params.result_stride[1];
+                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
   store_staged<Shape, kVector, Shape::kNeighbours>(sums, params, staging, consumer, s_bias);
 }
 

@@ -34,6 +34,7 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
     add_window_plans(problem, device, &plans);
     add_nhwc_plans(problem, device, &plans);
     add_scatter_plans(problem, device, &plans);
+    add_upsample_plans(problem, device, &plans);
   }
   if (plans.empty()) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +

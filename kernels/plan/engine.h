@@ -16,7 +16,8 @@ enum class Engine : int32_t {
   kStrided = 6,
   kWindow = 7,
   kNhwc = 8,
-  kScatter = 9
+  kScatter = 9,
+  kUpsample = 10
 };
 
 inline const char* name_of(Engine engine) {
@@ -31,6 +32,7 @@ inline const char* name_of(Engine engine) {
     case Engine::kWindow: return "window_sm90a";
     case Engine::kNhwc: return "nhwc_sm90a";
     case Engine::kScatter: return "scatter_sm90a";
+    case Engine::kUpsample: return "upsample_sm90a";
   }
   return "unknown";
 }

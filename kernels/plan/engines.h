@@ -31,6 +31,9 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
 // Its kernels of depthwise layers in channels_last; called by add_thin_plans().
 void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Its kernels of small layers, forward and the gradient of the input; called by add_thin_plans().
+void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Nothing but tensor-core classes on GPUs that have wgmma.
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
@@ -65,5 +68,8 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
 
 // Few output channels in tensor-core classes, NCHW, forward; source rows begin on 16 bytes.
 void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// Few channels and kernels two strides wide in tensor-core classes, NCHW, forward.
+void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 }  // namespace convt

@@ -2,6 +2,7 @@
 
 #include "plan/plan.h"
 #include "plan/tile.h"
+#include "plan/upsample_layout.h"
 
 namespace convt {
 namespace {
@@ -75,7 +76,8 @@ void write_thin_grad_input_plan(JsonWriter& json, const ThinGradInputPlan& plan)
   json.field("stages", int64_t{plan.stages});
 }
 
-// Depthwise plans in the words of the other thin ones: a tile is what a warp, or in channels_last a CTA, walks down.
+// Depthwise plans in the words of the other thin ones: a tile is what a warp, or in channels_last a CTA, walks down. Of
+// small layers it is a CTA's results.
 void write_depthwise_tile(JsonWriter& json, int32_t channels, int32_t rows, int32_t columns) {
   write_thin_plan(json, ThinPlan{0, rows, columns, 1, 1, channels, false, 1});
 }
@@ -161,6 +163,12 @@ void write_scatter_plan(JsonWriter& json, const ScatterPlan& plan) {
   json.field("chunk_steps", int64_t{plan.chunk_steps}), json.field("stages", int64_t{plan.stages});
 }
 
+void write_upsample_plan(JsonWriter& json, const UpsamplePlan& plan) {
+  json.field("block_co", int64_t{kUpsampleChannels});
+  json.field("tile_h", int64_t{plan.tile_rows}), json.field("shares", int64_t{plan.shares});
+  json.field("slots", int64_t{plan.slots});
+}
+
 void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
   json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
   json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
@@ -197,6 +205,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       } else if (plan.thin_channels_last.rows > 0) {
         const ThinChannelsLastPlan& tile = plan.thin_channels_last;
         write_depthwise_tile(json, tile.channels, tile.rows, tile.columns);
+      } else if (plan.thin_direct.terms > 0) {
+        write_depthwise_tile(json, 1, 1, plan.threads);
       } else if (plan.thin_grad_weight.strip > 0) {
         write_thin_grad_weight_plan(json, plan.thin_grad_weight);
       } else if (problem.direction == Direction::kGradInput) {
@@ -223,6 +233,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kWindow: write_window_plan(json, plan.window); break;
     case Engine::kNhwc: write_nhwc_plan(json, plan.nhwc); break;
     case Engine::kScatter: write_scatter_plan(json, plan.scatter); break;
+    case Engine::kUpsample: write_upsample_plan(json, plan.upsample); break;
   }
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);

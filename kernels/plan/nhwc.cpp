@@ -108,9 +108,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
-  const double cycles =
-      split ? 3 * products + work.taps * instance.blocks * (5760.0 / instance.block_n - 40) : 1.02 * products;
-  const double chunk = std::max(cycles, 0.945 * shared) + (split ? 130 : 168) * work.taps + 69 * plan.num_windows;
+  const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
+  const double chunk = std::max(cycles, 0.945 * shared) + (split ? 115 : 168) * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
   const double stores =
@@ -159,7 +158,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
     }
   };
   if (work.positions_w <= positions) add(work.positions_w);
-  for (int32_t tile_w = 8; tile_w <= 64; tile_w *= 2) {
+  for (int32_t tile_w = 1; tile_w <= 64; tile_w *= 2) {
     if (tile_w < work.positions_w) add(tile_w);
   }
   for (int32_t count = 2; count <= 4; ++count) {
@@ -174,11 +173,13 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
 
 // A tensor map brings the weights of a stage as products want them.
 bool is_direct(const ConvTProblem& problem) {
-  constexpr int64_t kVector = 8;
-  return problem.direction == Direction::kGradInput && problem.precision == Precision::kHalf &&
-         problem.w_stride[1] == 1 && problem.w_stride[0] > 0 && problem.w_stride[0] % kVector == 0 &&
-         problem.c_in % kNhwcDirectChannels == 0 && nhwc_tap_stride(problem) > 0 &&
-         nhwc_tap_stride(problem) % kVector == 0;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t vector = 16 / element;
+  return problem.direction == Direction::kGradInput &&
+         (problem.precision == Precision::kHalf || problem.precision == Precision::kTf32) && problem.w_stride[1] == 1 &&
+         problem.w_stride[0] > 0 && problem.w_stride[0] % vector == 0 &&
+         problem.c_in % nhwc_direct_channels(element) == 0 && nhwc_tap_stride(problem) > 0 &&
+         nhwc_tap_stride(problem) % vector == 0;
 }
 
 }  // namespace

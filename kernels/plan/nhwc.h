@@ -49,9 +49,9 @@ inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int3
   return kNhwcStagedBuffers * 64 * kNhwcConsumers * blocks * nhwc_staged_row_bytes(block_n, element);
 }
 
-// Half precision whose source channels are neighbours in the weight, too (of the gradient in channels_last), needs no
-// packing: tensor maps copy 32 result channels of a tap in the order of the weights' columns.
-inline constexpr int32_t kNhwcDirectChannels = 32;
+// Weights whose source channels are neighbours, too (of the gradient in channels_last), need no packing: tensor maps
+// copy blocks of so many result channels of a tap in the order of the weights' columns, and round float32 to TF32.
+inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
 
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {

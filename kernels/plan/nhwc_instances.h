@@ -22,6 +22,7 @@ struct NhwcInstance {
   X(tf32_256x64x32, kFloat32, kTf32, 2, 64, 4)       \
   X(tf32_256x32x32, kFloat32, kTf32, 2, 32, 4)       \
   X(tf32_128x128x32, kFloat32, kTf32, 1, 128, 4)     \
+  X(tf32_128x256x32, kFloat32, kTf32, 1, 256, 4)     \
   X(tf32x3_128x128x32, kFloat32, kTf32x3, 1, 128, 4) \
   X(tf32x3_256x64x32, kFloat32, kTf32x3, 2, 64, 4)   \
   X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 64, 4)   \

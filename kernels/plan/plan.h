@@ -10,6 +10,7 @@
 #include "plan/device.h"
 #include "plan/engine.h"
 #include "plan/instances.h"
+#include "plan/thin_plans.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -40,60 +41,6 @@ struct GradWeightPlan {
   int32_t tile_h;       // pixels of a stage
   int32_t tile_w_log2;
   int64_t tiles_per_chunk;
-};
-
-// The thin engine's tile: plan/thin_layout.h.
-struct ThinPlan {
-  int32_t instance;  // index into kThinInstances
-  int32_t tile_h;  // positions
-  int32_t tile_w;
-  int32_t tiles_per_block;
-  int32_t block_co;      // result channels of a pass, per group
-  int32_t block_groups;  // groups of a pass; more than 1 only with all channels of each
-  bool split_phases;     // a pass owns one H phase instead of all
-  int32_t chunk_ci;      // channels of the source in shared memory at a time
-};
-
-// The same engine's tile for the gradient of the input: plan/thin_grad_input.h.
-struct ThinGradInputPlan {
-  int32_t instance;      // index into kThinGradInputInstances
-  int32_t tile_h;        // positions: elements of the result; a multiple of the instance's
-  int32_t tile_w;        // a multiple of 32
-  int32_t block_ci;      // result channels of a CTA, per group, a multiple of the instance's
-  int32_t block_groups;  // groups of a CTA; more than 1 only with all channels of each
-  int32_t chunk_co;      // channels of grad_output in a stage, per group
-  int32_t stages;        // pipeline depth
-  int32_t tiles_per_block;
-};
-
-// The same engine's rows of a warp for a depthwise layer, in any direction: plan/thin_depthwise.h.
-struct ThinDepthwisePlan {
-  int32_t instance;  // index into kThinDepthwiseInstances
-  int32_t rows;      // of positions; 0: this is no such plan
-  int32_t columns;   // of positions: follows from the instance
-};
-
-// The same engine's rows of a CTA for a depthwise layer in channels_last: plan/thin_channels_last.h.
-struct ThinChannelsLastPlan {
-  int32_t instance;  // index into kThinChannelsLastInstances
-  int32_t rows;      // of positions; 0: this is no such plan
-  int32_t vector;    // channels of a thread; where operands do not allow it, launch/ takes 1
-  int32_t channels;  // of a CTA: follows from the problem and `vector`, as do its columns of positions
-  int32_t columns;
-};
-
-// The same engine's tile for the gradient of the weight: plan/thin_grad_weight.h. The first two decide the order of
-// sums.
-struct ThinGradWeightPlan {
-  int32_t strip;            // columns of pixels; 0: this is no such plan
-  int32_t units_per_chunk;  // of a CTA
-  int32_t instance;         // index into kThinGradWeightInstances
-  int32_t block_ci;         // channels of a CTA, per group, multiples of the instance's
-  int32_t block_co;
-  int32_t block_kh;         // tap rows of a CTA
-  int32_t block_runs;       // runs of the instance's taps of a CTA
-  int32_t tile_units;       // of a stage
-  int32_t stages;           // pipeline depth
 };
 
 // How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
@@ -270,6 +217,14 @@ struct ScatterPlan {
   int32_t stages;       // pipeline depth
 };
 
+// The upsample engine's tile: plan/upsample_layout.h.
+struct UpsamplePlan {
+  int32_t instance;   // index into kUpsampleInstances
+  int32_t tile_rows;  // of positions
+  int32_t shares;     // CTAs with the same weights
+  int32_t slots;      // source rows in shared memory
+};
+
 struct Plan {
   Engine engine;
   const char* kernel;  // the instance's name, a string constant
@@ -291,6 +246,7 @@ struct Plan {
   ThinGradInputPlan thin_grad_input;
   ThinDepthwisePlan thin_depthwise;
   ThinChannelsLastPlan thin_channels_last;
+  ThinDirectPlan thin_direct;
   ThinGradWeightPlan thin_grad_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;
@@ -303,6 +259,7 @@ struct Plan {
   WindowPlan window;
   NhwcPlan nhwc;
   ScatterPlan scatter;
+  UpsamplePlan upsample;
 
   double compute_us;  // estimates
   double memory_us;

@@ -194,6 +194,37 @@ enum ThinChannelsLastInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// A kernel of small layers: a thread computes a result.
+struct ThinDirectInstance {
+  const char* name;
+  DataType dtype;
+  Direction direction;
+};
+
+// X(symbol, dtype, direction)
+#define CONVT_THIN_DIRECT_INSTANCES(X)           \
+  X(ieee_f32_direct, kFloat32, kForward)         \
+  X(ieee_f16_direct, kFloat16, kForward)         \
+  X(ieee_bf16_direct, kBFloat16, kForward)       \
+  X(grad_input_f32_direct, kFloat32, kGradInput) \
+  X(grad_input_f16_direct, kFloat16, kGradInput) \
+  X(grad_input_bf16_direct, kBFloat16, kGradInput)
+
+inline constexpr ThinDirectInstance kThinDirectInstances[] = {
+#define CONVT_ROW(symbol, dtype, direction) {"thin_" #symbol, DataType::dtype, Direction::direction},
+    CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinDirectInstances = sizeof(kThinDirectInstances) / sizeof(kThinDirectInstances[0]);
+
+// Position in kThinDirectInstances.
+enum ThinDirectInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 // A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
 // taps.
 struct ThinGradWeightInstance {

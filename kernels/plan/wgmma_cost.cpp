@@ -86,8 +86,10 @@ void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const
   const bool vectors = rows_begin_on_vectors(problem) || is_dense(problem);
   const LoaderWork copy = copy_work(problem, plan, program, vectors), convert = convert_work(problem, plan, program);
   const StoreWork store = store_work(problem, program, gemm, plan);
+  const bool split_channels_last = split_operands(problem) && is_channels_last(result_stride(problem));
+  const double product = plan.block_n == 64 ? 51 : split_channels_last ? 30 : 25.5;
   const double half_sectors = problem.dtype != DataType::kFloat32 && is_channels_last(result_stride(problem)) ? 60 : 0;
-  const double cycles = products * (plan.block_n == 64 ? 51 : 25.5) + weight_slots * 230 +
+  const double cycles = products * product + weight_slots * 230 +
                         plan.num_chunks * (345 + copy.cycles() + convert.cycles()) +
                         store.stores * ((is_channels_last(result_stride(problem)) ? 150 : 110) + half_sectors) +
                         store.partial_sectors * 3.5 + 2500;

@@ -59,11 +59,15 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
   } else {
     ptx::give_registers<kLoaderRegisters>();
     ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
-    const auto thread = static_cast<int32_t>(threadIdx.x) - kConsumerThreads;
-    if (thread < kStridedLoaders) {
-      if (thread == 0 || !params.has_map) load_source<Shape>(params, chunks, s_source, s_barriers, thread);
-    } else if (thread == kStridedLoaders) {
-      load_weights<Shape>(params, chunks, s_weights, s_weight_barriers);
+    // A value that the compiler knows to be the same for the whole warp.
+    const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumerThreads / 32;
+    if (warp == kStridedLoaders / 32) {
+      if (ptx::elect_one()) load_weights<Shape>(params, chunks, s_weights, s_weight_barriers);
+    } else if (!params.has_map) {
+      load_source<Shape, false>(params, chunks, s_source, s_barriers,
+                                static_cast<int32_t>(threadIdx.x) - kConsumerThreads);
+    } else if (warp == 0 && ptx::elect_one()) {
+      load_source<Shape, true>(params, chunks, s_source, s_barriers, 0);
     }
   }
 #endif

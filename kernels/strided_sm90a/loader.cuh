@@ -42,7 +42,7 @@ __device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, c
   }
 }
 
-template <typename Shape>
+template <typename Shape, bool kByMap>
 __device__ __forceinline__ void load_source(const Params& params, const Chunks& chunks, uint32_t s_source,
                                             uint32_t s_barriers, int32_t thread) {
   Ring ring(s_barriers, params.source_slots);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
     for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, at[1] += Shape::kStageChannels) {
       const uint32_t s_box = s_source + ring.slot() * params.stage_bytes;
       ring.wait_empty();  // the consumers have read what was here
-      if (params.has_map) {
+      if constexpr (kByMap) {
         ptx::mbarrier_expect(ring.full(), box_bytes<Shape>(params));
         ptx::tensor_copy(s_box, &params.map, at, ring.full());
       } else {

@@ -83,10 +83,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) convolve(const __grid_
     }
   } else {
     ptx::give_registers<kLoaderRegisters>();
-    const int32_t warp = (threadIdx.x - kConsumerThreads) / 32;
+    // A value that the compiler knows to be the same for the whole warp.
+    const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumerThreads / 32;
     if (warp < kLoaderWarps) {
       load_source<Traits>(params, s_source, s_raw, s_lists, s_barriers);
-    } else if (threadIdx.x % 32 == 0) {
+    } else if (ptx::elect_one()) {
       load_weights<Traits>(params, s_weights, s_barriers + 16 * params.source_slots);
     }
   }

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_const
     ptx::give_registers<kStoreRegisters>();
     if (warp > kWindowWarps) {
       store_tiles<Shape>(params, warp - kWindowWarps - 1, s_staged, s_staged_barriers);
-    } else if (threadIdx.x % 32 == 0) {
+    } else if (ptx::elect_one()) {
       ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
       load_tiles<Shape>(params, s_slots, s_barriers);
     }

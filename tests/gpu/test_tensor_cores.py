@@ -147,6 +147,9 @@ def test_every_kernel_is_offered(kind, direction):
     "few_out_k9",
     "few_out_chunks",
     "few_out_gaps",
+    "upsampled",
+    "upsampled_wide",
+    "upsampled_unaligned",
 )
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""

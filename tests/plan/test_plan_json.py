@@ -56,6 +56,10 @@ SCATTER_KEYS = [
     "threads", "strips", "tile_h", "chunk_steps", "stages", "shared_bytes", "num_blocks", "workspace_bytes",
     "packed_bytes",
 ]  # fmt: skip
+UPSAMPLE_KEYS = [
+    "threads", "block_co", "tile_h", "shares", "slots", "shared_bytes", "num_blocks", "workspace_bytes",
+    "packed_bytes",
+]  # fmt: skip
 MMA_ROWS_KEYS = [
     "threads", "block_co", "tile_h", "warps", "slots", "padding", "interleaved", "blocks_per_pass",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
@@ -70,6 +74,7 @@ KEYS_OF = {
     "mma_sm90a": MMA_KEYS,
     "nhwc_sm90a": NHWC_KEYS,
     "scatter_sm90a": SCATTER_KEYS,
+    "upsample_sm90a": UPSAMPLE_KEYS,
 }
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
@@ -88,6 +93,9 @@ def assert_plan(module, problem, written, plan):
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
     served = problem["precision"] if plan["engine"].endswith("_sm90a") else served_precision(problem)
     assert written["served_precision"] == PRECISION_NAMES[served]
+    if plan["kernel"].endswith("_direct"):  # a thread a result
+        tile = {"block_co": 1, "block_groups": 1, "tile_h": 1, "tile_w": plan["threads"], "tiles_per_block": 1}
+        plan = {**plan, **tile, "split_phases": False, "chunk_ci": 1}
     expected = {key: plan[key] for key in tile_keys}
     if "shape" in expected:
         expected["shape"] = SHAPES[expected["shape"]]

@@ -14,7 +14,7 @@ from plan.test_plan_choice import LAYERS
 
 def thin_plans(module, problem, device=H200):
     """Those of tiles: plan/test_plan_thin_depthwise.py has the others, of depthwise layers alone."""
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "thin" and "rows" not in plan]
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "thin" and "tile_h" in plan]
 
 
 def assert_exact(module, problem, plan):

@@ -32,7 +32,9 @@ PYBIND11_MODULE(_plan, module) {
   add_tiles(module);
   add_grad_weight(module);
   add_thin(module);
+  add_thin_direct(module);
   add_mma(module);
   add_scatter(module);
+  add_upsample(module);
   add_plans(module);
 }

@@ -4,6 +4,7 @@
 
 #include "module/values.h"
 #include "plan/cache.h"
+#include "plan/upsample_layout.h"
 #include "plan/wgmma.h"
 
 static py::dict dict_of(const convt::Plan& plan) {
@@ -19,6 +20,10 @@ static py::dict dict_of(const convt::Plan& plan) {
   if (plan.thin_channels_last.rows > 0) {
     const convt::ThinChannelsLastPlan& tile = plan.thin_channels_last;
     result["instance"] = tile.instance, result["rows"] = tile.rows, result["vector"] = tile.vector;
+    return result;
+  }
+  if (plan.thin_direct.terms > 0) {
+    result["instance"] = plan.thin_direct.instance, result["terms"] = plan.thin_direct.terms;
     return result;
   }
   if (plan.thin_grad_input.tile_h > 0) {
@@ -117,6 +122,13 @@ static py::dict dict_of(const convt::Plan& plan) {
     const convt::ScatterPlan& tile = plan.scatter;
     result["instance"] = tile.instance, result["strips"] = tile.strips, result["tile_h"] = tile.tile_rows;
     result["chunk_steps"] = tile.chunk_steps, result["stages"] = tile.stages;
+    return result;
+  }
+  if (plan.engine == convt::Engine::kUpsample) {
+    const convt::UpsamplePlan& tile = plan.upsample;
+    result["instance"] = tile.instance, result["block_co"] = convt::kUpsampleChannels;
+    result["tile_h"] = tile.tile_rows;
+    result["shares"] = tile.shares, result["slots"] = tile.slots;
     return result;
   }
   if (plan.engine == convt::Engine::kFlat) {

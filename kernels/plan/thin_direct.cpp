@@ -1,0 +1,106 @@
+// Candidates of the thin engine for small layers, and their estimated times.
+#include "plan/thin_direct.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "plan/engines.h"
+#include "plan/plan.h"
+#include "problem/adjoint.h"
+
+namespace convt {
+namespace {
+
+// Microseconds and instructions of a warp, from measurements of nine layers (docs/performance.md).
+constexpr double kLaunch = 4.2;
+constexpr double kBatch = 0.68;           // one latency of memory
+constexpr double kResultSlots = 150;      // of each thread's result
+constexpr double kBatchSlots = 200;
+
+bool make_phases(const Axis& axis, Phase (&phases)[kMostDirectPhases]) {
+  if (axis.stride > kMostDirectPhases) return false;
+  for (int32_t phase = 0; phase < axis.stride; ++phase) phases[phase] = make_phase(axis, phase);
+  return true;
+}
+
+// Coordinates of the source that a term may have, those outside too.
+int64_t reach(const Axis& axis) {
+  return axis.in + int64_t{axis.kernel} * std::abs(axis.dilation) + std::abs(axis.padding);
+}
+
+}  // namespace
+
+bool make_thin_direct_layout(const ConvTProblem& asked, ThinDirectLayout* layout) {
+  *layout = ThinDirectLayout{};
+  if (asked.direction == Direction::kGradWeight) return false;
+  const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
+  const Axis &h = problem.h, &w = problem.w;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  const int64_t terms = group_ci * max_taps(h) * max_taps(w);
+  if (problem.batch > kMost || problem.c_in > kMost || problem.c_out > kMost) return false;
+  if (terms < 1 || terms > kMost) return false;
+  const int64_t image = int64_t{h.out} * w.out;
+  if (image == 0 || problem.batch == 0 || problem.c_out > kMost / image) return false;
+  if (problem.batch > kMost / (image * problem.c_out)) return false;
+  if (!make_phases(h, layout->phases_h) || !make_phases(w, layout->phases_w)) return false;
+  // Every distance within a group's source, or weights, from its first element.
+  const int64_t* source = problem.x_stride;
+  const int64_t* weight = problem.w_stride;
+  const int64_t furthest =
+      group_ci * std::abs(source[1]) + reach(h) * std::abs(source[2]) + reach(w) * std::abs(source[3]);
+  const int64_t last_weight = group_ci * std::abs(weight[0]) + group_co * std::abs(weight[1]) +
+                              h.kernel * std::abs(weight[2]) + w.kernel * std::abs(weight[3]);
+  if (furthest > kMost || last_weight > kMost) return false;
+  std::copy_n(source, 4, layout->source_stride);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  std::copy_n(weight, 4, layout->weight_stride);
+  layout->weight_group_stride = asked.c_in / asked.groups * asked.w_stride[0];
+  layout->rows = h.in;
+  layout->columns = w.in;
+  layout->row_step = h.position_step;
+  layout->column_step = w.position_step;
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->terms = static_cast<int32_t>(terms);
+  layout->results = static_cast<int32_t>(problem.batch * problem.c_out * image);
+  layout->channels_last = problem.y_stride[1] < problem.y_stride[3];
+  const auto channels = static_cast<int32_t>(problem.c_out);
+  const int32_t digits[3] = {layout->channels_last ? channels : w.out, layout->channels_last ? w.out : h.out,
+                             layout->channels_last ? h.out : channels};
+  for (int i = 0; i < 3; ++i) layout->by_digits[i] = Divisor::of(digits[i]);
+  layout->by_phases_h = Divisor::of(h.stride);
+  layout->by_phases_w = Divisor::of(w.stride);
+  layout->by_group_co = Divisor::of(static_cast<int32_t>(group_co));
+  layout->num_blocks = ceil_div(layout->results, kDirectThreads);
+  return true;
+}
+
+void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  ThinDirectLayout layout;
+  if (!make_thin_direct_layout(problem, &layout)) return;
+  const double batches = ceil_div(layout.terms, kDirectBatch);
+  constexpr double kMostBatches = 128, kMostReads = 1 << 22;  // of a result, of all; more is not small
+  if (batches > kMostBatches || layout.results * batches > kMostReads) return;
+  for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
+    const ThinDirectInstance& instance = kThinDirectInstances[index];
+    if (instance.dtype != problem.dtype || instance.direction != problem.direction) continue;
+    Plan plan{};
+    plan.engine = Engine::kThin;
+    plan.kernel = instance.name;
+    plan.served_precision = Precision::kIeee;
+    plan.threads = kDirectThreads;
+    plan.num_blocks = layout.num_blocks;
+    plan.thin_direct = ThinDirectPlan{index, layout.terms};
+    const double slots = ceil_div(layout.results, 32) * (kResultSlots + kBatchSlots * batches);
+    plan.compute_us = slots / (4.0 * device.num_sms * device.clock_ghz * 1e3);
+    const auto bytes = static_cast<double>(element_bytes(problem.dtype));
+    const double elements =
+        static_cast<double>(problem.batch) * (static_cast<double>(problem.c_in) * problem.h.in * problem.w.in +
+                                              static_cast<double>(problem.c_out) * problem.h.out * problem.w.out);
+    plan.memory_us = bytes * elements * 1e-3 / device.copy_gb_per_s;
+    plan.estimate_us = kLaunch + kBatch * batches + plan.compute_us + plan.memory_us;
+    plans->push_back(plan);
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,31 @@
+// The kernel instances of the upsample engine: the one list that dispatch (launch/upsample.cpp), planning and tests
+// read.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+struct UpsampleInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+};
+
+// X(symbol, dtype, precision)
+#define CONVT_UPSAMPLE_INSTANCES(X) \
+  X(tf32, kFloat32, kTf32)          \
+  X(bf16, kBFloat16, kHalf)         \
+  X(f16, kFloat16, kHalf)
+
+inline constexpr UpsampleInstance kUpsampleInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision) {"upsample_" #symbol, DataType::dtype, Precision::precision},
+    CONVT_UPSAMPLE_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumUpsampleInstances = sizeof(kUpsampleInstances) / sizeof(kUpsampleInstances[0]);
+
+}  // namespace convt
