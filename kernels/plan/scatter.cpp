@@ -37,16 +37,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Scatt
   plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
   const bool half = problem.dtype != DataType::kFloat32;
   const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
-  const double stores = ceil_div(layout.num_units, 96) * ceil_div(layout.num_planes, 3) * ceil_div(layout.terms, 3);
+  const double stores = ceil_div(layout.num_units, 128) * ceil_div(layout.num_planes, 3) * ceil_div(layout.terms, 3);
   const double alone = plan->num_blocks > device.num_sms ? 1 : 0.75;
   const ScatterInstance& instance = kScatterInstances[plan->scatter.instance];
   const bool split = instance.precision == Precision::kTf32x3;
   const double step = half ? 0.07 : split ? 0.08 + 0.00125 * instance.slots * instance.columns : 0.04;
   const double row = alone * std::max({half ? 0.75 : 0.6, step * layout.steps, 0.2 * stores});
   plan->compute_us = tiles * (layout.tile_rows + layout.slots - 1) * row * 1.89 / device.clock_ghz;
-  const double weights = 1.7 * (ceil_div(layout.weight_units, kScatterWorkThreads) - 1);
+  const double weights = 1.7 * (ceil_div(layout.weight_units, layout.weight_threads) - 1);
   const double memory = 1.6 * plan->memory_us;
-  plan->estimate_us = 7.6 + weights + std::max(plan->compute_us, memory) + 0.35 * std::min(plan->compute_us, memory);
+  plan->estimate_us = 6.4 + weights + std::max(plan->compute_us, memory) + 0.35 * std::min(plan->compute_us, memory);
 }
 
 }  // namespace

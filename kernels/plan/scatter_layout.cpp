@@ -102,9 +102,13 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   constexpr int32_t kMostBox = 256;
   if (plan.chunk_steps % kScatterBatch != 0 || layout->chunk_channels > kMostBox) return false;
   const int32_t taps = h.kernel * w.kernel * layout->c_out;
-  const int32_t shares = std::max(1, kScatterWorkThreads / taps);
-  layout->weight_batch = std::min(ceil_div(layout->c_in, shares), kScatterMostWeights);
-  layout->weight_units = taps * ceil_div(layout->c_in, layout->weight_batch);
+  for (const int32_t threads : {kScatterConsumerThreads, kScatterWorkThreads}) {
+    const int32_t shares = std::max(1, threads / taps);
+    layout->weight_threads = threads;
+    layout->weight_batch = std::min(round_up(ceil_div(layout->c_in, shares), 16 / element), kScatterMostWeights);
+    layout->weight_units = taps * ceil_div(layout->c_in, layout->weight_batch);
+    if (layout->weight_units <= threads) break;
+  }
   layout->by_taps = Divisor::of(taps);
   layout->by_kernel_h = Divisor::of(h.kernel);
   layout->by_kernel_w = Divisor::of(w.kernel);

@@ -19,9 +19,10 @@ inline constexpr int32_t kScatterPositions = 64;  // of a source row, that a pro
 inline constexpr int32_t kScatterPlane = 76;      // elements from one column of sums in shared memory to the next
 inline constexpr int32_t kScatterBatch = 4;       // steps of K whose products follow each other
 inline constexpr int32_t kScatterMostTerms = 32;  // taps along W of a result
-inline constexpr int32_t kScatterWorkThreads = 224;  // that multiply, or add up and store
-inline constexpr int32_t kScatterThreads = 256;      // and a warp that loads
-inline constexpr int32_t kScatterMostWeights = 28;   // that a thread has on their way at once
+inline constexpr int32_t kScatterConsumerThreads = 128;  // that multiply
+inline constexpr int32_t kScatterWorkThreads = 256;  // that multiply, or add up and store
+inline constexpr int32_t kScatterThreads = 288;      // and a warp that loads
+inline constexpr int32_t kScatterMostWeights = 32;   // that a thread has on their way at once
 
 struct ScatterLayout {
   int32_t batch, c_in, c_out;
@@ -56,7 +57,8 @@ struct ScatterLayout {
   int32_t stages, stage_bytes;
   int32_t num_planes;  // of a position row's results: phases along H times channels
   int32_t num_units;   // columns of a tile's results
-  int32_t weight_batch, weight_units;  // channels of a tap that a thread brings, and such pieces in all
+  int32_t weight_batch, weight_units;  // channels of a tap that a thread brings, whole vectors, and such pieces in all
+  int32_t weight_threads;  // that bring them
   Divisor by_taps, by_kernel_h, by_kernel_w, by_stride_h, by_stride_w;
   int32_t weights_begin, staged_begin, staged_bytes, unit_begin, plane_begin, barriers_begin;  // in shared memory
   int32_t shared_bytes;

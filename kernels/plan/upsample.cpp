@@ -67,12 +67,12 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Upsam
   const bool half = problem.dtype != DataType::kFloat32;
   const double waves = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   const double channels = static_cast<double>(problem.c_out) / (layout.channel_blocks.value * kUpsampleChannels);
-  const double gather = plan->source_on_vectors ? 0.0 : 0.3;
+  const double gather = plan->source_on_vectors ? 0.0 : half ? 0.6 : 0.15;
   const double row = (half ? 0.69 + 0.24 * channels : 0.95 + 0.36 * channels) + gather;
   plan->compute_us =
       waves * ceil_div(layout.num_tiles, layout.shares) * layout.tile_rows * row * 1.89 / device.clock_ghz;
   const double weights = waves * (plan->weight_on_vectors ? 2.5 : half ? 5.7 : 4.6), memory = 1.2 * plan->memory_us;
-  plan->estimate_us = 4.5 + weights + std::max(plan->compute_us, memory) + 0.1 * std::min(plan->compute_us, memory);
+  plan->estimate_us = 5.7 + weights + std::max(plan->compute_us, memory) + 0.1 * std::min(plan->compute_us, memory);
 }
 
 }  // namespace
@@ -82,13 +82,15 @@ void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   const auto* instance = std::find_if(std::begin(kUpsampleInstances), std::end(kUpsampleInstances),
                                       [&problem](const UpsampleInstance& one) { return one.dtype == problem.dtype; });
   UpsampleLayout layout;
-  UpsamplePlan tile{static_cast<int32_t>(instance - kUpsampleInstances), 1, 1, 3};
+  UpsamplePlan tile{static_cast<int32_t>(instance - kUpsampleInstances), 1, 1, kUpsampleLeastSlots};
   if (!make_upsample_layout(problem, tile, &layout)) return;
   tile.shares = std::max(1, device.num_sms / layout.num_operands);
   tile.tile_rows = best_rows(problem, tile.shares);
   // As many source rows as there is room for, and as a CTA needs.
+  constexpr int32_t kMostSlots = 16;  // more gained nothing
   const int32_t room = (device.shared_per_block - layout.shared_bytes) / (layout.slot_bytes + 16);
-  tile.slots = std::min(3 + room, std::max(3, 2 * tile.tile_rows + 2));
+  tile.slots =
+      std::min({kUpsampleLeastSlots + room, std::max(kUpsampleLeastSlots, 2 * tile.tile_rows + 2), kMostSlots});
   if (!make_upsample_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return;
   Plan plan{};
   plan.engine = Engine::kUpsample;

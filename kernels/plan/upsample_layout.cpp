@@ -15,7 +15,7 @@ bool make_upsample_layout(const ConvTProblem& problem, const UpsamplePlan& plan,
   }
   if (w.dilation != 1 || w.stride % 8 != 0 || w.kernel != 2 * w.stride || w.padding % 4 != 0) return false;
   if ((h.kernel > 1 && h.dilation != 1) || h.kernel > 2 * h.stride || h.stride > 256 || w.stride > 256) return false;
-  if (plan.tile_rows < 1 || plan.slots < 3) return false;  // a unit holds two slots until it is done
+  if (plan.tile_rows < 1 || plan.slots < kUpsampleLeastSlots) return false;
   *layout = UpsampleLayout{};
   layout->batch = static_cast<int32_t>(problem.batch);
   layout->c_in = static_cast<int32_t>(problem.c_in);

@@ -107,84 +107,106 @@ __device__ __forceinline__ void move_slots(Sums<Shape>& sums, const Params& para
   for (int i = 0; i < kSlotSums; ++i) sums[(Shape::kSlots - 1) * kSlotSums + i] = 0;
 }
 
-// The results of a position row. kTerms: params.terms, or 0 for any; kPlanes: that are in registers at once.
-template <typename Shape, int kTerms, int kPlanes>
-__device__ __forceinline__ void store_row(const Params& params, const Tile& tile, int32_t row, uint32_t s_staged,
-                                          const Unit* s_units, const Plane* s_planes) {
-  using Element = typename Shape::Element;
-  const int32_t first = row * params.h.stride - params.h.padding;
-  auto* g_row =
-      static_cast<Element*>(params.result) + tile.image * params.result_stride[0] + first * params.result_stride[2];
-  const uint32_t plane_bytes = params.kernel_w * 4 * kScatterPlane;
-  const int32_t terms = kTerms > 0 ? kTerms : params.terms;
-  const int32_t filled = min(params.kernel_h, params.h.stride) * params.c_out;
-#pragma unroll 1
-  for (int32_t begin = 0; begin < params.num_planes; begin += kPlanes) {
-    Element* g_planes[kPlanes];
-    bool exists[kPlanes];
-    uint32_t s_plane[kPlanes];
-    float bias[kPlanes];
+// What a thread stores of several planes, from row to row.
+template <int kPlanes>
+struct StoredPlanes {
+  int64_t offset[kPlanes];
+  int32_t phase[kPlanes];  // at least h.out and padding: no such plane
+  float bias[kPlanes];
+
+  __device__ __forceinline__ void load(const Params& params, const Plane* s_planes, int32_t begin) {
 #pragma unroll
     for (int j = 0; j < kPlanes; ++j) {
       const Plane plane = s_planes[min(begin + j, params.num_planes - 1)];
-      const int32_t h = first + plane.phase;
-      exists[j] = begin + j < params.num_planes && h >= 0 && h < params.h.out;
-      g_planes[j] = g_row + plane.offset;
+      offset[j] = plane.offset;
+      phase[j] = begin + j < params.num_planes ? plane.phase : params.h.out + params.h.padding;
       bias[j] = plane.bias;
-      s_plane[j] = s_staged + min(begin + j, filled - 1) * plane_bytes;
-    }
-#pragma unroll 1
-    for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
-      const Unit unit = s_units[i];
-      if (unit.offset < 0) continue;
-      float sums[kPlanes] = {};
-      int32_t s_term = unit.staged;
-#pragma unroll
-      for (int32_t term = 0; term < terms; ++term, s_term += params.term_step) {
-        // In the place of a sum that does not exist another is read, and not added.
-        const bool has_term = unit.exists >> term & 1;
-        const int32_t s_from = has_term ? s_term : 0;
-#pragma unroll
-        for (int j = 0; j < kPlanes; ++j) {
-          const float product = __uint_as_float(ptx::load_shared(s_plane[j] + s_from));
-          if (has_term) sums[j] = simt::add(sums[j], product);
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < kPlanes; ++j) {
-        const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
-        if (exists[j]) g_planes[j][unit.offset] = simt::to_element<Element>(simt::add(sum, bias[j]));
-      }
     }
   }
+};
+
+// The results of all tiles' position rows. kTerms: params.terms, or 0 for any; kPlanes: that are in registers at once.
+// A thread's column and planes stay in registers where it has no others.
+template <typename Shape, int kTerms, int kPlanes>
+__device__ __forceinline__ void store_rows(const Params& params, uint32_t s_staged, Unit* s_units,
+                                           const Plane* s_planes, Ring ring) {
+  using Element = typename Shape::Element;
+  const uint32_t plane_bytes = params.kernel_w * 4 * kScatterPlane;
+  const int32_t terms = kTerms > 0 ? kTerms : params.terms;
+  const int32_t filled = min(params.kernel_h, params.h.stride) * params.c_out;
+  const bool one_column = params.num_units <= kStoreThreads, one_batch = params.num_planes <= kPlanes;
+  StoredPlanes<kPlanes> planes;
+  if (one_batch) planes.load(params, s_planes, 0);
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    if (number != static_cast<int32_t>(blockIdx.x)) {
+      ptx::named_barrier(3, kStoreThreads);  // the table has been used
+      make_units(params, tile, s_units);
+      ptx::named_barrier(3, kStoreThreads);  // the table is complete
+    }
+    Unit unit = s_units[min(store_thread(), params.num_units - 1)];
+#pragma unroll 1
+    for (int32_t row = tile.row; row < tile.end_row; ++row) {
+      const int32_t first = row * params.h.stride - params.h.padding;
+      auto* g_row =
+          static_cast<Element*>(params.result) + tile.image * params.result_stride[0] + first * params.result_stride[2];
+      ring.wait_full();
+      const uint32_t s_row = s_staged + ring.slot() * params.staged_bytes;
+#pragma unroll 1
+      for (int32_t begin = 0; begin < params.num_planes; begin += kPlanes) {
+        if (!one_batch) planes.load(params, s_planes, begin);
+#pragma unroll 1
+        for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
+          if (!one_column) unit = s_units[i];
+          if (unit.offset < 0) continue;
+          float sums[kPlanes] = {};
+          int32_t s_term = unit.staged;
+#pragma unroll
+          for (int32_t term = 0; term < terms; ++term, s_term += params.term_step) {
+            // In the place of a sum that does not exist another is read, and not added.
+            const bool has_term = unit.exists >> term & 1;
+            const uint32_t s_from = s_row + (has_term ? s_term : 0);
+#pragma unroll
+            for (int j = 0; j < kPlanes; ++j) {
+              const float product =
+                  __uint_as_float(ptx::load_shared(s_from + min(begin + j, filled - 1) * plane_bytes));
+              if (has_term) sums[j] = simt::add(sums[j], product);
+            }
+          }
+#pragma unroll
+          for (int j = 0; j < kPlanes; ++j) {
+            const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
+            const int32_t h = first + planes.phase[j];
+            if (h < 0 || h >= params.h.out) continue;
+            g_row[planes.offset[j] + unit.offset] = simt::to_element<Element>(simt::add(sum, planes.bias[j]));
+          }
+        }
+      }
+      ptx::mbarrier_arrive(ring.empty());
+      ring.advance();
+    }
+  }
+}
+
+// Tables, before anything is staged: of all planes and the CTA's first tile.
+template <typename Shape>
+__device__ __forceinline__ void make_tables(const Params& params, unsigned char* s_bytes) {
+  make_units(params, tile_of(params, blockIdx.x), reinterpret_cast<Unit*>(s_bytes + params.unit_begin));
+  make_planes<Shape>(params, reinterpret_cast<Plane*>(s_bytes + params.plane_begin));
 }
 
 // All tiles of the CTA.
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, unsigned char* s_bytes, Ring ring) {
   auto* s_units = reinterpret_cast<Unit*>(s_bytes + params.unit_begin);
-  auto* s_planes = reinterpret_cast<Plane*>(s_bytes + params.plane_begin);
+  const auto* s_planes = reinterpret_cast<const Plane*>(s_bytes + params.plane_begin);
   const uint32_t s_staged = ptx::shared_address(s_bytes + params.staged_begin);
-  make_planes<Shape>(params, s_planes);
-#pragma unroll 1
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
-    ptx::named_barrier(3, kStoreThreads);  // the table has been used
-    make_units(params, tile, s_units);
-    ptx::named_barrier(3, kStoreThreads);  // the tables are complete
-#pragma unroll 1
-    for (int32_t row = tile.row; row < tile.end_row; ++row) {
-      ring.wait_full();
-      const uint32_t s_row = s_staged + ring.slot() * params.staged_bytes;
-      switch (params.terms) {
-        case 1: store_row<Shape, 1, 4>(params, tile, row, s_row, s_units, s_planes); break;
-        case 2: store_row<Shape, 2, 6>(params, tile, row, s_row, s_units, s_planes); break;
-        case 3: store_row<Shape, 3, 3>(params, tile, row, s_row, s_units, s_planes); break;
-        default: store_row<Shape, 0, 3>(params, tile, row, s_row, s_units, s_planes); break;
-      }
-      ptx::mbarrier_arrive(ring.empty());
-      ring.advance();
-    }
+  switch (params.terms) {
+    case 1: return store_rows<Shape, 1, 4>(params, s_staged, s_units, s_planes, ring);
+    case 2: return store_rows<Shape, 2, 6>(params, s_staged, s_units, s_planes, ring);
+    case 3: return store_rows<Shape, 3, 3>(params, s_staged, s_units, s_planes, ring);
+    default: return store_rows<Shape, 0, 3>(params, s_staged, s_units, s_planes, ring);
   }
 }
 

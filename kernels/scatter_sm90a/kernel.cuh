@@ -10,8 +10,8 @@
 
 namespace convt::scatter_sm90a {
 
-// Of a thread, of two CTAs an SM, where sums are kept twice.
-inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
+// Of a thread, of two CTAs an SM, where sums are kept twice: of the 96 that every thread begins with.
+inline constexpr int kConsumerRegisters = 144, kStoreRegisters = 64, kLoaderRegisters = 24;
 
 template <typename Shape>
 __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_constant__ Params params) {
@@ -19,37 +19,42 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
   extern __shared__ __align__(128) unsigned char s_bytes[];
   const uint32_t s_begin = ptx::shared_address(s_bytes), s_barriers = s_begin + params.barriers_begin;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  if (thread == 0) {
-#pragma unroll 1
-    for (int32_t i = 0; i < params.stages; ++i) {
-      ptx::mbarrier_init(s_barriers + 16 * i, 1);
-      ptx::mbarrier_init(s_barriers + 16 * i + 8, kConsumerThreads / 32);
-    }
-#pragma unroll 1
-    for (int32_t i = params.stages; i < params.stages + 2; ++i) {
-      ptx::mbarrier_init(s_barriers + 16 * i, kConsumerThreads);
-      ptx::mbarrier_init(s_barriers + 16 * i + 8, kStoreThreads);
-    }
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();  // the barriers exist
   const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
   if (warp == kScatterWorkThreads / 32) {
-    ptx::named_barrier(1, kScatterThreads);  // the first weights are on their way
-    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
+    if (lane == 0) {
+#pragma unroll 1
+      for (int32_t i = 0; i < params.stages; ++i) {
+        ptx::mbarrier_init(s_barriers + 16 * i, 1);
+        ptx::mbarrier_init(s_barriers + 16 * i + 8, kConsumerThreads / 32);
+      }
+#pragma unroll 1
+      for (int32_t i = params.stages; i < params.stages + 2; ++i) {
+        ptx::mbarrier_init(s_barriers + 16 * i, kConsumerThreads);
+        ptx::mbarrier_init(s_barriers + 16 * i + 8, kStoreThreads);
+      }
+      ptx::fence_mbarrier_init();
+    }
+    __syncwarp();
+    ptx::named_arrive(1, kScatterThreads);
+    ptx::named_arrive(4, kStoreThreads + 32);
+    if constexpr (Shape::kSplit) ptx::give_registers<kLoaderRegisters>();
     if (lane == 0) load_tiles<Shape>(params, s_begin, s_barriers);
     return;
   }
-  load_weights<Shape>(params, s_bytes + params.weights_begin);
+  const bool stores = warp >= kConsumerThreads / 32;
+  if (!stores || params.weight_threads > kConsumerThreads) load_weights<Shape>(params, s_bytes + params.weights_begin);
   if (params.strips == 1) clear_stages<Shape>(params, s_bytes);
   ptx::fence_proxy_async();
-  ptx::named_barrier(2, kScatterWorkThreads);  // the weights are complete
   Ring staged_ring(s_barriers + 16 * params.stages, 2);
-  if (warp >= kConsumerThreads / 32) {
-    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
+  if (stores) {
+    ptx::named_arrive(1, kScatterThreads);
+    make_tables<Shape>(params, s_bytes);
+    ptx::named_barrier(4, kStoreThreads + 32);  // the tables are complete, the barriers exist
+    if constexpr (Shape::kSplit) ptx::give_registers<kStoreRegisters>();
     store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
+  ptx::named_barrier(1, kScatterThreads);  // the weights are complete, the barriers exist
 
   if constexpr (Shape::kSplit) ptx::take_registers<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);

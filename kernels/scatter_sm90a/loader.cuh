@@ -1,6 +1,7 @@
 // Global memory -> shared memory: stages of the source by the copy engine, weights once by all threads.
 #pragma once
 
+#include "ptx/global.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "scatter_sm90a/tile.cuh"
 
@@ -47,20 +48,14 @@ __device__ __forceinline__ void clear_stages(const Params& params, unsigned char
   }
 }
 
-template <typename Shape>
-__device__ __forceinline__ uint32_t weight_place(int32_t channel, int32_t column) {
-  return static_cast<uint32_t>((channel / Shape::kVector * Shape::kN + column) * 16 +
-                               channel % Shape::kVector * Shape::kElement);
-}
-
-// The weights as the second operand, [part][vector of channels][slot, phase along H, channel, tap along W][16 bytes],
-// zeros where there is none. A thread takes some channels of a tap at a time, all of them on their way at once. The
-// loading warp waits until the first ones are, at barrier 1, so that they do not queue behind the source.
+// The weights as the second operand, [part][vector of channels][slot, phase along H, channel, tap along W][16 bytes], zeros
+// where there is none. A thread takes whole vectors of channels of a tap at a time, all of them on their way at once,
+// so that where they go is one address: every instruction here is fetched from memory, by every CTA.
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
   using Element = typename Shape::Element;
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t begin = 0; begin < params.weight_units; begin += kScatterWorkThreads) {
+  for (int32_t begin = 0; begin < params.weight_units; begin += params.weight_threads) {
     int32_t tap, kw, kh, phase;
     const int32_t first = params.by_taps(begin + thread, &tap) * params.weight_batch;
     const int32_t co = params.by_kernel_h(params.by_kernel_w(tap, &kw), &kh);  // neighbours as memory usually has them
@@ -70,30 +65,37 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
                               co * params.weight_stride[1] + kh * params.weight_stride[2] +
                               kw * params.weight_stride[3];
     const int32_t channels = min(params.weight_batch, params.c_in - first);
-    Element r_weights[kScatterMostWeights];
+    uint32_t r_weights[kScatterMostWeights];
 #pragma unroll
     for (int j = 0; j < kScatterMostWeights; ++j, g_weight += params.weight_stride[0]) {
-      if (j < channels) r_weights[j] = *g_weight;
+      if constexpr (Shape::kElement == 4) {
+        r_weights[j] = ptx::load_global_or_zero(g_weight, j < channels);
+      } else {
+        r_weights[j] = ptx::load_global_16_or_zero(g_weight, j < channels);
+      }
     }
     if (begin == 0) {
-      ptx::named_arrive(1, kScatterThreads);
 #pragma unroll 1
-      for (int32_t i = thread; i < Shape::kParts * params.steps * 2 * Shape::kN; i += kScatterWorkThreads) {
+      for (int32_t i = thread; i < Shape::kParts * params.steps * 2 * Shape::kN; i += params.weight_threads) {
         reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
       }
-      ptx::named_barrier(2, kScatterWorkThreads);  // zeros are there
+      ptx::named_barrier(2, params.weight_threads);  // zeros are there
     }
+    const uint32_t s_column = ptx::shared_address(s_weights) + (first / Shape::kVector * Shape::kN + column) * 16;
 #pragma unroll
     for (int j = 0; j < kScatterMostWeights; ++j) {
       if (j >= channels) continue;
-      const Element weight = r_weights[j];
-      auto* s_weight = reinterpret_cast<Element*>(s_weights + weight_place<Shape>(first + j, column));
+      const uint32_t s_weight = s_column + j / Shape::kVector * Shape::kN * 16 + j % Shape::kVector * Shape::kElement;
       if constexpr (Shape::kElement == 4) {
-        *s_weight = ptx::round_tf32(weight);
+        const float weight = __uint_as_float(r_weights[j]), high = ptx::round_tf32(weight);
+        ptx::store_shared(s_weight, __float_as_uint(high));
+        if constexpr (Shape::kSplit) {
+          const float low = ptx::round_tf32(weight - high);
+          ptx::store_shared(s_weight + params.steps * 32 * Shape::kN, __float_as_uint(low));
+        }
       } else {
-        *s_weight = weight;
+        ptx::store_shared_16(s_weight, static_cast<uint16_t>(r_weights[j]));
       }
-      if constexpr (Shape::kSplit) s_weight[params.steps * 8 * Shape::kN] = ptx::round_tf32(weight - *s_weight);
     }
   }
 }

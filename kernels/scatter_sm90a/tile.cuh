@@ -10,8 +10,8 @@
 namespace convt::scatter_sm90a {
 
 // One warpgroup multiplies, four warps add up and store, one loads.
-inline constexpr int kConsumerThreads = 128;
-inline constexpr int kStoreThreads = 96;
+inline constexpr int kConsumerThreads = kScatterConsumerThreads;
+inline constexpr int kStoreThreads = 128;
 static_assert(kConsumerThreads + kStoreThreads == kScatterWorkThreads);
 
 // kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
