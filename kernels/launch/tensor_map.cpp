@@ -61,9 +61,10 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
     if (i > 0) strides[i - 1] = tensor.sizes[i] > 1 ? tensor.strides[i - 1] * element_bytes(dtype) : 16;
   }
   CUtensorMap map;
-  const CUresult result = encode(&map, tensor.rounded ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : element_of(dtype), tensor.rank, const_cast<void*>(tensor.data), sizes, strides,
-                                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(tensor),
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, tensor.rounded ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : element_of(dtype), tensor.rank,
+             const_cast<void*>(tensor.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw std::runtime_error("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result));
   }

@@ -26,9 +26,9 @@ struct Params {
   // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
   // stage's source in one copy, zeros for what is outside.
   CUtensorMap map;
-  // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap, source
-  // channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels, as
-  // [tap][pair][quad][channel of a pair][source channel], of which one copy brings a block. A block is
+  // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap,
+  // source channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels,
+  // as [tap][pair][quad][channel of a pair][source channel], of which one copy brings a block. A block is
   // nhwc_direct_channels() result channels in the order of columns.
   CUtensorMap weights;
   // Results of a phase, the phases in the order of windows, if a tile's leave by way of shared memory.

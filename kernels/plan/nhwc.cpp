@@ -45,7 +45,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  if (plan.staged && (plan.parts > 1 || work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
+  // Of the widest tiles, results from registers take less time than slots are worth.
+  if (plan.staged && (plan.parts > 1 || instance.block_n > 128 ||
+                      work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
     return false;
   }
   const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
@@ -54,9 +56,10 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
-    // As many stages as leave as many slots of weights, but 4 of these at least and no more than 6 where taps are many.
-    // Of tf32x3's, which are read for three times as long, half as many.
-    const auto wanted = std::min(6, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
+    // As many stages as leave as many slots of weights, but 4 of these at least and no more than 6, or 4 of the widest,
+    // where taps are many. Of tf32x3's, which are read for three times as long, half as many.
+    const int32_t enough = instance.block_n > 128 && work.taps > work.windows ? 4 : 6;
+    const auto wanted = std::min(enough, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
                         nhwc_weight_parts(instance.precision);
     if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
   }
@@ -109,12 +112,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
   const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
-  const double chunk = std::max(cycles, 0.945 * shared) + (split ? 115 : 168) * work.taps + 69 * plan.num_windows;
+  const double tap = split ? 115 : instance.block_n > 128 ? 80 : 168;
+  const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
-  const double stores =
-      1085 + (plan.staged ? 0.042 : 0.059) * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
+  // Results by way of shared memory leave while the next tile begins, if there is one.
+  const double per_byte = !plan.staged ? 0.059 : tiles > 1 ? 0.042 : 0.07;
+  const double stores = 1085 + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   whole->compute_us =
       tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
 
@@ -158,8 +163,10 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
     }
   };
   if (work.positions_w <= positions) add(work.positions_w);
-  for (int32_t tile_w = 1; tile_w <= 64; tile_w *= 2) {
-    if (tile_w < work.positions_w) add(tile_w);
+  // Wide ones first: of equal estimates they have the fewest bank conflicts. Narrow ones leave out no position where
+  // images are small.
+  for (int32_t tile_w = 64; tile_w >= 1; tile_w /= 2) {
+    if (tile_w < work.positions_w && (tile_w >= 8 || work.positions_w % tile_w == 0)) add(tile_w);
   }
   for (int32_t count = 2; count <= 4; ++count) {
     const int32_t tile_w = ceil_div(work.positions_w, count);
