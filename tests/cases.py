@@ -248,6 +248,8 @@ STAGED_CASES = [
     Case("windows_unaligned", "tensors one element into their storage", c_in=16, c_out=24, h=6, w=64, layout="offset"),
     Case("nhwc", "channels_last, boxes of the source, several tiles of channels", n=3, c_in=160, c_out=136, h=5, w=13,
          k=(4, 4), s=(2, 2), p=(1, 1), layout="channels_last"),
+    Case("nhwc_whole", "the same with stages that divide a tap's channels", n=3, c_in=160, c_out=64, h=7, w=10,
+         k=(3, 2), s=(2, 1), p=(1, 0), layout="channels_last"),
     Case("nhwc_rows", "without stride, several tiles along everything", c_in=24, c_out=72, h=19, w=70, p=(1, 1),
          layout="channels_last"),
     Case("nhwc_gaps", "phases without taps, residues that no tap reads", c_in=16, c_out=24, h=7, w=20, k=(3, 2),

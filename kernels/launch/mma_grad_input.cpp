@@ -26,12 +26,14 @@ void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const 
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
   const int64_t last = (problem.batch - 1) * problem.y_stride[0] + (problem.c_out - 1) * problem.y_stride[1] +
-                       (problem.h.out - 1) * problem.y_stride[2] + problem.w.out - 1;
+                       (problem.h.out - 1) * problem.y_stride[2] + (problem.w.out - 1) * problem.y_stride[3];
   params.source = pointers.y;
   params.source_end = static_cast<const unsigned char*>(pointers.y) + (last + 1) * element_bytes(problem.dtype);
+  params.zeroed = params.zeroed && is_aligned(params.source, 16);
   params.weight = pointers.w;
   const bool vectors = kMmaGradInputInstances[index].vectors;
   params.bulk_source = !vectors || is_aligned(params.source, 8);
+  params.raw_weights = params.raw_weights && is_aligned(params.weight, 16);
   // All weights of a stage and channel follow each other, in whole vectors.
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
   params.bulk_weights = is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&

@@ -10,14 +10,23 @@
 namespace convt {
 namespace {
 
-void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, void* params, cudaStream_t stream) {
+void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, void* params, cudaStream_t stream,
+            bool waits_itself = false) {
   if (blocks > INT32_MAX) {
     throw std::runtime_error(std::string("convt_ext: ") + name + " would need " + std::to_string(blocks) +
                              " blocks, more than a grid has");
   }
   void* arguments[] = {params};
-  const cudaError_t status =
-      cudaLaunchKernel(kernel, dim3(static_cast<uint32_t>(blocks)), threads, arguments, 0, stream);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<uint32_t>(blocks));
+  config.blockDim = threads;
+  config.stream = stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = waits_itself ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
   if (status == cudaSuccess) return;
   cudaGetLastError();  // the error is reported here; it must not surface again in somebody else's call
   throw std::runtime_error(std::string("convt_ext: the launch of ") + name + " failed: " + cudaGetErrorString(status));
@@ -62,7 +71,7 @@ int64_t num_chunks(const reduce::ChannelParams& params) {
 }  // namespace
 
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t stream) {
+                      void* result, cudaStream_t stream, bool waits_itself) {
   reduce::SlabParams params{};
   params.slabs = slabs;
   params.result = result;
@@ -73,10 +82,13 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     params.size[i] = static_cast<int32_t>(size[i]);
     params.stride[i] = stride[i];
   }
-  // Slices without slabs are left out, which changes no sum.
-  const int64_t slices = ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices)));
-  launch(reduce::add_slabs(dtype), "add_slabs", ceil_div(params.num_elements, reduce::kSlabLanes),
-         dim3(reduce::kSlabLanes, static_cast<uint32_t>(std::max<int64_t>(1, slices))), &params, stream);
+  // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several.
+  constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
+  const int64_t blocks = ceil_div(params.num_elements, reduce::kSlabLanes);
+  int64_t rows = std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices))));
+  if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
+  launch(reduce::add_slabs(dtype), "add_slabs", blocks, dim3(reduce::kSlabLanes, static_cast<uint32_t>(rows)), &params,
+         stream, waits_itself);
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {

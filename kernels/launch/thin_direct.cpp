@@ -4,21 +4,13 @@
 #include <string>
 
 #include "launch/engines.h"
+#include "launch/kernel_table.h"
 #include "thin/direct_params.h"
 #include "thin/instances.h"
 
 namespace convt {
-namespace {
 
-using KernelSymbol = const void* (*)();
-
-constexpr KernelSymbol kKernels[] = {
-#define CONVT_ROW(symbol, ...) &thin::symbol,
-    CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-}  // namespace
+CONVT_KERNEL_TABLE(thin, CONVT_THIN_DIRECT_INSTANCES, const void*)
 
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const int32_t index = plan.thin_direct.instance;
@@ -37,7 +29,7 @@ void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Poi
   params.weight = pointers.w;
   params.bias = forward ? pointers.bias : nullptr;
   void* arguments[] = {&params};
-  launch_kernel(kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
 }
 
 }  // namespace convt

@@ -1,13 +1,14 @@
 // The gradient of the input of layers with few channels on tensor cores, by matrix products of a warp:
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
-// A CTA walks tiles of positions. One warp brings stages of grad_output, a few channels each, in whole rows; others
-// multiply straight from there, positions the second operand, and store from their registers. The weights stay in
-// shared memory, or come with every stage. Called by launch/. Must not know: torch, how the plan was chosen.
+// A CTA walks tiles of positions. One to four warps bring stages of grad_output, a few channels each, in whole rows;
+// others multiply straight from there, positions the second operand, and store from their registers. The weights stay
+// in shared memory, or come with every stage. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "mma_sm90a/grad_input_loader.cuh"
 #include "mma_sm90a/grad_input_split.cuh"
 #include "pipeline/ring.cuh"
+#include "thin/vector.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -25,7 +26,7 @@ __device__ __forceinline__ bool place_unit(const GradInputParams& params, const 
     const int2 position = s_positions[n * kMmaPositions + static_cast<int32_t>(threadIdx.x) % 32 / 4];
     const int32_t h = tile.h + (position.y >> 16), w = tile.w + (position.y & 0xffff);
     uint32_t outside = 0;
-    if (h < params.h.in && w < params.w.in) outside = s_outside[h] | s_outside[params.h.in + w];
+    if (!params.zeroed && h < params.h.in && w < params.w.in) outside = s_outside[h] | s_outside[params.h.in + w];
     any |= outside;
     operands->s_position[n] = position.x;
     operands->outside[n] = whole_steps ? outside : outside | kNoTap;
@@ -55,21 +56,21 @@ __device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_s
   }
 }
 
-// One rounding, then neighbours of a row of the result: of eight channels a sector each. kWide: a lane's at once, of
-// one position tile or, in half precision, of two.
-template <typename Traits, bool kWide>
+// One rounding, then neighbours of a row of the result, of eight channels whole sectors each. kNeighbours: a lane's
+// that it writes at once, of one position tile or, where there are four, of two.
+template <typename Traits, int kNeighbours>
 __device__ __forceinline__ void store_unit(const GradInputParams& params, const GradInputTile& tile, int32_t group,
                                            const Sums<Traits>& r_sums, const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
-  constexpr int kTiles = Traits::kPlaneChannels / 2;
+  constexpr int kTiles = (kNeighbours + 1) / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   ci += lane / 4;
   auto* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
                     (int64_t{group} * params.group_ci + ci) * params.result_stride[1];
 #pragma unroll
-  for (int n = 0; n < Traits::kPositionTiles; n += kWide ? kTiles : 1) {
+  for (int n = 0; n < Traits::kPositionTiles; n += kTiles) {
 #pragma unroll
-    for (int j = 0; j < (kWide ? 1 : 2); ++j) {
+    for (int j = 0; j < (kNeighbours > 1 ? 1 : 2); ++j) {
       const int32_t place = s_positions[n * kMmaPositions + lane % 4 * 2 + j].y;
       const int32_t h = tile.h + (place >> 16), w = tile.w + (place & 0xffff);
       if (h >= params.h.in || w >= params.w.in) continue;
@@ -79,17 +80,50 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 #pragma unroll
         for (int half = 0; half < 2; ++half, g_to += 8 * params.result_stride[1]) {
           if (ci + m * kMmaColumns + half * 8 >= params.group_ci) break;
-          if constexpr (kWide) {
-            alignas(8) Element neighbours[2 * kTiles];
+          float sums[kNeighbours];
 #pragma unroll
-            for (int i = 0; i < 2 * kTiles; ++i) {
-              neighbours[i] = simt::to_element<Element>(r_sums[m][n + i / 2][2 * half + i % 2]);
-            }
-            uint2 words;
-            memcpy(&words, neighbours, 8);
-            *reinterpret_cast<uint2*>(g_to) = words;
-          } else {
-            *g_to = simt::to_element<Element>(r_sums[m][n][2 * half + j]);
+          for (int i = 0; i < kNeighbours; ++i) sums[i] = r_sums[m][n + i / 2][2 * half + i % 2 + j];
+          thin::Vector<Element, kNeighbours> results;
+          results.round(sums);
+          results.store(g_to);
+        }
+      }
+    }
+  }
+}
+
+// The same where the channels of a position are neighbours: a lane has neighbours of them.
+template <typename Traits>
+__device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
+                                                         int32_t group, const Sums<Traits>& r_sums,
+                                                         const int2* s_positions, int32_t ci) {
+  using Element = typename Traits::Element;
+  constexpr int kVector = channel_vector<Traits>();
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  ci += lane / 4 * kVector;
+  auto* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
+                    int64_t{group} * params.group_ci + ci;
+#pragma unroll
+  for (int n = 0; n < Traits::kPositionTiles; ++n) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int32_t place = s_positions[n * kMmaPositions + lane % 4 * 2 + j].y;
+      const int32_t h = tile.h + (place >> 16), w = tile.w + (place & 0xffff);
+      if (h >= params.h.in || w >= params.w.in) continue;
+      Element* g_to = g_channel + h * params.result_stride[2] + w * params.result_stride[3];
+#pragma unroll
+      for (int first = 0; first < 2 * Traits::kColumnTiles; first += kVector) {
+        float sums[kVector];
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sums[i] = r_sums[(first + i) / 2][n][(first + i) % 2 * 2 + j];
+        thin::Vector<Element, kVector> results;
+        results.round(sums);
+        if (params.wide) {
+          if (ci + first * 8 < params.group_ci) results.store(g_to + first * 8);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kVector; ++i) {
+            if (ci + first * 8 + i < params.group_ci) results.store(i, g_to + first * 8 + i);
           }
         }
       }
@@ -100,8 +134,9 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 #endif
 
 template <typename Traits, bool kVector>
-__global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTiles, Traits::kSplit), 1)
-    grad_input(const __grid_constant__ GradInputParams params) {
+__global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles, Traits::kPositionTiles,
+                                                           Traits::kSplit),
+                                  1) grad_input(const __grid_constant__ GradInputParams params) {
 #ifdef CONVT_HAS_WGMMA
   using Element = typename Traits::Element;
   constexpr int kElements = Traits::kPlaneChannels;
@@ -119,14 +154,20 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTile
   if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int32_t i = 0; i < params.stages; ++i) {
-      ptx::mbarrier_init(s_barriers + 16 * i, 32);
+      ptx::mbarrier_init(s_barriers + 16 * i, params.loaders);
       ptx::mbarrier_init(s_barriers + 16 * i + 8, params.warps);
     }
+    ptx::mbarrier_init(s_barriers + 16 * params.stages, 1);
     ptx::fence_mbarrier_init();
   }
+  // Weights come to the last slot first, as they are.
+  const bool raw_weights = !kVector && params.raw_weights;
+  const uint32_t s_last = (params.stages - 1) * params.stage_bytes, raw_full = s_barriers + 16 * params.stages;
+  if (kVector && params.zeroed) zero_stages(params, s_begin);
   __syncthreads();  // the barriers are there
   pipeline::Ring ring(s_barriers, params.stages);
-  if (warp == params.warps) {
+  if (warp >= params.warps) {
+    bool last_is_free = !raw_weights;
 #pragma unroll 1
     for (int32_t index = first_tile; index < end_tile; ++index) {
       const GradInputTile tile = grad_input_tile(params, index);
@@ -134,23 +175,37 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTile
 #pragma unroll 1
       for (int32_t stage = 0; stage < params.num_chunks; ++stage, chunk = next_chunk(chunk)) {
         ring.wait_empty();
+        if (!last_is_free && ring.slot() == params.stages - 1) {
+          ptx::named_barrier(3, params.threads);
+          last_is_free = true;
+        }
         const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
         const int32_t co = chunk * params.chunk_co;
         uint32_t bytes = load_stage<Element>(params, tile, group * params.group_co + co, s_stage, ring.full());
         if constexpr (kVector) {
           bytes += load_stage_weights<Element>(params, group, co, s_stage + params.weight_begin, ring.full());
         }
-        ptx::mbarrier_expect(ring.full(), bytes);
+        bytes = __reduce_add_sync(0xffffffffu, bytes);
+        __syncwarp();  // elements that lanes copied are there
+        if (lane == 0) ptx::mbarrier_expect(ring.full(), bytes);
         ring.advance();
       }
     }
+    if (!last_is_free) ptx::named_barrier(3, params.threads);
     return;
   }
+  const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride;
+  if (raw_weights && lane == 0) load_raw_weights(params, g_weight, s_begin + s_last, raw_full);
+  __syncwarp();
   make_tables<Traits, kVector>(params, s_bytes);
   ptx::named_barrier(1, 32 * params.warps);  // the tables are complete
   if constexpr (!kVector) {
-    load_weights<Traits>(params, group, reinterpret_cast<const int32_t*>(s_bytes + params.place_begin),
-                         s_bytes + params.weight_begin);
+    if (raw_weights) ptx::mbarrier_wait(raw_full, 0);
+    make_fragments<Traits>(params, raw_weights ? reinterpret_cast<const Element*>(s_bytes + s_last) : g_weight,
+                           raw_weights ? params.raw_pitch : params.weight_stride[0],
+                           reinterpret_cast<const int32_t*>(s_bytes + params.place_begin),
+                           s_bytes + params.weight_begin);
+    if (raw_weights) ptx::named_arrive(3, params.threads);  // the last slot is free
     ptx::named_barrier(1, 32 * params.warps);  // the weights are complete
   }
 
@@ -230,10 +285,14 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kPositionTile
           }
           if (exists && split == 0) {
             const int32_t ci = channel_unit * Traits::kUnitColumns;
-            if (params.wide) {
-              store_unit<Traits, true>(params, tile, group, r_sums, s_unit, ci);
+            if (!kVector && params.result_channels_last) {
+              store_unit_channels_last<Traits>(params, tile, group, r_sums, s_unit, ci);
+            } else if (!params.wide) {
+              store_unit<Traits, 1>(params, tile, group, r_sums, s_unit, ci);
+            } else if (Traits::kPlaneChannels == 4 || params.run == 16) {
+              store_unit<Traits, 4>(params, tile, group, r_sums, s_unit, ci);
             } else {
-              store_unit<Traits, false>(params, tile, group, r_sums, s_unit, ci);
+              store_unit<Traits, 2>(params, tile, group, r_sums, s_unit, ci);
             }
           }
         }

@@ -14,6 +14,12 @@ namespace convt::mma_sm90a {
 
 using thin::divide;
 
+// Rows of a lane's fragments that are neighbouring channels, where the result's channels follow each other.
+template <typename Traits>
+__device__ constexpr int32_t channel_vector() {
+  return Traits::kVector < 2 * Traits::kColumnTiles ? Traits::kVector : 2 * Traits::kColumnTiles;
+}
+
 // An image and its first position.
 struct GradInputTile {
   int32_t image;
@@ -36,7 +42,7 @@ __device__ __forceinline__ const Element* stage_source(const GradInputParams& pa
                                                        int32_t co) {
   return static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
          co * params.source_stride[1] + int64_t{tile.h * params.h.stride - params.h.padding} * params.source_stride[2] +
-         (tile.w * params.w.stride - params.w.padding);
+         int64_t{tile.w * params.w.stride - params.w.padding} * params.column_pitch;
 }
 
 // Bytes from a vector's boundary: memory's, which a stage keeps.
@@ -84,8 +90,14 @@ __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, cons
   return bytes;
 }
 
-// The loading warp: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each other
-// in memory. Returns the bytes that this lane's copies will bring.
+// A loading warp's lanes are as many apart as there are such warps: all of them have copies where there are few.
+__device__ __forceinline__ int32_t loading_thread(const GradInputParams& params) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  return thread % 32 * params.loaders + thread / 32 - params.warps;
+}
+
+// The loading warps: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each
+// other in memory. Returns the bytes that this lane's copies will bring.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t co,
                                                uint32_t s_stage, uint32_t barrier) {
@@ -96,13 +108,14 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   const int32_t column_0 = tile.w * params.w.stride - params.w.padding;
   const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
   if (begin >= end) return 0;
+  const int32_t place_begin = begin * params.column_pitch, planes = params.interleaved ? 1 : params.chunk_co;
   uint32_t total = 0;
 #pragma unroll 1
-  for (int32_t item = static_cast<int32_t>(threadIdx.x) % 32; item < params.chunk_co * params.by_copies.divisor;
-       item += 32) {
+  for (int32_t item = loading_thread(params); item < planes * params.by_copies.divisor; item += 32 * params.loaders) {
     int32_t slot;
     const int32_t channel = divide(item, params.by_copies, &slot);
-    int32_t row, place, elements = end - begin;
+    int32_t row, place;
+    int32_t elements = (end - begin - 1) * params.column_pitch + (params.interleaved ? params.chunk_co : 1);
     if (params.joined) {
       const int32_t first = max(0, -row_0), last = min(params.slots, params.h.out - row_0);
       if (first >= last) break;
@@ -119,10 +132,24 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
       place = slot * params.slot_pitch;
     }
     if (row_0 + row < 0 || row_0 + row >= params.h.out) continue;
-    total += copy_row(params, g_source + channel * params.source_stride[1] + row * params.source_stride[2] + begin,
-                      s_source + (channel * params.channel_pitch + place + begin) * kBytes, elements, barrier);
+    total +=
+        copy_row(params, g_source + channel * params.source_stride[1] + row * params.source_stride[2] + place_begin,
+                 s_source + (channel * params.channel_pitch + place + place_begin) * kBytes, elements, barrier);
   }
   return total;
+}
+
+// By all threads, before the first copy.
+__device__ __forceinline__ void zero_stages(const GradInputParams& params, uint32_t s_begin) {
+  const uint32_t zeros[4] = {};
+#pragma unroll 1
+  for (int32_t slot = 0; slot < params.stages; ++slot) {
+#pragma unroll 1
+    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 16; i < params.weight_begin; i += params.threads * 16) {
+      ptx::store_shared(s_begin + slot * params.stage_bytes + i, zeros);
+    }
+  }
+  ptx::fence_proxy_async();
 }
 
 // The same for the weights of the stage's channels, a lane a channel of the result.
@@ -135,7 +162,7 @@ __device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& pa
   const uint32_t bytes = params.depth * static_cast<uint32_t>(sizeof(Element));
   uint32_t total = 0;
 #pragma unroll 1
-  for (int32_t ci = static_cast<int32_t>(threadIdx.x) % 32; ci < params.group_ci; ci += 32) {
+  for (int32_t ci = loading_thread(params); ci < params.group_ci; ci += 32 * params.loaders) {
     const Element* g_channel = g_weight + ci * params.weight_stride[0];
     if (params.bulk_weights) {
       ptx::bulk_copy(s_weights + ci * pitch, g_channel, bytes, barrier);
@@ -198,10 +225,9 @@ __device__ __forceinline__ void make_tables(const GradInputParams& params, unsig
   for (int32_t index = thread; index < params.position_units * Traits::kUnitPositions; index += threads) {
     int32_t row, column;
     grad_input_position(params, index, &row, &column);
-    s_positions[index] =
-        index < params.positions
-            ? make_int2((row * params.position_pitch + column * params.w.stride) * kBytes, row << 16 | column)
-            : make_int2(0, kNoGradInputPosition);
+    s_positions[index] = index < params.positions
+                             ? make_int2(grad_input_position_place(params, row, column) * kBytes, row << 16 | column)
+                             : make_int2(0, kNoGradInputPosition);
   }
 #pragma unroll 1
   for (int32_t index = thread; index < params.h.in + params.w.in; index += threads) {
@@ -210,13 +236,38 @@ __device__ __forceinline__ void make_tables(const GradInputParams& params, unsig
   }
 }
 
-// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand].
+// The channel of a row of a fragment. Where the result's channels follow each other, a lane's rows are neighbours, as
+// many as it writes at once.
 template <typename Traits>
-__device__ __forceinline__ void load_weights(const GradInputParams& params, int32_t group, const int32_t* s_places,
-                                             unsigned char* s_weights) {
+__device__ __forceinline__ int32_t fragment_channel(const GradInputParams& params, int32_t row_tile, int32_t half,
+                                                    int32_t row) {
+  if (!params.result_channels_last) return row_tile * kMmaColumns + half * 8 + row;
+  const int32_t tile = row_tile % Traits::kColumnTiles, number = 2 * tile + half, vector = channel_vector<Traits>();
+  return (row_tile - tile) * kMmaColumns + (number / vector * 8 + row) * vector + number % vector;
+}
+
+// One thread of each warp that multiplies: the group's weights as they are to a slot.
+template <typename Element>
+__device__ __forceinline__ void load_raw_weights(const GradInputParams& params, const Element* g_weight,
+                                                 uint32_t s_slot, uint32_t barrier) {
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, bytes = params.raw_bytes * params.group_ci;
+  const bool whole = params.raw_pitch == params.weight_stride[0];  // channels follow each other in the slot too
+  if (warp == 0) ptx::mbarrier_expect(barrier, bytes);
+  if (warp == 0 && whole) ptx::bulk_copy(s_slot, g_weight, bytes, barrier);
+#pragma unroll 1
+  for (int32_t ci = warp; ci < params.group_ci && !whole; ci += params.warps) {
+    ptx::bulk_copy(s_slot + ci * params.raw_pitch * static_cast<uint32_t>(sizeof(Element)),
+                   g_weight + ci * params.weight_stride[0], params.raw_bytes, barrier);
+  }
+}
+
+// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand]. From memory, or
+// a slot, where channels of the result are `pitch` elements from each other.
+template <typename Traits>
+__device__ __forceinline__ void make_fragments(const GradInputParams& params, const typename Traits::Element* weight,
+                                               int64_t pitch, const int32_t* s_places, unsigned char* s_weights) {
   using Element = typename Traits::Element;
   constexpr int kElements = Traits::kPlaneChannels;
-  const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, row = lane / 4;
   const int32_t fragments = params.num_chunks * params.steps * params.row_tiles;
   constexpr int kBatch = 4;  // all loads before the first store
@@ -230,14 +281,13 @@ __device__ __forceinline__ void load_weights(const GradInputParams& params, int3
       const int32_t chunk = divide(divide(fragment, params.by_row_tiles, &row_tile), params.by_steps, &step);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int32_t ci = row_tile * kMmaColumns + half * 8 + row;
-        const Element* g_channel =
-            g_weight + ci * params.weight_stride[0] + chunk * params.chunk_co * params.weight_stride[1];
+        const int32_t ci = fragment_channel<Traits>(params, row_tile, half, row);
+        const Element* channel = weight + ci * pitch + chunk * params.chunk_co * params.weight_stride[1];
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
           const bool exists = fragment < fragments && ci < params.group_ci;
           const int32_t place = exists ? s_places[(step * 4 + lane % 4) * kElements + e] : -1;
-          r_weight[i][half][e] = place >= 0 ? g_channel[place] : simt::to_element<Element>(0.0f);
+          r_weight[i][half][e] = place >= 0 ? channel[place] : simt::to_element<Element>(0.0f);
         }
       }
     }

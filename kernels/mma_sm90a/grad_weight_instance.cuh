@@ -5,9 +5,10 @@
 #include "mma_sm90a/grad_weight.cuh"
 #include "mma_sm90a/instances.h"
 
-#define CONVT_MMA_GRAD_WEIGHT_INSTANCE(symbol)                                                             \
-  const void* convt::mma_sm90a::symbol() {                                                                 \
-    constexpr MmaGradWeightInstance kInstance = kMmaGradWeightInstances[k_mma_##symbol];                   \
-    using InstanceTraits = GradWeightTraits<kInstance.dtype, kInstance.row_tiles, kInstance.column_tiles>; \
-    return reinterpret_cast<const void*>(&grad_weight<InstanceTraits>);                                    \
+#define CONVT_MMA_GRAD_WEIGHT_INSTANCE(symbol)                                                              \
+  const void* convt::mma_sm90a::symbol() {                                                                  \
+    constexpr MmaGradWeightInstance kInstance = kMmaGradWeightInstances[k_mma_##symbol];                    \
+    using InstanceTraits =                                                                                  \
+        GradWeightTraits<kInstance.dtype, kInstance.row_tiles, kInstance.column_tiles, kInstance.operands>; \
+    return reinterpret_cast<const void*>(&grad_weight<InstanceTraits>);                                     \
   }

@@ -54,7 +54,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
 // The same by tiles of whole rows of a dense result; called by add_mma_plans().
 void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// And gradients of the input, of grad_output in NCHW; called by add_mma_plans().
+// And gradients of the input, in both layouts; called by add_mma_plans().
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // And gradients of the weight, of operands whose columns are neighbours; called by add_mma_plans().

@@ -16,33 +16,37 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 // CTAs of one SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
                         const MmaGradInputInstance& instance) {
-  return std::min(max_mma_gradient_threads(instance.position_tiles, is_split(instance)) / layout.threads,
-                  device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+  return std::min(
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / layout.threads,
+      device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
 // Microseconds, from a fit to measured plans (docs/performance.md).
-constexpr double kLaunch = 8.1;  // with the prologue
-constexpr double kStage = 0.14;
-constexpr double kRead = 0.0033;       // of a warp's read of the source
-constexpr double kHalfRead = 0.00025;  // more of it where elements have two bytes
-constexpr double kMask = 0.27;         // share that masks add
-constexpr double kWeights = 0.014;  // of sixteen rows of weights as they are in memory
-constexpr double kHalfWeights = 0.021;  // more of it where elements have two bytes
-constexpr double kProduct = 0.0066;
+constexpr double kLaunch = 6.0;
+constexpr double kMakeWeights = 0.39;  // of a fragment of a warp
+constexpr double kStage = 0.09;
+constexpr double kRead = 0.0037;       // of a warp's read of the source
+constexpr double kHalfRead = 0.00023;  // more of it where elements have two bytes
+constexpr double kMask = 0.32;         // share that masks add
+constexpr double kFragment = 0.003;      // of sixteen rows of weights
+constexpr double kWeights = 0.021;       // the same as they are in memory
+constexpr double kHalfWeights = 0.013;  // more of it where elements have two bytes
+constexpr double kProduct = 0.0042;
 // The same of split operands.
 constexpr double kSplitSource = 0.0017;   // more of eight positions
 constexpr double kSplitWeights = 0.0037;  // more of sixteen rows of weights
-constexpr double kSplitProduct = 0.0152;
-constexpr double kUnit = 0.2;
-constexpr double kStore = 0.021;     // of a product's sums
-constexpr double kSplit = 0.019;     // of a product's sums, of one more part of K
-constexpr double kContention = 1.56;  // what 16 warps of an SM cost each other
-constexpr double kLatency = 0.69;     // of a stage's copies
-constexpr double kCopy = 0.0052;
+constexpr double kSplitProduct = 0.016;
+constexpr double kUnit = 0.42;
+constexpr double kStore = 0.023;      // of a product's sums
+constexpr double kSplit = 0.016;      // of a product's sums, of one more part of K
+constexpr double kContention = 1.44;  // what 16 warps of an SM cost each other
+constexpr double kLatency = 0.84;     // of a stage's copies
+constexpr double kCopy = 0.0075;      // of a loading warp
 // Times the time at copy bandwidth.
-constexpr double kResultMemory = 2.06;
-constexpr double kSourceMemory = 0.96;
-constexpr double kCopyBytes = 300;  // that a copy costs beyond its own
+constexpr double kResultMemory = 1.65;
+constexpr double kPartialSectors = 3.3;  // more of it where rows of the result do not begin on sectors
+constexpr double kSourceMemory = 0.94;
+constexpr double kCopyBytes = 280;  // that a copy costs beyond its own
 
 // The positions of an axis that have taps outside.
 int32_t border_positions(const Axis& axis) {
@@ -61,41 +65,64 @@ double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
   return std::min(1.0, columns / layout.w.in + rows / layout.h.in);
 }
 
+// Wavefronts of a read of the source where the channels of a column follow each other: how many of eight neighbouring
+// positions meet the same banks.
+int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, int32_t element) {
+  if (!layout.interleaved) return 1;
+  const int32_t words = std::max(1, layout.w.stride * layout.column_pitch * element / 4);
+  return std::max(4, greatest_common_divisor(words, 32)) / 4;
+}
+
+// Neighbours that a lane writes at once.
+int32_t neighbours(const MmaGradInputLayout& layout, const MmaGradInputInstance& instance, int32_t element) {
+  if (!layout.wide) return 1;
+  if (layout.result_channels_last) return std::min(2 * instance.row_tiles, 16 / element);
+  return layout.run == 16 ? 4 : 2;
+}
+
 // The tile's phases overlap: a norm of them, between their greatest and their sum.
 double overlapped(double a, double b) { return std::cbrt(a * a * a + b * b * b); }
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGradInputLayout& layout,
               const MmaGradInputInstance& instance, Plan* plan) {
-  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const auto bytes = static_cast<int32_t>(element_bytes(problem.dtype));
+  const double element = bytes;
   const double resident = resident_blocks(device, layout, instance);
   const double chunks = layout.num_chunks, positions = instance.position_tiles;
   const double units = layout.channel_units * layout.position_units, sums = instance.row_tiles * positions;
   const double rounds = std::ceil(units * layout.splits / layout.warps);
   const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
 
-  const double reads = positions * (instance.vectors ? 1 : 8 / element);
+  const double reads = positions * (instance.vectors ? 1 : 8 / element) * interleaved_wavefronts(layout, bytes);
   const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
+  const double masked = layout.zeroed ? 0 : masked_units(layout, instance.position_tiles);
+  const double weight = instance.vectors ? kWeights + (element == 2 ? kHalfWeights : 0) : kFragment;
   const double step =
-      reads * read * (1 + kMask * masked_units(layout, instance.position_tiles)) +
-      (instance.vectors ? (kWeights + (element == 2 ? kHalfWeights : 0)) * instance.row_tiles : 0) +
+      reads * read * (1 + kMask * masked) + weight * instance.row_tiles +
       (is_split(instance) ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * sums
                           : kProduct * sums);
   const double steps = chunks * std::ceil(static_cast<double>(layout.steps) / layout.splits);
-  // Elements one by one, where they do not lie on sectors.
-  const double stores = layout.wide ? 1 : 8 / element;
+  const double stores = 4.0 / neighbours(layout, instance, bytes);
   const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * sums + steps * step);
-  const double copies = layout.chunk_co * (layout.joined ? 1.0 : layout.slots);
-  const double load = kLatency + kCopy * resident * (copies + (instance.vectors ? layout.group_ci : 0));
+  const double planes = layout.interleaved ? 1 : layout.chunk_co;
+  const double copies = planes * (layout.joined ? 1.0 : layout.slots);
+  const double load =
+      kLatency + kCopy * resident * (copies + (instance.vectors ? layout.group_ci : 0)) / layout.loaders;
   const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
   const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
   const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
   plan->compute_us = tiles * (chunks * stage + kSplit * (layout.splits - 1) * sums);
 
-  const double result = element * problem.batch * problem.c_in * layout.h.in * layout.w.in * (layout.wide ? 1 : 2);
-  const double stage_bytes = layout.chunk_co * element * layout.slots * layout.columns + kCopyBytes * copies;
+  const bool sectors = layout.result_channels_last || layout.result_stride[2] * bytes % 32 == 0;
+  const double result = element * problem.batch * problem.c_in * layout.h.in * layout.w.in * (layout.wide ? 1 : 2) *
+                        (sectors ? 1 : kPartialSectors);
+  const double stage_bytes =
+      planes * element * layout.slots * layout.columns * layout.column_pitch + kCopyBytes * copies;
   const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes;
   plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
-  plan->estimate_us = kLaunch + overlapped(plan->compute_us, plan->memory_us);
+  const double fragments = chunks * layout.steps * layout.row_tiles;
+  const double weights = instance.vectors ? 0 : kMakeWeights * fragments / layout.warps;
+  plan->estimate_us = kLaunch + weights + overlapped(plan->compute_us, plan->memory_us);
 }
 
 // The plan of a tile, or false where there is none.
@@ -109,6 +136,8 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   // All CTAs are resident from the beginning, as many of each group.
   tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
   if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
+  // A stage that is zeroed is larger.
+  if (resident_blocks(device, layout, instance) < resident) return false;
   *plan = Plan{};
   plan->engine = Engine::kMma;
   plan->kernel = instance.name;
@@ -190,8 +219,9 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
     const int32_t tiles = ceil_div(problem.h.in, height);
     if (height <= problem.h.in && (height == 1 || 5 * tiles * height <= 6 * problem.h.in)) heights.push_back(height);
   }
+  // In channels_last a row holds all channels.
   for (const int32_t count : {1, 2, 3, 4, 8, 16}) {
-    if (count < co && co % count == 0) chunks.push_back(count);
+    if (problem.y_stride[3] == 1 && count < co && co % count == 0) chunks.push_back(count);
   }
   chunks.push_back(co);
   for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {

@@ -6,7 +6,8 @@
 // of grad_output. A stage holds rows of it as they are in memory: pitches are congruent to memory's strides modulo 16
 // bytes, so that bulk copies bring whole rows. Only rows that a tap reads are copied: every gcd(stride, dilation)-th of
 // the tile's window, or, where that is fewer, kernel rows for each row of positions (`apart`). Both put tap k of row q
-// into slot q * slot_q + k * slot_k.
+// into slot q * slot_q + k * slot_k. In channels_last a row is copied with all of its channels, between which columns
+// then are `column_pitch` apart.
 //
 // K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts.
 #pragma once
@@ -18,8 +19,8 @@ namespace convt {
 inline constexpr int32_t kMaxMmaGradientTaps = 16;  // of an axis: half the bits of a mask
 
 // Threads of a CTA, by registers.
-CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t position_tiles, bool split) {
-  return position_tiles > 4 || split ? 384 : 512;
+CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t row_tiles, int32_t position_tiles, bool split) {
+  return position_tiles > 4 || row_tiles * position_tiles > 8 || split ? 384 : 512;
 }
 
 inline constexpr int32_t kNoGradInputPosition = 0x7fff << 16;  // in a row that no image has
@@ -50,10 +51,11 @@ struct MmaGradInputLayout {
   int32_t position_units;
   int32_t warps;  // that multiply
   int32_t splits;
-  int32_t threads;  // of these and the warp that loads
+  int32_t loaders;  // warps that load
+  int32_t threads;
 
-  // A stage: [chunk_co][slots][columns], distances in elements. Vectors: and behind it [group_ci][chunk_co][taps] of
-  // the weights, as they are in memory.
+  // A stage: [chunk_co][slots][columns], or [slots][columns][chunk_co], distances in elements. Vectors: and behind it
+  // [group_ci][chunk_co][taps] of the weights, as they are in memory.
   int32_t chunk_co;
   int32_t num_chunks;
   int32_t stages;
@@ -62,13 +64,19 @@ struct MmaGradInputLayout {
   int32_t slot_k;
   bool apart;
   bool joined;  // the window's rows follow each other in memory, and in the stage
+  bool zeroed;  // stages are zero where the CTA's only tile has nothing: no position needs a mask
   int32_t row_step;  // of a window: rows from a slot to the next
   int32_t columns;  // of a row
+  bool interleaved;  // the channels of a column follow each other: a row is copied with all of them
+  int32_t column_pitch;  // from a column to the next
   int32_t slot_pitch;
   int32_t position_pitch;  // from a row of positions to the next
   int32_t tap_pitch;  // from a row of taps to the next
   int32_t channel_pitch;
   int32_t weight_pitch;  // elements, from a channel of the result to the next
+  bool raw_weights;  // weights that stay come to the last slot by bulk copies, where fragments are made of them
+  int32_t raw_pitch;  // elements, from a channel to the next in the slot
+  int32_t raw_bytes;  // of a channel
   int32_t stage_bytes;
   int32_t order;
   int32_t depth;  // of K, of a stage
@@ -82,11 +90,14 @@ struct MmaGradInputLayout {
   int32_t position_begin;
   int32_t outside_begin;
   int32_t sums_begin;
-  int32_t barrier_begin;
+  int32_t barrier_begin;  // of the slots, and of raw weights
 
-  int32_t run;  // positions of a row that are numbered one after the other: a sector of the result; 0: all of the tile
-  bool wide;  // a lane writes 8 bytes of neighbours at once
+  bool result_channels_last;  // the channels of a position follow each other, and a lane's rows are neighbours
+  int32_t
+      run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
+  bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
   Divisor by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
+  Divisor by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
   int64_t num_blocks;
@@ -99,25 +110,35 @@ struct GradInputTap {
   int32_t k_w;
 };
 
+// Of small numbers: the product of both is below 2^32.
+CONVT_HOST_DEVICE inline int32_t quotient(int32_t number, const Divisor& by) {
+  return by.divisor == 1 ? number : static_cast<int32_t>(static_cast<uint64_t>(number) * by.reciprocal >> 32);
+}
+
 // Orders of K: 0: the taps of a channel are neighbours; n: channels of a tap are, every (channels / n)-th.
 CONVT_HOST_DEVICE inline GradInputTap grad_input_tap(const MmaGradInputLayout& layout, int32_t index) {
-  const int32_t taps = layout.h.kernel * layout.w.kernel;
   int32_t co, tap;
   if (layout.order == 0) {
-    co = index / taps;
-    tap = index - co * taps;
+    co = quotient(index, layout.by_taps);
+    tap = index - co * layout.by_taps.divisor;
   } else {
-    tap = index / layout.chunk_co;
-    const int32_t c = index - tap * layout.chunk_co, run = layout.chunk_co / layout.order;
-    co = c % run * layout.order + c / run;
+    tap = quotient(index, layout.by_chunk_co);
+    const int32_t c = index - tap * layout.chunk_co, run = quotient(c, layout.by_order_run);
+    co = (c - run * layout.by_order_run.divisor) * layout.order + run;
   }
-  const int32_t k_h = tap / layout.w.kernel;
+  const int32_t k_h = quotient(tap, layout.by_kernel_w);
   return GradInputTap{co, k_h, tap - k_h * layout.w.kernel};
 }
 
 // Elements of a stage from where a position's first tap lies in its first channel.
 CONVT_HOST_DEVICE inline int32_t grad_input_place(const MmaGradInputLayout& layout, const GradInputTap& tap) {
-  return tap.co * layout.channel_pitch + tap.k_h * layout.tap_pitch + tap.k_w * layout.w.dilation;
+  return tap.co * layout.channel_pitch + tap.k_h * layout.tap_pitch + tap.k_w * layout.w.dilation * layout.column_pitch;
+}
+
+// Elements of a stage from where the first position's first tap lies.
+CONVT_HOST_DEVICE inline int32_t grad_input_position_place(const MmaGradInputLayout& layout, int32_t row,
+                                                           int32_t column) {
+  return row * layout.position_pitch + column * layout.w.stride * layout.column_pitch;
 }
 
 // Row and column in the tile of a position's number. Where the tile is made of runs, those below each other come first,
@@ -126,11 +147,12 @@ CONVT_HOST_DEVICE inline int32_t grad_input_place(const MmaGradInputLayout& layo
 CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
                                                   int32_t* column) {
   if (layout.run == 0) {
-    *row = index / layout.tile_w;
+    *row = quotient(index, layout.by_tile_w);
     *column = index - *row * layout.tile_w;
     return;
   }
-  const int32_t number = index / layout.run, column_run = number / layout.tile_h, place = index - number * layout.run;
+  const int32_t number = index / layout.run, column_run = quotient(number, layout.by_tile_h),
+                place = index - number * layout.run;
   *row = number - column_run * layout.tile_h;
   *column =
       column_run * layout.run +

@@ -14,7 +14,7 @@ int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
 }
 
 // Rows and channels of a stage. False where they are far beyond what fits.
-bool lay_out_stage(const MmaGradInputPlan& plan, const int64_t (&stride)[4], int32_t element,
+bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
                    MmaGradInputLayout* layout) {
   const Axis &h = layout->h, &w = layout->w;
   const int32_t vector = 16 / element;
@@ -23,22 +23,30 @@ bool lay_out_stage(const MmaGradInputPlan& plan, const int64_t (&stride)[4], int
   const int64_t apart = int64_t{plan.tile_h} * h.kernel;
   const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
-  if (std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
+  layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
+  const int64_t row = (columns - 1) * layout->column_pitch + (layout->interleaved ? plan.chunk_co : 1);
+  if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
   layout->slot_q = layout->apart ? h.kernel : h.stride / step;
   layout->slot_k = layout->apart ? 1 : h.dilation / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
-  layout->joined = !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == w.out;
-  // A row may begin and end within a vector.
-  const int64_t least = columns + 2 * (vector - 1);
+  // No copy of whole vectors brings more than rows of the image.
+  layout->zeroed = vectors && layout->num_tiles == layout->num_blocks / layout->groups && stride[0] % vector == 0 &&
+                   stride[1] % vector == 0 && stride[2] % vector == 0 && w.out % vector == 0;
+  layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 &&
+                   stride[2] == int64_t{w.out} * layout->column_pitch;
+  // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
+  const int32_t padding = plan.padding * vector;
+  const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
   if (layout->apart) {
     layout->slot_pitch = congruent_from(least, h.dilation * stride[2], vector);
     layout->tap_pitch = layout->slot_pitch;
     layout->position_pitch = congruent_from(int64_t{h.kernel} * layout->slot_pitch, h.stride * stride[2], vector);
   } else {
-    layout->slot_pitch = layout->joined ? w.out : congruent_from(least, step * stride[2], vector);
+    layout->slot_pitch =
+        layout->joined ? w.out * layout->column_pitch : congruent_from(least, step * stride[2], vector);
     layout->tap_pitch = layout->slot_k * layout->slot_pitch;
     layout->position_pitch = layout->slot_q * layout->slot_pitch;
   }
@@ -46,9 +54,14 @@ bool lay_out_stage(const MmaGradInputPlan& plan, const int64_t (&stride)[4], int
   const int64_t rows = layout->apart ? int64_t{plan.tile_h} * layout->position_pitch
                                      : int64_t{layout->slots} * layout->slot_pitch + (layout->joined ? least : 0);
   constexpr int64_t kMostElements = 1 << 20;
-  if (rows * plan.chunk_co > kMostElements) return false;
-  layout->channel_pitch = congruent_from(rows, stride[1], vector) + plan.padding * vector;
-  layout->stage_bytes = round_up((plan.chunk_co * layout->channel_pitch + 2 * vector) * element, 128);
+  if (rows * (layout->interleaved ? 1 : plan.chunk_co) > kMostElements) return false;
+  auto elements = static_cast<int32_t>(rows);
+  layout->channel_pitch = 1;
+  if (!layout->interleaved) {
+    layout->channel_pitch = congruent_from(rows, stride[1], vector) + padding;
+    elements = plan.chunk_co * layout->channel_pitch;
+  }
+  layout->stage_bytes = round_up((elements + 2 * vector) * element, 128);
   return true;
 }
 
@@ -57,7 +70,11 @@ bool lay_out_stage(const MmaGradInputPlan& plan, const int64_t (&stride)[4], int
 bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputPlan& plan, MmaGradInputLayout* layout) {
   *layout = MmaGradInputLayout{};
   const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.instance];
-  if (problem.direction != Direction::kGradInput || problem.y_stride[3] != 1 || problem.x_stride[3] != 1) return false;
+  if (problem.direction != Direction::kGradInput) return false;
+  layout->interleaved = problem.y_stride[3] != 1;
+  layout->result_channels_last = problem.x_stride[3] != 1;
+  if (layout->interleaved && (problem.y_stride[1] != 1 || problem.y_stride[3] < 1)) return false;
+  if (layout->result_channels_last && problem.x_stride[1] != 1) return false;
   const Axis &h = problem.h, &w = problem.w;
   if (h.kernel > kMaxMmaGradientTaps || w.kernel > kMaxMmaGradientTaps) return false;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
@@ -94,10 +111,13 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
   layout->warps = plan.warps;
   layout->splits = plan.splits;
-  layout->threads = 32 * (plan.warps + 1);
-  if (layout->threads > max_mma_gradient_threads(instance.position_tiles, is_split(instance)) ||
-      plan.warps % plan.splits != 0)
-    return false;
+  // A warp issues copies one by one: others of a CTA, where they cost no other CTA, issue some of them.
+  const int32_t most_warps =
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / 32;
+  if (plan.warps + 1 > most_warps || plan.warps % plan.splits != 0) return false;
+  constexpr int32_t kMostLoaders = 4;
+  layout->loaders = std::min(kMostLoaders, most_warps / (most_warps / (plan.warps + 1)) - plan.warps);
+  layout->threads = 32 * (plan.warps + layout->loaders);
 
   layout->chunk_co = plan.chunk_co;
   layout->num_chunks = layout->group_co / plan.chunk_co;
@@ -113,6 +133,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->order = plan.order;
   if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
   if (instance.vectors) {
+    if (layout->interleaved || layout->result_channels_last) return false;
     // A lane's elements are neighbouring taps, and on 8 bytes wherever the source is.
     const int64_t places[] = {w.kernel,           w.stride, w.padding, problem.y_stride[0], problem.y_stride[1],
                               problem.y_stride[2]};
@@ -124,7 +145,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
     // Eight bytes of four channels meet all banks.
     layout->weight_pitch = congruent_from(layout->depth, 32 / element, 128 / element);
   }
-  if (!lay_out_stage(plan, problem.y_stride, element, layout)) return false;
+  if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
 
   const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
                               h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
@@ -145,24 +166,53 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
     layout->weight_begin = plan.stages * layout->stage_bytes;
     layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
   }
+  // Where all weights of a channel of the result follow each other, and all channels do.
+  const int64_t row = int64_t{layout->num_chunks} * layout->depth;
+  const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
+                       (w.kernel - 1) * problem.w_stride[3];
+  if (!instance.vectors && plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 &&
+      group_ci * row * element % 16 == 0) {
+    // A copy a channel, whose elements then meet all banks, or one.
+    const bool whole = row * element % 16 == 0;
+    layout->raw_pitch = whole ? congruent_from(row, 16 / element, 128 / element) : static_cast<int32_t>(row);
+    layout->raw_bytes = static_cast<int32_t>(row * element);
+    layout->raw_weights = group_ci * layout->raw_pitch * element <= layout->stage_bytes;
+  }
   layout->mask_begin = layout->offset_begin + static_cast<int32_t>(table);
   layout->place_begin = layout->mask_begin + static_cast<int32_t>(table);
   layout->position_begin = layout->place_begin + static_cast<int32_t>(table);
   layout->outside_begin = layout->position_begin + static_cast<int32_t>(positions);
   layout->sums_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
   layout->barrier_begin = layout->sums_begin + static_cast<int32_t>(sums);
-  layout->shared_bytes = layout->barrier_begin + 16 * plan.stages;
+  layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
-  layout->run = plan.tile_w % step_elements == 0 ? step_elements : 0;
-  const auto divides = [lane_elements](int64_t number) { return number % lane_elements == 0; };
-  layout->wide = (layout->run > 0 || (element == 4 && divides(plan.tile_w))) && divides(w.in) &&
-                 divides(problem.x_stride[0]) && divides(problem.x_stride[1]) && divides(problem.x_stride[2]);
+  if (layout->result_channels_last) {
+    // A lane's rows, 16 bytes of them or all.
+    const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
+    layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
+                   problem.x_stride[3] % rows == 0;
+  } else {
+    const auto divides = [&](int32_t count) {
+      return w.in % count == 0 && problem.x_stride[0] % count == 0 && problem.x_stride[1] % count == 0 &&
+             problem.x_stride[2] % count == 0;
+    };
+    layout->run = plan.tile_w % 16 == 0 && (element == 2 || divides(4)) ? 16
+                  : plan.tile_w % 8 == 0 && element == 4                ? 8
+                                                                        : 0;
+    layout->wide = layout->run == 16 ? divides(4) : element == 4 && plan.tile_w % 2 == 0 && divides(2);
+  }
   layout->by_tiles_w = make_divisor(layout->tiles_w);
   layout->by_tiles_h = make_divisor(layout->tiles_h);
   layout->by_copies = make_divisor(layout->joined ? 1 : layout->slots);
   layout->by_kernel_h = make_divisor(h.kernel);
   layout->by_row_tiles = make_divisor(layout->row_tiles);
   layout->by_steps = make_divisor(layout->steps);
+  layout->by_taps = make_divisor(h.kernel * w.kernel);
+  layout->by_kernel_w = make_divisor(w.kernel);
+  layout->by_chunk_co = make_divisor(plan.chunk_co);
+  layout->by_order_run = make_divisor(plan.order > 0 ? plan.chunk_co / plan.order : 1);
+  layout->by_tile_h = make_divisor(plan.tile_h);
+  layout->by_tile_w = make_divisor(plan.tile_w);
   return true;
 }
 
@@ -179,7 +229,7 @@ double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element) {
       const int32_t place = grad_input_place(layout, grad_input_tap(layout, first + lane % 4));
       int32_t row, column;
       grad_input_position(layout, lane / 4, &row, &column);
-      words[lane] = (place + row * layout.position_pitch + column * layout.w.stride) * element / 4;
+      words[lane] = (place + grad_input_position_place(layout, row, column)) * element / 4;
     }
     for (int32_t lane = 0; lane < 32; ++lane) {
       if (std::find(words, words + lane, words[lane]) != words + lane) continue;

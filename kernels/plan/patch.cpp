@@ -103,13 +103,14 @@ double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double 
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * patch_block_bytes(split);
   const double bytes = (128 * kPatchPositions * consumers + weights) / (split ? 64 : 40);
   const int32_t vector = patch_source_vector(problem);
-  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 150 : vector == 4 ? 2500 : 4500;
+  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 100 : vector == 4 ? 2500 : 4500;
   // What only one column of tiles reads comes from memory, not from L2.
   const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
-  const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far * (half ? 1.1 : 1);
+  const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;
   const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.parts;
   const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.parts - 1) / plan.parts;
-  const double exchange = plan.parts > 1 ? 1900 + sent / 11 : 0;
+  // CTAs of a large cluster begin at different times, as SMs become free.
+  const double exchange = plan.parts > 1 ? (plan.parts > 4 ? 5900 : 1900) + sent / 11 : 0;
   return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
 }
 

@@ -141,7 +141,7 @@ struct MmaGradInputPlan {
   int32_t stages;    // pipeline depth
   int32_t blocks_per_group;
   int32_t order;    // of K in a stage: grad_input_tap()
-  int32_t padding;  // vectors behind a channel of a stage, so that channels meet different banks
+  int32_t padding;  // vectors behind a channel of a stage, or a row of all channels, against bank conflicts
 };
 
 // The same engine's tile for the gradient of the weight: plan/mma_grad_weight.h.
@@ -158,7 +158,7 @@ struct MmaGradWeightPlan {
   int32_t loaders;     // warps that load
   bool taps_first;      // neighbouring rows of the GEMM are taps of a channel, not channels of a tap
   int32_t pixel_order;  // which pixels are neighbouring lanes'
-  int32_t x_padding;    // vectors behind a channel of a stage, so that channels meet different banks
+  int32_t x_padding;    // vectors behind a channel (or pixel) of a stage, so that these meet different banks
   int32_t gy_padding;
 };
 

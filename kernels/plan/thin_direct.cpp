@@ -2,6 +2,7 @@
 #include "plan/thin_direct.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "plan/engines.h"
@@ -11,11 +12,13 @@
 namespace convt {
 namespace {
 
-// Microseconds and instructions of a warp, from measurements of nine layers (docs/performance.md).
+// From a fit to 410 measurements (docs/performance.md): microseconds, then instructions and cycles of a warp.
 constexpr double kLaunch = 4.2;
-constexpr double kBatch = 0.68;           // one latency of memory
-constexpr double kResultSlots = 150;      // of each thread's result
-constexpr double kBatchSlots = 200;
+constexpr double kBatch = 0.67;        // one latency of memory
+constexpr double kResultSlots = 150;   // of each thread's result
+constexpr double kBatchSlots = 260;
+constexpr double kLineCycles = 0.8;     // of L1, for each line that a warp's weights of a term lie in
+constexpr double kOddLineCycles = 0.48;  // where they are no whole lines from each other
 
 bool make_phases(const Axis& axis, Phase (&phases)[kMostDirectPhases]) {
   if (axis.stride > kMostDirectPhases) return false;
@@ -26,6 +29,17 @@ bool make_phases(const Axis& axis, Phase (&phases)[kMostDirectPhases]) {
 // Coordinates of the source that a term may have, those outside too.
 int64_t reach(const Axis& axis) {
   return axis.in + int64_t{axis.kernel} * std::abs(axis.dilation) + std::abs(axis.padding);
+}
+
+// Cycles of an SM for the weights that a warp reads of one term: lanes that are channels may each have a line.
+double weight_cycles(const ThinDirectLayout& layout, DataType dtype) {
+  constexpr double kLineBytes = 128;
+  if (!layout.channels_last) return kLineCycles;
+  const int64_t step = layout.by_group_co.value > 1 ? layout.weight_stride[1] : layout.weight_group_stride;
+  const double bytes = static_cast<double>(std::abs(step)) * static_cast<double>(element_bytes(dtype));
+  const double lanes = std::min(32, layout.by_digits[0].value);
+  const double cycles = std::fmod(bytes, kLineBytes) == 0 ? kLineCycles : kOddLineCycles;
+  return std::max(kLineCycles, cycles * lanes * std::min(1.0, bytes / kLineBytes));
 }
 
 }  // namespace
@@ -91,8 +105,10 @@ void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device
     plan.threads = kDirectThreads;
     plan.num_blocks = layout.num_blocks;
     plan.thin_direct = ThinDirectPlan{index, layout.terms};
-    const double slots = ceil_div(layout.results, 32) * (kResultSlots + kBatchSlots * batches);
-    plan.compute_us = slots / (4.0 * device.num_sms * device.clock_ghz * 1e3);
+    // The longer of issuing instructions and reading weights.
+    const double issue = (kResultSlots + kBatchSlots * batches) / 4;
+    const double cycles = std::max(issue, layout.terms * weight_cycles(layout, problem.dtype));
+    plan.compute_us = ceil_div(layout.results, 32) * cycles / (device.num_sms * device.clock_ghz * 1e3);
     const auto bytes = static_cast<double>(element_bytes(problem.dtype));
     const double elements =
         static_cast<double>(problem.batch) * (static_cast<double>(problem.c_in) * problem.h.in * problem.w.in +

@@ -96,8 +96,8 @@ struct WeightTile {
 // The layout's part that follows from these: all but warps and bytes. False where 32 bits do not hold its numbers.
 bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, ThinGradWeightLayout* layout);
 
-// Its bytes, from those of a channel of either operand in elements. False where they are far beyond what fits.
-bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_channel, int64_t gy_channel,
+// Its bytes, from the elements of either operand of a stage. False where they are far beyond what fits.
+bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems,
                            ThinGradWeightLayout* layout);
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.

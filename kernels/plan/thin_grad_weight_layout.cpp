@@ -56,13 +56,13 @@ bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, Th
   return true;
 }
 
-bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_channel, int64_t gy_channel,
+bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems,
                            ThinGradWeightLayout* layout) {
   const int64_t bytes = element_bytes(problem.dtype);
   // A last row may be read up to its strip's end, beyond what exists.
   const int32_t beyond = 2 * vector_elements(problem.dtype);
-  const int64_t x_bytes = ((x_channel * layout->block_ci + beyond) * bytes + 127) / 128 * 128;
-  const int64_t gy_bytes = ((gy_channel * layout->block_co + beyond) * bytes + 127) / 128 * 128;
+  const int64_t x_bytes = ((x_elems + beyond) * bytes + 127) / 128 * 128;
+  const int64_t gy_bytes = ((gy_elems + beyond) * bytes + 127) / 128 * 128;
   constexpr int64_t kMostBytes = 1 << 20;
   if ((x_bytes + gy_bytes) * layout->stages > kMostBytes) return false;
   layout->gy_begin = static_cast<int32_t>(x_bytes);
@@ -91,7 +91,8 @@ bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWei
   // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
   const int64_t ends = vector_elements(problem.dtype) - 1, rows = int64_t{layout->tile_units} * layout->unit_rows;
   const int64_t gy_rows = layout->slots * (layout->columns + 3 * ends) + (layout->apart ? rows * ends : 0);
-  return lay_out_weight_stages(problem, rows * (layout->strip + 3 * ends) + 3 * ends, gy_rows + ends, layout);
+  const int64_t x_channel = rows * (layout->strip + 3 * ends) + 3 * ends;
+  return lay_out_weight_stages(problem, x_channel * plan.block_ci, (gy_rows + ends) * plan.block_co, layout);
 }
 
 bool has_merged_rows(const ThinGradWeightLayout& layout, const ConvTProblem& problem) {

@@ -21,9 +21,7 @@ inline constexpr int32_t kUpsampleChannels = 24;  // of the source, and of a blo
 inline constexpr int32_t kUpsampleColumns = 96;  // of a product: four phases of a block's channels
 inline constexpr int32_t kUpsampleStepBytes = 32 * kUpsampleColumns;  // of weights for a step of K
 inline constexpr int32_t kUpsampleThreads = 512;
-// For source rows: what a warpgroup reads next comes at most six rows behind what it read last, which was there. So it
-// never waits for a slot that has to be filled twice first, which a barrier's parity would not tell it.
-inline constexpr int32_t kUpsampleLeastSlots = 6;
+inline constexpr int32_t kUpsampleLeastSlots = 4;  // for source rows; a position row reads two
 // Of half precision, and of float32: steps of K of a tap row, 32 bytes each, and elements from one channel of a source
 // row in shared memory to the next. A product's positions read 66 columns, from a multiple of 16 bytes on.
 inline constexpr int32_t kUpsampleSteps[2] = {3, 6};

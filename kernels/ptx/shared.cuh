@@ -82,6 +82,14 @@ __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t sha
                : "r"(shared));
 }
 
+// ldmatrix.x4.trans of 16-bit elements: the same, but lane t gets elements 2 * (t % 4) and the next of column t / 4,
+// the first in the lower half.
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&words)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared));
+}
+
 // ld.shared.v4.f32, kOffset bytes further
 template <int kOffset>
 __device__ __forceinline__ void load_shared(float (&r)[4], uint32_t shared) {

@@ -5,7 +5,7 @@
 
 namespace convt::reduce {
 
-inline constexpr int32_t kSlices = 32;         // of the slabs of one result
+inline constexpr int32_t kSlices = 32;         // runs of the slabs of one result
 inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
 inline constexpr int32_t kChannelThreads = 256;
 

@@ -1,6 +1,7 @@
 // Adds slabs: result[e] = sum over slabs, in a fixed order (docs/numerics.md), rounded once to the result's type.
 // The slabs are cut into kSlices runs of neighbours; each run is added ascending, from +0, then the runs' sums
 // ascending. Called by launch/. Must not know: what was summed.
+#include "ptx/mbarrier_sm90.cuh"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
 #include "simt/traits.cuh"
@@ -10,34 +11,73 @@ namespace {
 
 using simt::add;
 
-template <typename Element>
-__global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __grid_constant__ SlabParams params) {
-  using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
-  __shared__ Accumulator s_sums[kSlices][kSlabLanes];
-  const int32_t lane = threadIdx.x, slice = threadIdx.y;
-  const int64_t element = int64_t{blockIdx.x} * kSlabLanes + lane;
-  const bool exists = element < params.num_elements;
-  const int64_t run = (params.num_slabs + kSlices - 1) / kSlices;
-  const int64_t begin = slice * run, end = min(begin + run, params.num_slabs);
-  Accumulator sum = 0;
-  if (exists) {
-    const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
-#pragma unroll 8
-    for (int64_t slab = begin; slab < end; ++slab) sum = add(sum, g_slabs[slab * params.num_elements]);
-  }
-  s_sums[slice][lane] = sum;
-  __syncthreads();  // every run's sum is there
-  if (slice > 0 || !exists) return;
-  for (int32_t other = 1; other < kSlices && other * run < params.num_slabs; ++other) {
-    sum = add(sum, s_sums[other][lane]);
-  }
-  int64_t rest = element, offset = 0;
+// Where an element of a slab lies in the result. Numbers below 2^32 are divided much faster than longer ones.
+template <typename Index>
+__device__ __forceinline__ int64_t result_offset(const SlabParams& params, Index element) {
+  int64_t offset = 0;
 #pragma unroll
   for (int axis = 3; axis >= 0; --axis) {
-    const int64_t quotient = rest / params.size[axis];
-    offset += (rest - quotient * params.size[axis]) * params.stride[axis];
-    rest = quotient;
+    const Index size = static_cast<Index>(params.size[axis]), quotient = element / size;
+    offset += static_cast<int64_t>(element - quotient * size) * params.stride[axis];
+    element = quotient;
   }
+  return offset;
+}
+
+// A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kUnroll slabs of each
+// are on their way at once.
+template <int kAtOnce, int kUnroll, typename Accumulator>
+__device__ __forceinline__ void add_runs(Accumulator (*s_sums)[kSlabLanes], const Accumulator* g_slabs,
+                                         const SlabParams& params, int32_t run, int32_t first, int32_t step) {
+  const auto num_slabs = static_cast<int32_t>(params.num_slabs);
+#pragma unroll 1
+  for (; first < kSlices && first * run < num_slabs; first += kAtOnce * step) {
+    Accumulator sums[kAtOnce] = {};
+    const Accumulator* g_run = g_slabs + first * run * params.num_elements;
+#pragma unroll kUnroll
+    for (int32_t i = 0; i < run; ++i) {
+#pragma unroll
+      for (int32_t k = 0; k < kAtOnce; ++k) {
+        if ((first + k * step) * run + i >= num_slabs) continue;
+        sums[k] = add(sums[k], g_run[k * step * run * params.num_elements]);
+      }
+      g_run += params.num_elements;
+    }
+#pragma unroll
+    for (int32_t k = 0; k < kAtOnce; ++k) {
+      if (first + k * step < kSlices) s_sums[first + k * step][threadIdx.x] = sums[k];
+    }
+  }
+}
+
+// blockDim.y threads share the runs of an element: one each, or several.
+template <typename Element>
+__global__ void __launch_bounds__(kSlabLanes* kSlices, 2) add_slabs_kernel(const __grid_constant__ SlabParams params) {
+  using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+  __shared__ Accumulator s_sums[kSlices][kSlabLanes];
+  const int32_t lane = threadIdx.x, row = threadIdx.y, rows = blockDim.y;
+  const int64_t element = int64_t{blockIdx.x} * kSlabLanes + lane;
+  const bool exists = element < params.num_elements;
+  const auto num_slabs = static_cast<int32_t>(params.num_slabs);
+  const int32_t run = (num_slabs + kSlices - 1) / kSlices;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
+#endif
+  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
+  if (exists && rows * run >= num_slabs) {
+    add_runs<1, 8>(s_sums, g_slabs, params, run, row, rows);
+  } else if (exists) {
+    add_runs<4, 2>(s_sums, g_slabs, params, run, row, rows);
+  }
+  __syncthreads();  // every run's sum is there
+  if (row > 0 || !exists) return;
+  Accumulator sum = s_sums[0][lane];
+#pragma unroll 8
+  for (int32_t other = 1; other < kSlices && other * run < num_slabs; ++other) {
+    sum = add(sum, s_sums[other][lane]);
+  }
+  const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
+                                                           : result_offset(params, element);
   static_cast<Element*>(params.result)[offset] = simt::to_element<Element>(sum);
 }
 

@@ -48,9 +48,9 @@ __device__ __forceinline__ void clear_stages(const Params& params, unsigned char
   }
 }
 
-// The weights as the second operand, [part][vector of channels][slot, phase along H, channel, tap along W][16 bytes], zeros
-// where there is none. A thread takes whole vectors of channels of a tap at a time, all of them on their way at once,
-// so that where they go is one address: every instruction here is fetched from memory, by every CTA.
+// The weights as the second operand, [part][vector of channels][slot, phase along H, channel, tap along W][16 bytes],
+// zeros where there is none. A thread takes whole vectors of channels of a tap at a time, all of them on their way at
+// once, so that where they go is one address: every instruction here is fetched from memory, by every CTA.
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
   using Element = typename Shape::Element;

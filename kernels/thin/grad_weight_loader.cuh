@@ -176,6 +176,8 @@ struct StageOperand {
   Divisor rows;
   int32_t begin;
   int32_t end;
+  int32_t zeros_begin;  // of bulk rows: columns before `begin` and behind `end` that are filled with zeros
+  int32_t zeros_end;
 };
 
 // row_of(index, &offset, &place): whether row `index` (rows of channel 0, then of channel 1, ...) exists, and where it
@@ -195,6 +197,8 @@ __device__ __forceinline__ uint32_t copy_rows(const WeightOperand& operand, cons
     if (!row_of(index, &offset, &place)) continue;
     bytes += copy_row(operand, stage.g_origin + offset + stage.begin, stage.s_origin + place + stage.begin,
                       stage.end - stage.begin, barrier);
+    for (int32_t i = stage.zeros_begin; i < stage.begin; ++i) stage.s_origin[place + i] = Element{};
+    for (int32_t i = stage.end; i < stage.zeros_end; ++i) stage.s_origin[place + i] = Element{};
   }
   return bytes;
 }
@@ -259,8 +263,8 @@ __device__ __forceinline__ void load_weight_stage(const GradWeightParams& params
   x.s_origin = reinterpret_cast<Element*>(s_stage) + operand_shift(x.g_origin);
   x.channels = min(params.block_ci, params.group_ci - pass.ci);
   x.rows = params.by_x_rows;
-  x.begin = 0;
-  x.end = params.merged_rows ? stage.rows * w.in : columns;
+  x.begin = x.zeros_begin = 0;
+  x.end = x.zeros_end = params.merged_rows ? stage.rows * w.in : columns;
   auto x_row = [&](int32_t index, int64_t* offset, int32_t* place) {
     int32_t row;
     const int32_t channel = params.by_x_rows(index, &row);
@@ -277,6 +281,8 @@ __device__ __forceinline__ void load_weight_stage(const GradWeightParams& params
   gy.rows = params.by_slots;
   gy.begin = max(0, -column_0);
   gy.end = min(params.columns, w.out - column_0);
+  gy.zeros_begin = params.zero_borders ? 0 : gy.begin;
+  gy.zeros_end = params.zero_borders ? (columns - 1) * w.stride + (params.taps_w - 1) * w.dilation + 1 : gy.end;
   const int32_t used_slots = params.apart
                                  ? stage.rows * params.block_kh
                                  : (stage.rows - 1) * params.slot_q + (params.block_kh - 1) * params.slot_k + 1;

@@ -28,6 +28,8 @@ struct GradWeightParams : ThinGradWeightLayout {
   int32_t x_loaders;  // those of them that copy the input
   int32_t strip_log2;  // of a strip narrower than 32
   bool bulk;         // both operands' columns are neighbours in memory
+  bool zero_borders;  // of grad_output's bulk rows: what a pixel of the stage would read beyond the tensor is zero
+  int32_t taps_w;     // of a row of taps, of the CTA
   bool merged_rows;  // a strip's rows of the input are one run in memory, and so in a stage
 };
 

@@ -9,6 +9,19 @@
 
 namespace convt::upsample_sm90a {
 
+#ifdef CONVT_HAS_WGMMA
+
+// A source row that only other warpgroups read. Every warp waits for every row, in order, and leaves it: a barrier's
+// parity tells one filling from the next, no more, and rows arrive in any order.
+__device__ __forceinline__ void pass_row(const Params& params, int32_t number, uint32_t s_barriers) {
+  const Place place = place_of(params, number);
+  ptx::mbarrier_wait(s_barriers + 16 * place.slot, place.parity);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(s_barriers + 16 * place.slot + 8);
+}
+
+#endif
+
 template <typename S>
 __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
@@ -25,7 +38,7 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
 #pragma unroll 1
       for (int32_t i = 0; i < params.slots.value; ++i) {
         ptx::mbarrier_init(s_barriers + 16 * i, params.by_boxes ? 1 : kLoadThreads);
-        ptx::mbarrier_init(s_barriers + 16 * i + 8, 2 * 4);  // warps of two position rows read a source row
+        ptx::mbarrier_init(s_barriers + 16 * i + 8, kWarps);
       }
       ptx::fence_mbarrier_init();
     }
@@ -46,7 +59,7 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
 
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, kUpsampleStepBytes / 2, 128);
   const int32_t position = warp % 4 * 16 + lane / 4;
-  int32_t number = 0, turn = warp / 4;
+  int32_t number = 0, seen = 0, turn = warp / 4;
 #pragma unroll 1
   for (int32_t i = share; i < params.num_tiles; i += params.shares) {
     const Tile tile = tile_of(params, i);
@@ -56,7 +69,8 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
                    operand.channel * params.result_stride[1] + result_column;
 #pragma unroll 1
     for (; turn < tile.rows; turn += kWarps / 4) {
-      const Place older = place_of(params, number + turn), newer = place_of(params, number + turn + 1);
+      for (; seen < number + turn; ++seen) pass_row(params, seen, s_barriers);
+      const Place older = place_of(params, seen++), newer = place_of(params, seen++);
       ptx::mbarrier_wait(s_barriers + 16 * older.slot, older.parity);
       ptx::mbarrier_wait(s_barriers + 16 * newer.slot, newer.parity);
       const uint32_t s_rows[2] = {s_begin + newer.slot * params.slot_bytes, s_begin + older.slot * params.slot_bytes};
@@ -64,11 +78,8 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
       multiply_rows<S>(sums, s_rows, source_column, operand, weights);
       __syncwarp();
       if (lane == 0) {
-        // The first and the last source row of a tile have one position row, which arrives for two.
-        for (int32_t j = turn == 0 ? 2 : 1; j > 0; --j) ptx::mbarrier_arrive(s_barriers + 16 * older.slot + 8);
-        for (int32_t j = turn == tile.rows - 1 ? 2 : 1; j > 0; --j) {
-          ptx::mbarrier_arrive(s_barriers + 16 * newer.slot + 8);
-        }
+        ptx::mbarrier_arrive(s_barriers + 16 * older.slot + 8);
+        ptx::mbarrier_arrive(s_barriers + 16 * newer.slot + 8);
       }
       const int32_t h = (tile.row + turn) * params.h.stride + operand.phase_h;
       if (h < params.h.out) {
@@ -79,6 +90,7 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
     turn -= tile.rows;
     number += tile.rows + 1;
   }
+  for (; seen < number; ++seen) pass_row(params, seen, s_barriers);
 #endif
 }
 

@@ -141,6 +141,7 @@ def test_every_kernel_is_offered(kind, direction):
     "doubled_rows",
     "doubled_k3",
     "nhwc",
+    "nhwc_whole",
     "nhwc_rows",
     "nhwc_gaps",
     "few_out",
@@ -205,10 +206,11 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind):
 
 
 @each_class
+@pytest.mark.parametrize("channels_last", [False, True])
 @each_case("plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "fsrcnn")
-def test_nan_and_inf_reach_exactly_their_weights(case, kind):
+def test_nan_and_inf_reach_exactly_their_weights(case, channels_last, kind):
     """A tap that reads nothing at a pixel stays what it was, whatever the pixel is."""
-    clean = make_call(case, kind, "grad_weight", False)
+    clean = make_call(case, kind, "grad_weight", channels_last)
     for name in ("other", "grad_output"):
         tensor = getattr(clean, name)
         for index in (

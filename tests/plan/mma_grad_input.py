@@ -13,16 +13,17 @@ from plan.tensor_cores import HALF
 
 
 def copies_of(problem: Problem, layout: dict[str, Any], row_0: int, column_0: int):
-    """(place in a channel of the stage, row, first column, elements) of every copy, as load_stage() makes them."""
-    h, w = problem["h"], problem["w"]
+    """(place in a plane of the stage, row, first column, elements) of every copy, as load_stage() makes them."""
+    h, w, pitch = problem["h"], problem["w"], layout["column_pitch"]
     begin, end = max(0, -column_0), min(layout["columns"], w["out"] - column_0)
     if begin >= end:
         return
+    row_elements = (end - begin - 1) * pitch + (layout["chunk_co"] if layout["interleaved"] else 1)
     if layout["joined"]:
         first, last = max(0, -row_0), min(layout["slots"], h["out"] - row_0)
         if first < last:
-            elements = (last - first - 1) * layout["slot_pitch"] + end - begin
-            yield first * layout["slot_pitch"] + begin, row_0 + first, column_0 + begin, elements
+            elements = (last - first - 1) * layout["slot_pitch"] + row_elements
+            yield first * layout["slot_pitch"] + begin * pitch, row_0 + first, column_0 + begin, elements
         return
     for slot in range(layout["slots"]):
         if layout["apart"]:
@@ -31,7 +32,7 @@ def copies_of(problem: Problem, layout: dict[str, Any], row_0: int, column_0: in
         else:
             place, row = slot * layout["slot_pitch"], slot * layout["row_step"]
         if 0 <= row_0 + row < h["out"]:
-            yield place + begin, row_0 + row, column_0 + begin, end - begin
+            yield place + begin * pitch, row_0 + row, column_0 + begin, row_elements
 
 
 def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], plan: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +44,8 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
     assert layout is not None, plan
     for key in ("threads", "shared_bytes", "num_blocks"):
         assert plan[key] == layout[key], plan
-    assert plan["threads"] == 32 * (plan["warps"] + 1) <= 512, plan
+    assert plan["threads"] == 32 * (plan["warps"] + layout["loaders"]) <= 512, plan
+    assert layout["loaders"] > 0, plan
     assert plan["shared_bytes"] <= device[2], plan
     for key in ("compute_us", "memory_us", "estimate_us"):
         assert isfinite(plan[key]), plan
@@ -61,16 +63,17 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
     assert (layout["tap_pitch"] - h["dilation"] * stride[2]) % vector == 0, plan
     source_bytes = layout["weight_begin"] if layout["weight_pitch"] else layout["stage_bytes"]
     assert (layout["chunk_co"] * layout["channel_pitch"] + 2 * vector) * element <= source_bytes, plan
+    plane = source_bytes // element - 2 * vector if layout["interleaved"] else layout["channel_pitch"]
     assert layout["stage_bytes"] % 16 == source_bytes % 128 == 0, plan
     # Whole vectors around one copy touch no other.
     copies = sorted(copies_of(problem, layout, 0, 0))
     ends = [place + elements + vector - 1 for place, _, _, elements in copies]
     assert all(end <= copy[0] - vector + 1 for end, copy in zip(ends, copies[1:], strict=False)), plan
-    assert not ends or ends[-1] <= layout["channel_pitch"] + vector, plan
+    assert not ends or ends[-1] <= plane + vector, plan
     # Every tap of every position finds its row and column.
     for co, k_h, k_w, place in layout["taps"]:
-        expected = co * layout["channel_pitch"] + k_h * layout["tap_pitch"] + k_w * problem["w"]["dilation"]
-        assert place == expected
+        column = k_w * problem["w"]["dilation"] * layout["column_pitch"]
+        assert place == co * layout["channel_pitch"] + k_h * layout["tap_pitch"] + column
     for a, b in pairwise(sorted(layout["taps"])):
         assert a[:3] != b[:3]
     assert len(layout["taps"]) == layout["chunk_co"] * h["kernel"] * problem["w"]["kernel"]
@@ -79,7 +82,22 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
         assert [tap[:3] for tap in layout["taps"]] == list(natural)
         assert layout["depth"] % (32 // element) == 0
         assert layout["weight_pitch"] * element % 128 == 32
+    if layout["raw_weights"]:  # which come to the last slot first, in whole vectors
+        assert layout["stages"] > 1, plan
+        assert layout["group_ci"] * layout["raw_pitch"] * element <= layout["stage_bytes"], plan
+        assert layout["raw_bytes"] == layout["chunk_co"] * layout["num_chunks"] * taps_of(problem) * element
+        contiguous = layout["raw_pitch"] * element == layout["raw_bytes"]
+        assert layout["raw_bytes"] * (layout["group_ci"] if contiguous else 1) % 16 == 0, plan
+        assert contiguous or layout["raw_pitch"] * element % 128 == 16, plan
+    if layout["zeroed"]:  # no copy brings elements of a neighbouring row
+        assert all(step % vector == 0 for step in (*stride[:3], problem["w"]["out"])), plan
+        assert layout["num_tiles"] == blocks, plan
+        assert not layout["joined"], plan
     return layout
+
+
+def taps_of(problem: Problem) -> int:
+    return problem["h"]["kernel"] * problem["w"]["kernel"]
 
 
 def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weight: np.ndarray):
@@ -87,6 +105,9 @@ def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weigh
     shape, h, w = sizes_of(problem)[0], problem["h"], problem["w"]
     result, writes = np.full(shape, np.nan), np.zeros(shape, dtype=np.int32)
     group_ci, group_co, chunk_co = layout["group_ci"], layout["group_co"], layout["chunk_co"]
+    interleaved, stride = layout["interleaved"], problem["y_stride"]
+    planes = 1 if interleaved else chunk_co
+    images = (grad_output.transpose(0, 2, 3, 1) if interleaved else grad_output).reshape(problem["batch"], -1)
     first_tile = 0
     for block in range(layout["num_blocks"] // layout["groups"]):
         tiles = layout["tiles_per_block"] + (block < layout["longer_blocks"])
@@ -97,23 +118,25 @@ def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weigh
             row_0, column_0 = q_h * h["stride"] - h["padding"], q_w * w["stride"] - w["padding"]
             sums: dict[tuple[int, int], np.ndarray] = {}
             for chunk in range(layout["num_chunks"]):
-                stage = np.full(chunk_co * layout["channel_pitch"] + layout["columns"], np.nan)
-                for channel in range(chunk_co):
-                    plane = grad_output[image, group * group_co + chunk * chunk_co + channel].reshape(-1)
+                # What no copy brings is masked, or zero.
+                size = layout["stage_bytes"] // (4 if problem["dtype"] == FLOAT32 else 2)
+                stage = np.full(size, 0.0 if layout["zeroed"] else np.nan)
+                for channel in range(planes):
+                    first = (group * group_co + chunk * chunk_co + channel) * stride[1]
                     for place, row, column, elements in copies_of(problem, layout, row_0, column_0):
-                        begin = row * w["out"] + column
+                        begin = first + row * stride[2] + column * stride[3]
                         to = channel * layout["channel_pitch"] + place
-                        stage[to : to + elements] = plane[begin : begin + elements]
+                        stage[to : to + elements] = images[image, begin : begin + elements]
                 filters = weight[group * group_ci : (group + 1) * group_ci, chunk * chunk_co : (chunk + 1) * chunk_co]
                 for row, column in layout["places"]:
                     if q_h + row >= h["in"] or q_w + column >= w["in"]:
                         continue
-                    source = row * layout["position_pitch"] + column * w["stride"]
+                    source = row * layout["position_pitch"] + column * w["stride"] * layout["column_pitch"]
                     total = sums.setdefault((q_h + row, q_w + column), np.zeros(group_ci))
                     for co, k_h, k_w, place in layout["taps"]:
                         o_h = row_0 + row * h["stride"] + k_h * h["dilation"]
                         o_w = column_0 + column * w["stride"] + k_w * w["dilation"]
-                        if 0 <= o_h < h["out"] and 0 <= o_w < w["out"]:
+                        if layout["zeroed"] or (0 <= o_h < h["out"] and 0 <= o_w < w["out"]):
                             total += stage[source + place] * filters[:, co, k_h, k_w]
             for (row, column), total in sums.items():
                 result[image, group * group_ci : (group + 1) * group_ci, row, column] = total

@@ -19,8 +19,6 @@ from plan.problems import (
     IEEE,
     TF32,
     TF32X3,
-    channels_last_strides,
-    contiguous_strides,
     exact_data,
     from_row,
     problems,
@@ -34,17 +32,20 @@ from plan.test_plan_gradients import expected_gradient, grad_output_of
 engine_plans = functools.partial(plans_of, "mma_sm90a")
 
 
-# In the order of kernels/plan/mma_instances.h, four instances each.
-CLASSES = [(FLOAT32, TF32), (FLOAT16, HALF), (BFLOAT16, HALF), (FLOAT32, TF32X3)]
+# kernels/plan/mma_instances.h; the last of a class reads vectors.
+INSTANCES = {
+    (FLOAT32, TF32): range(5),
+    (FLOAT16, HALF): range(5, 10),
+    (BFLOAT16, HALF): range(10, 15),
+    (FLOAT32, TF32X3): range(15, 19),
+}
 
 
 def in_class(problem):
-    """The gradient of the input in the engine's class for a dtype, tf32x3 for float64's, all in NCHW."""
+    """The gradient of the input in the engine's class for a dtype, tf32x3 for float64's."""
     dtype = problem["dtype"]
     dtype, precision = (FLOAT32, TF32X3) if dtype == FLOAT64 else (dtype, CLASS_OF_DTYPE[dtype])
-    x, _, y = map(contiguous_strides, sizes_of(problem))
-    served = {"direction": GRAD_INPUT, "dtype": dtype, "precision": precision, "has_bias": False}
-    return {**problem, **served, "x_stride": x, "y_stride": y}
+    return {**problem, "direction": GRAD_INPUT, "dtype": dtype, "precision": precision, "has_bias": False}
 
 
 @few_problems
@@ -65,7 +66,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     group_co = problem["c_out"] // problem["groups"]
     splits = draw(st.sampled_from([1, 1, 2, 3]))
     plan = {
-        "instance": draw(st.integers(0, 3)) + 4 * CLASSES.index((problem["dtype"], problem["precision"])),
+        "instance": draw(st.sampled_from(INSTANCES[problem["dtype"], problem["precision"]])),
         "warps": splits * draw(st.integers(1, 11 // splits)),
         "splits": splits,
         "tile_h": draw(st.integers(1, 5)),
@@ -90,6 +91,25 @@ def test_any_tile_is_exact(plan_module, problem, data):
     )
 
 
+@pytest.mark.parametrize("width", [8, 9])
+@pytest.mark.parametrize("dtype", [*CLASS_OF_DTYPE, FLOAT64])
+def test_a_block_s_only_tile_is_zero_around_the_image(plan_module, dtype, width):
+    """Where rows of the image begin and end on vectors."""
+    problem = in_class(from_row(2, 5, 3, (6, width), (4, 8), (2, 8), (1, 4), dtype=dtype))
+    vectors = INSTANCES[problem["dtype"], problem["precision"]][-1]
+    numbers = {"warps": 4, "splits": 1, "tile_h": 3, "tile_w": 8, "chunk_co": 1, "stages": 2, "order": 0, "padding": 0}
+    for blocks, zeroed in ((100, True), (1, False)):
+        plan = {"instance": vectors, "blocks_per_group": blocks, **numbers}
+        layout = plan_module.mma_grad_input_layout(problem, plan)
+        assert layout["zeroed"] == zeroed
+        x, weight, _ = exact_data(problem, 0)
+        grad_output = grad_output_of(problem, 0)
+        result, writes = mma_grad_input.run(problem, layout, grad_output.numpy(), weight.double().numpy())
+        assert (writes == 1).all()
+        expected = expected_gradient(problem, grad_output, x.double(), weight.double(), True)
+        np.testing.assert_array_equal(result, expected.numpy())
+
+
 @pytest.mark.parametrize("dtype", [*CLASS_OF_DTYPE, FLOAT64])
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fcn8s", "fsrcnn"])
 def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
@@ -101,9 +121,22 @@ def test_layers_of_few_channels_have_plans(plan_module, name, dtype):
     assert plan_module.choose(problem, H200)["engine"] in ("mma_sm90a", "strided_sm90a")
 
 
+@pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
+@pytest.mark.parametrize("name", ["dcgan_rgb", "fsrcnn"])
+def test_channels_last_of_few_output_channels_is_its(plan_module, name, dtype):
+    problem = in_class(from_row(*LAYERS[name], dtype=dtype, channels_last=True))
+    plans = engine_plans(plan_module, problem)
+    for plan in plans:
+        layout = mma_grad_input.assert_is_legal(plan_module, problem, H200, plan)
+        assert layout["result_channels_last"]
+        assert layout["wide"]
+    assert plan_module.choose(problem, H200)["engine"] == "mma_sm90a"
+
+
 def test_what_it_does_not_serve(plan_module):
     problem = in_class(from_row(*LAYERS["kb81"]))
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])
     assert not engine_plans(plan_module, problem | {"precision": IEEE})
     for key, sizes in zip(("x_stride", "y_stride"), sizes_of(problem)[::2], strict=True):
-        assert not engine_plans(plan_module, problem | {key: channels_last_strides(sizes)})
+        n, c, h, w = sizes
+        assert not engine_plans(plan_module, problem | {key: [c * w * h * n, n * h, n, 2 * n]})

@@ -45,8 +45,7 @@ def assert_upsample_is_legal(module, problem, layout, shared=H200[2]):
     assert layout["slot_bytes"] % 128 == 0
     assert problem["c_in"] <= module.upsample_channels
     assert layout["channel_blocks"] * module.upsample_channels >= problem["c_out"]
-    # The longest way from one position row of a warpgroup to its next, of three: tiles of one row each.
-    assert layout["slots"] >= 3 * 2
+    assert layout["slots"] >= 4  # a position row reads two
     steps = 6 if element == 4 else 3
     assert layout["slots"] * layout["slot_bytes"] <= layout["weights_begin"]
     assert layout["weights_begin"] + 4 * steps * module.upsample_step_bytes + 16 <= layout["bias_begin"]
@@ -144,7 +143,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
         "instance": [FLOAT32, BFLOAT16, FLOAT16].index(problem["dtype"]),
         "tile_h": data.draw(st.integers(1, 6)),
         "shares": data.draw(st.integers(1, 5)),
-        "slots": data.draw(st.integers(6, 9)),
+        "slots": data.draw(st.integers(4, 7)),
     }
     layout = plan_module.upsample_layout(problem, plan)
     assume(layout is not None)

@@ -118,6 +118,8 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
   CONVT_FIELD(warps), CONVT_FIELD(splits), CONVT_FIELD(threads), CONVT_FIELD(chunk_co), CONVT_FIELD(num_chunks);
   CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(slot_q), CONVT_FIELD(slot_k), CONVT_FIELD(apart);
   CONVT_FIELD(joined), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(slot_pitch);
+  CONVT_FIELD(interleaved), CONVT_FIELD(column_pitch), CONVT_FIELD(result_channels_last);
+  CONVT_FIELD(loaders), CONVT_FIELD(zeroed), CONVT_FIELD(raw_weights), CONVT_FIELD(raw_pitch), CONVT_FIELD(raw_bytes);
   CONVT_FIELD(position_pitch), CONVT_FIELD(tap_pitch), CONVT_FIELD(channel_pitch), CONVT_FIELD(weight_pitch);
   CONVT_FIELD(stage_bytes), CONVT_FIELD(depth), CONVT_FIELD(steps), CONVT_FIELD(weight_begin), CONVT_FIELD(run);
   CONVT_FIELD(offset_begin), CONVT_FIELD(barrier_begin), CONVT_FIELD(wide), CONVT_FIELD(shared_bytes);
@@ -171,13 +173,17 @@ static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict
   CONVT_FIELD(threads), CONVT_FIELD(num_blocks), CONVT_FIELD(tile_units), CONVT_FIELD(stages), CONVT_FIELD(slots);
   CONVT_FIELD(apart), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(gy_begin), CONVT_FIELD(stage_bytes);
   CONVT_FIELD(shared_bytes), CONVT_FIELD(table_begin), CONVT_FIELD(warps), CONVT_FIELD(loaders);
+  CONVT_FIELD(x_runs), CONVT_FIELD(gy_runs), CONVT_FIELD(columns_apart), CONVT_FIELD(x_pixel), CONVT_FIELD(gy_column);
+  CONVT_FIELD(gy_pixel), CONVT_FIELD(gy_tap_column);
 #undef CONVT_FIELD
+  const convt::WeightOperands operands = convt::kMmaGradWeightInstances[tile.instance].operands;
+  result["channels_inner"] = operands != convt::WeightOperands::kColumns;
   py::list rows, pixels;  // (channel, kh, kw, element of the stage)
   for (int32_t index = 0; index < layout.rows; ++index) {
     const convt::MmaGradWeightRow row = convt::mma_grad_weight_row(layout, index);
     rows.append(py::make_tuple(row.co, row.kh, row.kw, convt::mma_grad_weight_place(layout, row)));
   }
-  for (int32_t k = 0; k < layout.steps * convt::kMmaGradWeightPixels; ++k) {
+  for (int32_t k = 0; k < layout.steps * convt::mma_grad_weight_pixels(operands); ++k) {
     pixels.append(convt::mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels);
   }
   result["rows"] = rows, result["pixels"] = pixels;

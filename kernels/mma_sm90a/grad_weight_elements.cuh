@@ -1,0 +1,158 @@
+// A stage of the gradient of the weight -> sums, operands read element by element: columns or channels are innermost.
+// Halves are multiplied as TF32 numbers, which all of them are.
+#pragma once
+
+#include "mma_sm90a/grad_weight_tile.cuh"
+#include "thin/grad_weight_loader.cuh"
+
+namespace convt::mma_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+__device__ __forceinline__ bool is_finite(uint32_t operand) { return (operand & 0x7f800000) != 0x7f800000; }
+
+// A lane's part of a stage: addresses of its first pixel's elements of a row of pixels.
+template <typename Traits>
+struct LaneOperands {
+  uint32_t s_gy[Traits::kRowTiles][2];  // rows lane / 4 and lane / 4 + 8
+  uint32_t s_x[Traits::kColumnTiles];
+};
+
+// Pixels that all exist, with all taps, or (`kZeros`) with zeros where there is no tap: false, and nothing is added,
+// where these would meet an Inf or NaN.
+template <bool kZeros, typename Traits>
+__device__ __forceinline__ bool multiply_inside(WeightSums<Traits>& r_sums, const LaneOperands<Traits>& lane,
+                                                uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,
+                                                uint32_t gy_next) {
+  using Element = typename Traits::Element;
+  uint32_t b[Traits::kColumnTiles][2];
+  bool finite = true;
+#pragma unroll
+  for (int n = 0; n < Traits::kColumnTiles; ++n) {
+    const uint32_t s_x = lane.s_x[n] + x_offset;
+    b[n][0] = load_operand<Element>(s_x), b[n][1] = load_operand<Element>(s_x + x_next);
+    if constexpr (kZeros) finite = finite && is_finite(b[n][0]) && is_finite(b[n][1]);
+  }
+  if (kZeros && !__all_sync(0xffffffffu, finite)) return false;
+#pragma unroll
+  for (int m = 0; m < Traits::kRowTiles; ++m) {
+    uint32_t a[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t s_gy = lane.s_gy[m][half] + gy_offset;
+      a[half] = load_operand<Element>(s_gy), a[2 + half] = load_operand<Element>(s_gy + gy_next);
+    }
+#pragma unroll
+    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_sums[m][n], a, b[n]);
+  }
+  return true;
+}
+
+// Of grad_output zeros stand for what does not exist, which is wrong where the pixel is Inf or NaN: false, and nothing
+// is added, where there is such a one.
+template <typename Traits>
+__device__ __forceinline__ bool multiply_border(WeightSums<Traits>& r_sums, const LaneOperands<Traits>& lane,
+                                                uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,
+                                                uint32_t gy_next, const Border& border, int32_t pixel_column,
+                                                int32_t next_columns, const GemmRow* s_rows) {
+  using Element = typename Traits::Element;
+  uint32_t b[Traits::kColumnTiles][2];
+  bool finite = true;
+#pragma unroll
+  for (int n = 0; n < Traits::kColumnTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool exists = border.column + pixel_column + i * next_columns < border.end_column;
+      b[n][i] = exists ? load_operand<Element>(lane.s_x[n] + x_offset + i * x_next) : 0;
+      finite = finite && is_finite(b[n][i]);
+    }
+  }
+  if (!__all_sync(0xffffffffu, finite)) return false;
+#pragma unroll
+  for (int m = 0; m < Traits::kRowTiles; ++m) {
+    uint32_t a[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const GemmRow row = s_rows[m * 16 + half * 8];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const bool exists = border.has(row, pixel_column + i * next_columns);
+        a[i * 2 + half] = exists ? load_operand<Element>(lane.s_gy[m][half] + gy_offset + i * gy_next) : 0;
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_sums[m][n], a, b[n]);
+  }
+  return true;
+}
+
+template <typename Traits>
+__device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+                                                  const thin::StagePlace& place, int32_t first_column,
+                                                  int32_t last_channel, int32_t end_column, const GemmRow* s_rows) {
+  using Element = typename Traits::Element;
+  constexpr int32_t kBytes = sizeof(Element);
+  const MmaGradWeightLayout& layout = params.layout;
+  const int32_t t = static_cast<int32_t>(threadIdx.x) % 4, g = static_cast<int32_t>(threadIdx.x) % 32 / 4;
+  const int32_t stride = params.w.stride, lane_pixel = mma_grad_weight_pixel(layout, t);
+  const int32_t lane_column = lane_pixel * stride, next_columns = layout.next_pixels * stride;
+  const int32_t step_columns = 2 * next_columns;
+  LaneOperands<Traits> lane;
+#pragma unroll
+  for (int m = 0; m < Traits::kRowTiles; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      lane.s_gy[m][half] = place.s_gy + s_rows[m * 16 + half * 8].place + lane_pixel * layout.gy_pixel * kBytes;
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < Traits::kColumnTiles; ++n) {
+    const int32_t ci = min(first_column + n * 8 + g, last_channel);
+    lane.s_x[n] = place.s_x + (ci * params.pitches.x_channel + lane_pixel * layout.x_pixel) * kBytes;
+  }
+
+  // Steps whose pixels all exist, with all taps of the CTA.
+  const int32_t widest = mma_grad_weight_pixel(layout, 3) * stride + next_columns;  // last pixel of a step
+  const int32_t limit = min(params.w.out - 1 - (layout.block_kw - 1) * params.w.dilation, end_column - 1) - widest;
+  int32_t rest;
+  const int32_t first_inside = params.by_step_columns(max(0, step_columns - 1 - place.column), &rest);
+  const int32_t end_inside =
+      limit < place.column ? 0 : min(layout.steps, params.by_step_columns(limit - place.column, &rest) + 1);
+  const uint32_t x_next = layout.next_pixels * layout.x_pixel * kBytes,
+                 gy_next = layout.next_pixels * layout.gy_pixel * kBytes;
+
+  int32_t row = place.row;
+#pragma unroll 1
+  for (int32_t unit = 0; unit < place.units; ++unit, row += params.h.stride) {
+    const bool row_inside = row >= 0 && row + (params.block_kh - 1) * params.h.dilation < params.h.out;
+    const uint32_t x_unit = unit * params.pitches.x_row * kBytes, gy_unit = unit * params.pitches.gy_position * kBytes;
+    int32_t step = 0;
+#pragma unroll 1
+    while (step < layout.steps) {
+      uint32_t x_offset = x_unit + step * 2 * x_next, gy_offset = gy_unit + step * 2 * gy_next;
+      if (row_inside && step >= first_inside && step < end_inside) {
+#pragma unroll 2
+        for (; step < end_inside; ++step) {
+          multiply_inside<false, Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next);
+          x_offset += 2 * x_next, gy_offset += 2 * gy_next;
+        }
+        continue;
+      }
+      const int32_t column = place.column + step * step_columns;
+      if (column >= end_column) break;
+      const Border border{row, column, end_column, params.h.out, params.w.out};
+      const bool zeros = params.zero_borders && row_inside && column + widest < end_column;
+      if (zeros ? !multiply_inside<true, Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next)
+                : !multiply_border<Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next, border, lane_column,
+                                           next_columns, s_rows)) {
+        multiply_pixels<Traits>(r_sums, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
+                                last_channel, s_rows);
+      }
+      ++step;
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::mma_sm90a

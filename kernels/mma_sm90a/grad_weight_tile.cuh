@@ -1,0 +1,110 @@
+// What the kernels of the gradient of the weight have in common, whatever brings their operands to the tensor cores:
+// the tile of a warp, rows of the GEMM, and steps of pixels added one by one.
+#pragma once
+
+#include "mma_sm90a/grad_weight_params.h"
+#include "ptx/mma_sm80.cuh"
+#include "ptx/shared.cuh"
+#include "ptx/wgmma_sm90a.cuh"
+#include "simt/traits.cuh"
+
+namespace convt::mma_sm90a {
+
+template <DataType kDataTypeValue, int kRowTilesValue, int kColumnTilesValue, WeightOperands kOperandsValue>
+struct GradWeightTraits {
+  static constexpr DataType kDataType = kDataTypeValue;
+  using Element = typename simt::ElementOf<kDataType>::type;
+  static constexpr int kRowTiles = kRowTilesValue;  // of 16, of a warp
+  static constexpr int kColumnTiles = kColumnTilesValue;  // of 8
+  static constexpr WeightOperands kOperands = kOperandsValue;
+  static constexpr bool kChannelsInner = kOperands != WeightOperands::kColumns;
+  static constexpr bool kMatrices = kOperands == WeightOperands::kMatrices;
+  static constexpr int kPixels = mma_grad_weight_pixels(kOperands);  // of a step
+};
+
+#ifdef CONVT_HAS_WGMMA
+
+template <typename Traits>
+using WeightSums = float[Traits::kRowTiles][Traits::kColumnTiles][4];
+
+// A row of the GEMM as the table has it.
+struct GemmRow {
+  int32_t place;   // bytes of a stage from grad_output's element of row 0
+  int32_t row;     // of grad_output, from the one that tap 0 reads
+  int32_t column;
+  int32_t weight;  // row of a slab, or -1: it does not exist
+};
+
+// An element of shared memory as an operand.
+template <typename Element>
+__device__ __forceinline__ uint32_t load_operand(uint32_t s_element) {
+  if constexpr (sizeof(Element) == 4) {
+    return __float_as_uint(ptx::round_tf32(__uint_as_float(ptx::load_shared(s_element))));
+  } else if constexpr (std::is_same_v<Element, __half>) {
+    return __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(ptx::load_shared_16(s_element)))));
+  } else {
+    return ptx::load_shared_16(s_element) << 16;
+  }
+}
+
+// Where a step lies, for pixels or taps that may not exist.
+struct Border {
+  int32_t row;         // of grad_output, that tap row 0 reads
+  int32_t column;      // that tap column 0 reads for pixel 0 of the step's first
+  int32_t end_column;  // what it would read for the first pixel that does not exist
+  int32_t out_h;
+  int32_t out_w;
+
+  __device__ __forceinline__ bool has(const GemmRow& row_of, int32_t pixel_column) const {
+    return column + pixel_column < end_column &&
+           static_cast<uint32_t>(row + row_of.row) < static_cast<uint32_t>(out_h) &&
+           static_cast<uint32_t>(column + pixel_column + row_of.column) < static_cast<uint32_t>(out_w);
+  }
+};
+
+// A step pixel by pixel, without tensor cores: exactly the products that exist.
+template <typename Traits>
+__device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+                                                const Border& border, uint32_t s_gy, uint32_t s_x, int32_t first_column,
+                                                int32_t last_channel, const GemmRow* s_rows) {
+  using Element = typename Traits::Element;
+  constexpr int32_t kBytes = sizeof(Element);
+  const MmaGradWeightLayout& layout = params.layout;
+  const int32_t t = static_cast<int32_t>(threadIdx.x) % 4;
+#pragma unroll 1
+  for (int32_t k = 0; k < Traits::kPixels; ++k) {
+    const int32_t pixel = mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels;
+    const int32_t column = pixel * params.w.stride;
+    if (border.column + column >= border.end_column) continue;
+    float r_x[Traits::kColumnTiles][2];
+#pragma unroll
+    for (int n = 0; n < Traits::kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int32_t ci = min(first_column + n * 8 + t * 2 + i, last_channel);
+        const int32_t place = ci * params.pitches.x_channel + pixel * layout.x_pixel;
+        r_x[n][i] = __uint_as_float(load_operand<Element>(s_x + place * kBytes));
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < Traits::kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const GemmRow row = s_rows[m * 16 + half * 8];
+        if (!border.has(row, column)) continue;
+        const float gy = __uint_as_float(load_operand<Element>(s_gy + row.place + pixel * layout.gy_pixel * kBytes));
+#pragma unroll
+        for (int n = 0; n < Traits::kColumnTiles; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            r_sums[m][n][half * 2 + i] = __fmaf_rn(gy, r_x[n][i], r_sums[m][n][half * 2 + i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace convt::mma_sm90a
