@@ -88,7 +88,7 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, st
           plan.source_on_vectors = true;
           plan.kernel = instance.name;
           plan.served_precision = problem.precision;
-          plan.threads = kScatterThreads;
+          plan.threads = scatter_threads(is_split(instance));
           plan.shared_bytes = layout.shared_bytes;
           plan.num_blocks = std::min<int64_t>(layout.num_tiles, blocks);
           estimate(problem, device, layout, &plan);

@@ -17,6 +17,9 @@ struct ScatterInstance {
   int32_t columns;
 };
 
+// Operands are sums of two TF32 numbers.
+constexpr bool is_split(const ScatterInstance& instance) { return instance.precision == Precision::kTf32x3; }
+
 // X(symbol, dtype, precision, slots, columns)
 #define CONVT_SCATTER_INSTANCES(X)         \
   X(tf32_2x24, kFloat32, kTf32, 2, 24)     \

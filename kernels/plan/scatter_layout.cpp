@@ -102,7 +102,7 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   constexpr int32_t kMostBox = 256;
   if (plan.chunk_steps % kScatterBatch != 0 || layout->chunk_channels > kMostBox) return false;
   const int32_t taps = h.kernel * w.kernel * layout->c_out;
-  for (const int32_t threads : {kScatterConsumerThreads, kScatterWorkThreads}) {
+  for (const int32_t threads : {kScatterConsumerThreads, scatter_work_threads(is_split(instance))}) {
     const int32_t shares = std::max(1, threads / taps);
     layout->weight_threads = threads;
     layout->weight_batch = std::min(round_up(ceil_div(layout->c_in, shares), 16 / element), kScatterMostWeights);
@@ -117,7 +117,7 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
 
   layout->stages = plan.stages;
   layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);
-  const int64_t parts = instance.precision == Precision::kTf32x3 ? 2 : 1;
+  const int64_t parts = is_split(instance) ? 2 : 1;
   const int64_t weights = parts * layout->steps * 32 * instance.slots * instance.columns;
   constexpr int64_t kMostBytes = 1 << 20;
   if (int64_t{plan.stages} * layout->stage_bytes + weights > kMostBytes) return false;

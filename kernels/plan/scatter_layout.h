@@ -20,8 +20,12 @@ inline constexpr int32_t kScatterPlane = 76;      // elements from one column of
 inline constexpr int32_t kScatterBatch = 4;       // steps of K whose products follow each other
 inline constexpr int32_t kScatterMostTerms = 32;  // taps along W of a result
 inline constexpr int32_t kScatterConsumerThreads = 128;  // that multiply
-inline constexpr int32_t kScatterWorkThreads = 256;  // that multiply, or add up and store
-inline constexpr int32_t kScatterThreads = 288;      // and a warp that loads
+// That add up and store. In tf32x3 they and the loading warp are one warpgroup, which gives registers to the other.
+CONVT_HOST_DEVICE constexpr int32_t scatter_store_threads(bool split) { return split ? 96 : 128; }
+CONVT_HOST_DEVICE constexpr int32_t scatter_work_threads(bool split) {
+  return kScatterConsumerThreads + scatter_store_threads(split);
+}
+CONVT_HOST_DEVICE constexpr int32_t scatter_threads(bool split) { return scatter_work_threads(split) + 32; }
 inline constexpr int32_t kScatterMostWeights = 32;   // that a thread has on their way at once
 
 struct ScatterLayout {

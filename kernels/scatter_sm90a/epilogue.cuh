@@ -28,7 +28,7 @@ template <typename Shape>
 __device__ __forceinline__ void make_planes(const Params& params, Plane* s_planes) {
   using Element = typename Shape::Element;
 #pragma unroll 1
-  for (int32_t i = store_thread(); i < params.num_planes; i += kStoreThreads) {
+  for (int32_t i = store_thread(); i < params.num_planes; i += Shape::kStoreThreads) {
     const int32_t phase = i / params.c_out, co = i - phase * params.c_out;
     Plane plane{phase * params.result_stride[2] + co * params.result_stride[1], phase, 0.0f};
     if (params.bias != nullptr) plane.bias = simt::to_accumulator(static_cast<const Element*>(params.bias)[co]);
@@ -36,11 +36,12 @@ __device__ __forceinline__ void make_planes(const Params& params, Plane* s_plane
   }
 }
 
+template <typename Shape>
 __device__ __forceinline__ void make_units(const Params& params, const Tile& tile, Unit* s_units) {
   const int32_t begin = max(tile.column * params.w.stride, params.w.padding);
   const int32_t columns = min(tile.end_column * params.w.stride, params.w.padding + params.w.out) - begin;
 #pragma unroll 1
-  for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
+  for (int32_t i = store_thread(); i < params.num_units; i += Shape::kStoreThreads) {
     int32_t strip = 0, column = i, residue, nothing;
     for (; column >= columns && strip < params.strips; column -= columns) ++strip;
     Unit unit{0, 0, -1};
@@ -134,16 +135,16 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
   const uint32_t plane_bytes = params.kernel_w * 4 * kScatterPlane;
   const int32_t terms = kTerms > 0 ? kTerms : params.terms;
   const int32_t filled = min(params.kernel_h, params.h.stride) * params.c_out;
-  const bool one_column = params.num_units <= kStoreThreads, one_batch = params.num_planes <= kPlanes;
+  const bool one_column = params.num_units <= Shape::kStoreThreads, one_batch = params.num_planes <= kPlanes;
   StoredPlanes<kPlanes> planes;
   if (one_batch) planes.load(params, s_planes, 0);
 #pragma unroll 1
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     if (number != static_cast<int32_t>(blockIdx.x)) {
-      ptx::named_barrier(3, kStoreThreads);  // the table has been used
-      make_units(params, tile, s_units);
-      ptx::named_barrier(3, kStoreThreads);  // the table is complete
+      ptx::named_barrier(3, Shape::kStoreThreads);  // the table has been used
+      make_units<Shape>(params, tile, s_units);
+      ptx::named_barrier(3, Shape::kStoreThreads);  // the table is complete
     }
     Unit unit = s_units[min(store_thread(), params.num_units - 1)];
 #pragma unroll 1
@@ -157,7 +158,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
       for (int32_t begin = 0; begin < params.num_planes; begin += kPlanes) {
         if (!one_batch) planes.load(params, s_planes, begin);
 #pragma unroll 1
-        for (int32_t i = store_thread(); i < params.num_units; i += kStoreThreads) {
+        for (int32_t i = store_thread(); i < params.num_units; i += Shape::kStoreThreads) {
           if (!one_column) unit = s_units[i];
           if (unit.offset < 0) continue;
           float sums[kPlanes] = {};
@@ -192,7 +193,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
 // Tables, before anything is staged: of all planes and the CTA's first tile.
 template <typename Shape>
 __device__ __forceinline__ void make_tables(const Params& params, unsigned char* s_bytes) {
-  make_units(params, tile_of(params, blockIdx.x), reinterpret_cast<Unit*>(s_bytes + params.unit_begin));
+  make_units<Shape>(params, tile_of(params, blockIdx.x), reinterpret_cast<Unit*>(s_bytes + params.unit_begin));
   make_planes<Shape>(params, reinterpret_cast<Plane*>(s_bytes + params.plane_begin));
 }
 

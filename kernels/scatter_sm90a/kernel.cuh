@@ -10,17 +10,17 @@
 
 namespace convt::scatter_sm90a {
 
-// Of a thread, of two CTAs an SM, where sums are kept twice: of the 96 that every thread begins with.
-inline constexpr int kConsumerRegisters = 144, kStoreRegisters = 64, kLoaderRegisters = 24;
+// Of a thread, of two CTAs an SM, where sums are kept twice.
+inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
 
 template <typename Shape>
-__global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_constant__ Params params) {
+__global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
   extern __shared__ __align__(128) unsigned char s_bytes[];
   const uint32_t s_begin = ptx::shared_address(s_bytes), s_barriers = s_begin + params.barriers_begin;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
-  if (warp == kScatterWorkThreads / 32) {
+  if (warp == Shape::kWorkThreads / 32) {
     if (lane == 0) {
 #pragma unroll 1
       for (int32_t i = 0; i < params.stages; ++i) {
@@ -30,14 +30,14 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
 #pragma unroll 1
       for (int32_t i = params.stages; i < params.stages + 2; ++i) {
         ptx::mbarrier_init(s_barriers + 16 * i, kConsumerThreads);
-        ptx::mbarrier_init(s_barriers + 16 * i + 8, kStoreThreads);
+        ptx::mbarrier_init(s_barriers + 16 * i + 8, Shape::kStoreThreads);
       }
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
-    ptx::named_arrive(1, kScatterThreads);
-    ptx::named_arrive(4, kStoreThreads + 32);
-    if constexpr (Shape::kSplit) ptx::give_registers<kLoaderRegisters>();
+    ptx::named_arrive(1, Shape::kThreads);
+    ptx::named_arrive(4, Shape::kStoreThreads + 32);
+    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
     if (lane == 0) load_tiles<Shape>(params, s_begin, s_barriers);
     return;
   }
@@ -47,14 +47,14 @@ __global__ void __launch_bounds__(kScatterThreads, 2) scatter(const __grid_const
   ptx::fence_proxy_async();
   Ring staged_ring(s_barriers + 16 * params.stages, 2);
   if (stores) {
-    ptx::named_arrive(1, kScatterThreads);
+    ptx::named_arrive(1, Shape::kThreads);
     make_tables<Shape>(params, s_bytes);
-    ptx::named_barrier(4, kStoreThreads + 32);  // the tables are complete, the barriers exist
-    if constexpr (Shape::kSplit) ptx::give_registers<kStoreRegisters>();
+    ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, the barriers exist
+    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
     store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
-  ptx::named_barrier(1, kScatterThreads);  // the weights are complete, the barriers exist
+  ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, the barriers exist
 
   if constexpr (Shape::kSplit) ptx::take_registers<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);

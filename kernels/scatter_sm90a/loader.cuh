@@ -42,7 +42,7 @@ __device__ __forceinline__ void clear_stages(const Params& params, unsigned char
 #pragma unroll 1
   for (int32_t stage = 0; stage < params.stages; ++stage) {
 #pragma unroll 1
-    for (int32_t i = begin + static_cast<int32_t>(threadIdx.x) * 16; i < end; i += kScatterWorkThreads * 16) {
+    for (int32_t i = begin + static_cast<int32_t>(threadIdx.x) * 16; i < end; i += Shape::kWorkThreads * 16) {
       *reinterpret_cast<uint4*>(s_bytes + stage * params.stage_bytes + i) = uint4{};
     }
   }

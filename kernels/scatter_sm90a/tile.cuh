@@ -9,10 +9,8 @@
 
 namespace convt::scatter_sm90a {
 
-// One warpgroup multiplies, four warps add up and store, one loads.
+// One warpgroup multiplies, three or four warps add up and store, one loads.
 inline constexpr int kConsumerThreads = kScatterConsumerThreads;
-inline constexpr int kStoreThreads = 128;
-static_assert(kConsumerThreads + kStoreThreads == kScatterWorkThreads);
 
 // kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
 template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue>
@@ -22,6 +20,9 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
   static constexpr int kParts = kSplit ? 2 : 1;  // of the weights
+  static constexpr int kStoreThreads = scatter_store_threads(kSplit);
+  static constexpr int kWorkThreads = scatter_work_threads(kSplit);
+  static constexpr int kThreads = scatter_threads(kSplit);
   static constexpr int kSlots = kSlotsValue;
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kN = kSlots * kColumns;

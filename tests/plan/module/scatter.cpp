@@ -28,6 +28,5 @@ void add_scatter(py::module_& module) {
   module.attr("scatter_positions") = convt::kScatterPositions;
   module.attr("scatter_plane") = convt::kScatterPlane;
   module.attr("scatter_most_weights") = convt::kScatterMostWeights;
-  module.attr("scatter_work_threads") = convt::kScatterWorkThreads;
   module.def("scatter_layout", &scatter_layout);
 }
