@@ -12,20 +12,9 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+using pipeline::leave;
 using pipeline::Ring;
-
-template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b) {
-  using Traits = typename Shape::Traits;
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, true);
-  } else if constexpr (Traits::kOperand == wgmma_sm90a::Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, true);
-  } else {
-    ptx::wgmma_f16(d, a, b, true);
-  }
-}
+using wgmma_sm90a::multiply;
 
 // Of a group of products: [step of K][block].
 template <typename Shape>
@@ -57,12 +46,6 @@ __device__ __forceinline__ void load_fragment(uint32_t (&fragment)[4], uint32_t 
       ptx::write_fragment(fragment[i], words[i] ^ zero);
     }
   }
-}
-
-// Every warp says for itself that it has left a slot.
-__device__ __forceinline__ void leave(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
 // The box's place of the position whose row of a matrix this lane gives to ldmatrix: lanes 0 to 15 the first 16 bytes
@@ -135,8 +118,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         for (int step = 0; step < Shape::kGroupSteps; ++step) {
 #pragma unroll
           for (int block = 0; block < Shape::kBlocks; ++block) {
-            multiply<Shape>(sums.r[block], fragments[group][step][block],
-                            b.moved((group * Shape::kGroupSteps + step) * 2));
+            multiply<typename Shape::Traits>(sums.r[block], fragments[group][step][block],
+                                             b.moved((group * Shape::kGroupSteps + step) * 2), true);
           }
         }
         ptx::wgmma_commit();

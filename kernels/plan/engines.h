@@ -57,7 +57,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
 // And gradients of the input, in both layouts; called by add_mma_plans().
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// And gradients of the weight, of operands whose columns are neighbours; called by add_mma_plans().
+// And gradients of the weight, of operands whose columns or channels are neighbours; called by add_mma_plans().
 void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Layers without stride or dilation whose kernels have kWindowKernelH rows, in NCHW.
