@@ -12,7 +12,6 @@ namespace convt::flat_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 using pipeline::Ring;
-using wgmma_sm90a::multiply;
 
 // One thread: windows of the packed source, one plane a copy.
 template <typename Shape>
@@ -109,8 +108,8 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<typename Shape::Traits>(d[block], a.moved(step * kWeightStep),
-                                         b.moved(step * source_step + block * Shape::kColumns), true);
+        ptx::wgmma<typename Shape::Traits::Element>(d[block], a.moved(step * kWeightStep),
+                                                    b.moved(step * source_step + block * Shape::kColumns), true);
       }
     }
   } else {
@@ -118,7 +117,7 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
     for (int32_t step = 0; step < params.k_steps; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<typename Shape::Traits>(d[block], a, b.moved(block * Shape::kColumns), true);
+        ptx::wgmma<typename Shape::Traits::Element>(d[block], a, b.moved(block * Shape::kColumns), true);
       }
       a = a.moved(kWeightStep);
       b = b.moved(source_step);

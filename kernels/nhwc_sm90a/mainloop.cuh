@@ -14,7 +14,6 @@ namespace convt::nhwc_sm90a {
 
 using pipeline::leave;
 using pipeline::Ring;
-using wgmma_sm90a::multiply;
 
 // Of a group of products: [step of K][block].
 template <typename Shape>
@@ -118,8 +117,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         for (int step = 0; step < Shape::kGroupSteps; ++step) {
 #pragma unroll
           for (int block = 0; block < Shape::kBlocks; ++block) {
-            multiply<typename Shape::Traits>(sums.r[block], fragments[group][step][block],
-                                             b.moved((group * Shape::kGroupSteps + step) * 2), true);
+            ptx::wgmma<typename Shape::Traits::Element>(sums.r[block], fragments[group][step][block],
+                                                        b.moved((group * Shape::kGroupSteps + step) * 2), true);
           }
         }
         ptx::wgmma_commit();

@@ -10,7 +10,6 @@ namespace convt::patch_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 using pipeline::leave;
-using wgmma_sm90a::multiply;
 
 // The first operand of each step of K in a stage.
 using Fragments = uint32_t[kPatchSteps][4];
@@ -167,8 +166,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     for (int step = 0; step < kPatchSteps; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        multiply<typename Shape::Traits>(sums.r[block], fragments[step], b.moved(weights_place<Shape>(block, step)),
-                                         chunk > 0 || step > 0);
+        ptx::wgmma<typename Shape::Traits::Element>(sums.r[block], fragments[step],
+                                                    b.moved(weights_place<Shape>(block, step)), chunk > 0 || step > 0);
       }
     }
     ptx::wgmma_commit();

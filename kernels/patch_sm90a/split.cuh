@@ -29,12 +29,12 @@ __device__ __forceinline__ void multiply_parts(float (&run)[kPatchChannels / 2],
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
     const ptx::MatrixDescriptor b_high = b.moved(weights_place<Shape>(0, step));
-    multiply<typename Shape::Traits>(run, low[step], b_high, step > 0);
-    multiply<typename Shape::Traits>(run, high[step], b_high.moved(kLowWeights<Shape>), true);
+    ptx::wgmma<typename Shape::Traits::Element>(run, low[step], b_high, step > 0);
+    ptx::wgmma<typename Shape::Traits::Element>(run, high[step], b_high.moved(kLowWeights<Shape>), true);
   }
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
-    multiply<typename Shape::Traits>(run, high[step], b.moved(weights_place<Shape>(0, step)), true);
+    ptx::wgmma<typename Shape::Traits::Element>(run, high[step], b.moved(weights_place<Shape>(0, step)), true);
   }
   ptx::wgmma_commit();
 }

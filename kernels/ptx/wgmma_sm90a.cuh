@@ -5,7 +5,10 @@
 // feature macro says that the target has the instructions.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CONVT_HAS_WGMMA 1
@@ -214,6 +217,18 @@ __device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(su
 #undef CONVT_D_48
 #undef CONVT_D_64
 #undef CONVT_D_128
+
+// One step of K, 8 or 16 elements, by their type: TF32 of float. `a` is in shared memory, or four registers.
+template <typename Element, int kSums, typename First>
+__device__ __forceinline__ void wgmma(float (&d)[kSums], const First& a, const MatrixDescriptor& b, bool add) {
+  if constexpr (std::is_same_v<Element, float>) {
+    wgmma_tf32(d, a, b, add);
+  } else if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
+    wgmma_bf16(d, a, b, add);
+  } else {
+    wgmma_f16(d, a, b, add);
+  }
+}
 
 #endif
 

@@ -45,18 +45,6 @@ __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const W
   }
 }
 
-template <typename Shape>
-__device__ __forceinline__ void multiply(float (&d)[Shape::kN / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b) {
-  if constexpr (Shape::kDataType == DataType::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, true);
-  } else if constexpr (Shape::kDataType == DataType::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, true);
-  } else {
-    ptx::wgmma_f16(d, a, b, true);
-  }
-}
-
 // This thread's sums: of position 16 * warp + 2 * (lane / 4) + h of slot s, column 8 * j + 2 * (lane % 4) + i in
 // sums[s * kSlotSums + 4 * j + 2 * h + i].
 template <typename Shape>
@@ -82,7 +70,9 @@ __device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& pa
       for (int i = 0; i < kScatterBatch; ++i) make_fragments<Shape>(fragments[i], words[i]);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < kScatterBatch; ++i, b = b.moved(2 * Shape::kN)) multiply<Shape>(sums, fragments[i], b);
+      for (int i = 0; i < kScatterBatch; ++i, b = b.moved(2 * Shape::kN)) {
+        ptx::wgmma<typename Shape::Element>(sums, fragments[i], b, true);
+      }
       ptx::wgmma_commit();
       if (left > kScatterBatch) {
         // While they run: the next steps' words.

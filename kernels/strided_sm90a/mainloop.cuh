@@ -10,7 +10,6 @@ namespace convt::strided_sm90a {
 
 using pipeline::leave;
 using pipeline::Ring;
-using wgmma_sm90a::multiply;
 
 // The products of one group. `b` is the slot's begin.
 template <typename Shape>
@@ -29,8 +28,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = phase % 2 - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          multiply<typename Shape::Traits>(sums.r[phase][block], fragments[shift + block],
-                                           b.moved((first_tap + tap) * kTap), true);
+          ptx::wgmma<typename Shape::Traits::Element>(sums.r[phase][block], fragments[shift + block],
+                                                      b.moved((first_tap + tap) * kTap), true);
         }
       }
     }
@@ -43,8 +42,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
         const int shift = 1 + phase - tap;
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          multiply<typename Shape::Traits>(sums.r[phase][block], fragments[shift + block],
-                                           b.moved((4 * phase + 2 * (1 - row) + tap) * kTap), true);
+          ptx::wgmma<typename Shape::Traits::Element>(sums.r[phase][block], fragments[shift + block],
+                                                      b.moved((4 * phase + 2 * (1 - row) + tap) * kTap), true);
         }
       }
     }
@@ -54,8 +53,8 @@ __device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragment
       if (2 * tap + group >= Shape::kKernel) continue;
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        multiply<typename Shape::Traits>(sums.r[0][block], fragments[tap + block], b.moved((2 * group + tap) * kTap),
-                                         true);
+        ptx::wgmma<typename Shape::Traits::Element>(sums.r[0][block], fragments[tap + block],
+                                                    b.moved((2 * group + tap) * kTap), true);
       }
     }
   }

@@ -11,18 +11,6 @@ namespace convt::upsample_sm90a {
 // Of position 16 * warp + lane / 4 + 8 * h, quad q, column 8 * j + 2 * (lane % 4) + i: sums[q][4 * j + 2 * h + i].
 using Sums = float[2][kUpsampleColumns / 2];
 
-template <typename S>
-__device__ __forceinline__ void multiply(float (&d)[kUpsampleColumns / 2], const uint32_t (&a)[4],
-                                         const ptx::MatrixDescriptor& b) {
-  if constexpr (S::kDataType == DataType::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, true);
-  } else if constexpr (S::kDataType == DataType::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, true);
-  } else {
-    ptx::wgmma_f16(d, a, b, true);
-  }
-}
-
 // What a thread reads of a source row for a quad: of its positions and channels, the columns of both taps along W.
 template <typename S>
 __device__ __forceinline__ void load_fragments(uint32_t (&fragments)[S::kSteps][4], uint32_t s_row, int32_t column) {
@@ -62,8 +50,9 @@ __device__ __forceinline__ void multiply_rows(Sums& sums, const uint32_t (&s_row
       ptx::wgmma_fence();
 #pragma unroll
       for (int step = 0; step < S::kSteps; ++step) {
-        multiply<S>(sums[quad], fragments[step],
-                    weights.moved(((2 * quad + th) * S::kOperandBytes + 16 * quad + step * kUpsampleStepBytes) / 16));
+        ptx::wgmma<typename S::Element>(
+            sums[quad], fragments[step],
+            weights.moved(((2 * quad + th) * S::kOperandBytes + 16 * quad + step * kUpsampleStepBytes) / 16), true);
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();

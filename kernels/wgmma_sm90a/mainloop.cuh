@@ -60,10 +60,10 @@ __device__ __forceinline__ void multiply_taps(float (*r)[Traits::kN / 2], const 
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const ptx::MatrixDescriptor positions = source.moved(block_origin[block]);
-        multiply<Traits>(r[block], positions, weights, add);
+        ptx::wgmma<typename Traits::Element>(r[block], positions, weights, add);
         if constexpr (Traits::kSplit) {
-          multiply<Traits>(r[block], positions, weights.moved(operands.weights_part), true);
-          multiply<Traits>(r[block], positions.moved(operands.source_part), weights, true);
+          ptx::wgmma<typename Traits::Element>(r[block], positions, weights.moved(operands.weights_part), true);
+          ptx::wgmma<typename Traits::Element>(r[block], positions.moved(operands.source_part), weights, true);
         }
       }
       add = true;

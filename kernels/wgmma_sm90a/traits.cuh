@@ -37,21 +37,6 @@ struct Traits {
 };
 
 #ifdef CONVT_HAS_WGMMA
-// d = a b on one step of K, 8 TF32 or 16 half-precision channels, plus d where `add` is true. `a` is in shared memory,
-// or four registers.
-template <typename Traits, int kSums, typename First>
-__device__ __forceinline__ void multiply(float (&d)[kSums], const First& a, const ptx::MatrixDescriptor& b, bool add) {
-  if constexpr (Traits::kFloat32) {
-    ptx::wgmma_tf32(d, a, b, add);
-  } else if constexpr (Traits::kOperand == Operand::kBFloat16) {
-    ptx::wgmma_bf16(d, a, b, add);
-  } else {
-    ptx::wgmma_f16(d, a, b, add);
-  }
-}
-#endif
-
-#ifdef CONVT_HAS_WGMMA
 // What the high part leaves. Infinities have no low part.
 __device__ __forceinline__ float low_part(float value, float high) {
   const float rest = value - high;

@@ -14,7 +14,6 @@ namespace convt::window_sm90a {
 
 using pipeline::leave;
 using pipeline::Ring;
-using wgmma_sm90a::multiply;
 
 // The first operands of one tap for both blocks.
 using Fragments = uint32_t[2][4];
@@ -114,9 +113,9 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
           const bool first = tap_row == 0 && tap == 0;
 #pragma unroll
           for (int block = 0; block < 2; ++block) {
-            multiply<typename Shape::Traits>(sums.r[result_row][block], mine[block],
-                                             stage.weights.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)),
-                                             !first || chunk > 0);
+            ptx::wgmma<typename Shape::Traits::Element>(
+                sums.r[result_row][block], mine[block],
+                stage.weights.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)), !first || chunk > 0);
           }
         }
         ptx::wgmma_commit();

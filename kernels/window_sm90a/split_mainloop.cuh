@@ -51,9 +51,10 @@ __device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int
     const int result_row = row - tap_row;
     if (result_row < 0 || result_row >= Shape::kRows) continue;
     const ptx::MatrixDescriptor high = b.moved((tap_row * Shape::kKernelW + tap) * (Shape::kTapBytes / 16));
-    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.low, high, add);
-    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.high, high.moved(Shape::kPartBytes / 16), true);
-    multiply<typename Shape::Traits>(runs.r[result_row][block], columns.high, high, true);
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.low, high, add);
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high,
+                                                high.moved(Shape::kPartBytes / 16), true);
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high, high, true);
   }
 }
 
