@@ -37,6 +37,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if config.getoption("shard"):
+        # Shards run side by side, where torch's threads for all cores in each of them wait for one another.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
     if UNINSTALLED:
         return
     try:
