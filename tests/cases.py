@@ -203,6 +203,8 @@ STAGED_CASES = [
          k=(2, 2), s=(2, 2)),
     Case("patches_rows_odd", "whole rows, of which a warpgroup has an even number", n=2, c_in=40, c_out=24, h=9,
          w=7, k=(2, 2), s=(2, 2)),
+    Case("patches_rows_between", "rows that nearly fill a warpgroup's positions, and end between vectors", n=2, c_in=24,
+         c_out=20, h=4, w=62, k=(2, 2), s=(2, 2)),
     Case("patches_many", "more tiles than SMs, two blocks an SM", n=1, c_in=16, c_out=16, h=34, w=34, g=8, k=(2, 2),
          s=(2, 2)),
     Case("patches_odd", "rows end between two neighbours", c_in=40, c_out=20, h=9, w=13, k=(2, 2), s=(2, 2)),

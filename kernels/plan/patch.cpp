@@ -28,10 +28,13 @@ int32_t whole_rows(const ConvTProblem& problem) {
 }
 
 // Pairs of columns leave in tiles of whole rows where rows do not begin on sectors, and whole ones fill most of a
-// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others.
+// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others. Tiles must
+// begin on the source's vectors.
 bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
-  return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps &&
-         problem.w.out * element_bytes(problem.dtype) % 32 != 0 && whole_rows(problem) >= kPatchPositions * 7 / 8;
+  const int64_t element = element_bytes(problem.dtype);
+  return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps && problem.w.out * element % 32 != 0 &&
+         whole_rows(problem) >= kPatchPositions * 7 / 8 &&
+         whole_rows(problem) * element % patch_source_vector(problem) == 0;
 }
 
 // Everything that follows from the instance, the CTAs of an SM and the number of parts, or false where it does not fit,

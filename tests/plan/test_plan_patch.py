@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 from hypothesis import given
@@ -78,7 +79,7 @@ def test_other_layers_get_none(plan_module, change):
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
     groups=st.sampled_from([1, 3]),
     batch=st.integers(1, 5),
-    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 66)),
     channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
     channels_last=st.booleans(),
 )
@@ -100,6 +101,8 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         assert plan["step"] in range(56, 65, 2), plan
         assert plan["whole_rows"] or plan["step"] == 64, plan
         assert not plan["whole_rows"] or (plan["step"] % size[1] == 0 and 2 * size[1] * element % 32), plan
+        # Every tile begins where a copy of the source may.
+        assert plan["step"] * element % math.gcd(16, size[0] * size[1] * element) == 0, plan
         # Results that leave by way of shared memory do so in 16 bytes of float32 rows, 8 of others.
         assert plan["staged"] or not plan["whole_rows"], plan
         in_columns = forward and not channels_last
