@@ -136,8 +136,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   if (used != 0) leave(used);
 }
 
-// The same where positions of the tile are neighbours in the box: a stage has one tap, and both operands of its products
-// lie in shared memory as descriptors have them.
+// The same where positions of the tile are neighbours in the box: a stage has one tap, and both operands of its
+// products lie in shared memory as descriptors have them.
 template <typename Shape>
 __device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& params, int32_t first_window,
                                                const Stages& stages, int32_t warp, uint32_t s_source,
@@ -159,8 +159,7 @@ __device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& 
     }
     if (is_empty) continue;
     sources->wait_full();
-    const auto a =
-        ptx::MatrixDescriptor::of_rows(s_rows + sources->slot() * params.stage_bytes, Shape::kRowBytes);
+    const auto a = ptx::MatrixDescriptor::of_rows(s_rows + sources->slot() * params.stage_bytes, Shape::kRowBytes);
     weights->wait_full();
     const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
     ptx::wgmma_fence();

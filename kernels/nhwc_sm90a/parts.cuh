@@ -21,8 +21,8 @@ __device__ __forceinline__ Share share_of_block(const Params& params) {
 }
 
 // Everybody's sums of all columns -> each CTA's whole sums of its own: its part, then the others' in the order of their
-// stages. All threads that multiply; a thread's sums are four for each block of 8 columns. `s_sums` is free; `s_barrier`
-// counts what has come.
+// stages. All threads that multiply; a thread's sums are four for each block of 8 columns. `s_sums` is free;
+// `s_barrier` counts what has come.
 template <typename Shape>
 __device__ __forceinline__ void add_parts(Sums<Shape>& sums, const Params& params, const Share& share, uint32_t s_sums,
                                           uint32_t s_barrier) {

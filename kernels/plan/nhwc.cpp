@@ -120,7 +120,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
-  const double stores = (boxes ? 500 : 1085) + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+  const double stores =
+      (boxes ? 500 : 1085) + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   whole->compute_us =
       tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
 
