@@ -39,6 +39,27 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
+// Parts of a tile's stages with as many taps each, as near as that can be.
+void set_parts(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
+  const auto taps_of = [&](int32_t stage) {
+    if (forward) return 1;  // of one window each
+    const TapRun& taps = program.runs[stage / params->num_chunks];
+    return taps.num_h * taps.num_w;
+  };
+  const int32_t stages = params->num_chunks * params->num_windows;
+  int64_t all = 0, before = 0;
+  for (int32_t stage = 0; stage < stages; ++stage) all += taps_of(stage);
+  int32_t part = 1;
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    const int32_t taps = taps_of(stage);
+    for (; part < params->parts && (2 * before + taps) * params->parts >= 2 * all * part; ++part) {
+      params->part_begin[part] = stage;
+    }
+    before += taps;
+  }
+  for (; part <= params->parts; ++part) params->part_begin[part] = stages;
+}
+
 // The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
 void set_direct_weights(const ConvTProblem& problem, const NhwcPlan& plan, const pack::Params& weights, const void* w,
                         int32_t channels, nhwc_sm90a::Params* params) {
@@ -114,6 +135,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
+  set_parts(program, forward, &params);
   TensorBox box{source,
                 {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
                  problem.batch},
@@ -122,6 +144,11 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
   box.step[1] = program.source_step_w;
   box.step[2] = program.source_step_h;
   box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
+  // Where no tap reads some columns, L2 fetches no more than the pixels between them.
+  const int64_t pixel_bytes = weights.k_channels * element_bytes(problem.dtype);
+  if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
+  params.boxes = has_rows_of_boxes(instance, plan);
+  box.rounded = params.boxes && problem.dtype == DataType::kFloat32;
   params.map = make_tensor_map(problem.dtype, box);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;

@@ -47,6 +47,14 @@ CUtensorMapSwizzle swizzle_of(const TensorBox& tensor) {
   }
 }
 
+CUtensorMapL2promotion promotion_of(const TensorBox& tensor) {
+  switch (tensor.fetched_bytes) {
+    case 64: return CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+    case 128: return CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+    default: return CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  }
+}
+
 }  // namespace
 
 CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
@@ -64,7 +72,7 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
   const CUresult result =
       encode(&map, tensor.rounded ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : element_of(dtype), tensor.rank,
              const_cast<void*>(tensor.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             swizzle_of(tensor), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             swizzle_of(tensor), promotion_of(tensor), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw std::runtime_error("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result));
   }

@@ -13,18 +13,37 @@ namespace convt::nhwc_sm90a {
 inline constexpr int kConsumerRegisters = 232;
 inline constexpr int kLoaderRegisters = 40;
 
+#ifdef CONVT_HAS_WGMMA
+
+// What of the parameters is read before the first copy, a line a warp: each is a miss of half a microsecond, which none
+// waits for another one's end this way; and the descriptions of the tensors.
+__device__ __forceinline__ void fetch_parameters(const Params& params) {
+  constexpr int32_t kLine = 64, kWarps = kNhwcThreads / 32;
+  const auto* words = reinterpret_cast<const uint32_t*>(&params) + threadIdx.x / 32 * (kLine / 4);
+  const uint32_t first = words[0], second = words[kWarps * kLine / 4];
+  if (threadIdx.x == 32) ptx::prefetch_tensor_map(&params.map);
+  if (threadIdx.x == 64 && params.packed == nullptr) ptx::prefetch_tensor_map(&params.weights);
+  asm volatile("" ::"r"(first), "r"(second));
+}
+
+#endif
+
 template <typename Shape>
 __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
   extern __shared__ __align__(1024) unsigned char s_bytes[];
+  fetch_parameters(params);
   const uint32_t s_source = ptx::shared_address(s_bytes);
   const uint32_t s_weights = s_source + params.weights_begin;
   const uint32_t s_barriers = s_source + params.barriers_begin;
+  const int32_t slots = params.source_slots + params.weight_slots;
+  const uint32_t s_sums_barrier = s_barriers + 16 * slots;
   if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
+    for (int32_t slot = 0; slot < slots; ++slot) {
       ptx::mbarrier_init(s_barriers + 16 * slot, 1);
       ptx::mbarrier_init(s_barriers + 16 * slot + 8, kNhwcConsumers * 4);
     }
+    ptx::mbarrier_init(s_sums_barrier, 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // the barriers exist
@@ -46,10 +65,12 @@ __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constan
       const int32_t window = first_window(params, tile_of(params, number));
       if constexpr (Shape::Traits::kSplit) {
         multiply_split_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
+      } else if (params.boxes) {
+        multiply_boxes<Shape>(sums, params, window, stages, warp, s_source, s_weights, &sources, &weights);
       } else {
         multiply_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
       }
-      if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+      if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source, s_sums_barrier);
       ptx::forget(number);  // what follows from it takes registers from the products
       if (params.staged) {
         stage_tile<Shape>(sums, params, tile_of(params, number), warp, bias, s_staged, s_bias, &turn);

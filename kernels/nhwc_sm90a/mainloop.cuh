@@ -136,6 +136,59 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   if (used != 0) leave(used);
 }
 
+// The same where positions of the tile are neighbours in the box: a stage has one tap, and both operands of its
+// products lie in shared memory as descriptors have them.
+template <typename Shape>
+__device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& params, int32_t first_window,
+                                               const Stages& stages, int32_t warp, uint32_t s_source,
+                                               uint32_t s_weights, Ring* sources, Ring* weights) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) sums.r[block][i] = 0;
+  }
+  const uint32_t s_rows = s_source + positions_before<Shape>(warp / 4 * 4, 0) * Shape::kRowBytes;
+  uint32_t used_source = 0, used_weights = 0;  // the barriers of the stage whose products may be in flight
+  int32_t index = first_window + stages.first_window, chunk = stages.first_chunk;
+#pragma unroll 1
+  for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
+    const bool is_empty = params.windows[index].num_h == 0;
+    if (++chunk == params.num_chunks) {
+      chunk = 0;
+      ++index;
+    }
+    if (is_empty) continue;
+    sources->wait_full();
+    const auto a = ptx::MatrixDescriptor::of_rows(s_rows + sources->slot() * params.stage_bytes, Shape::kRowBytes);
+    weights->wait_full();
+    const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+#pragma unroll
+      for (int block = 0; block < Shape::kBlocks; ++block) {
+        ptx::wgmma<typename Shape::Traits::Element>(sums.r[block], a.moved(block * 4 * Shape::kRowBytes + step * 2),
+                                                    b.moved(step * 2), true);
+      }
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();  // the stage before this one has been multiplied
+    if (used_source != 0) {
+      leave(used_source);
+      leave(used_weights);
+    }
+    used_source = sources->empty();
+    used_weights = weights->empty();
+    sources->advance();
+    weights->advance();
+  }
+  ptx::wgmma_wait<0>();
+  if (used_source != 0) {
+    leave(used_source);
+    leave(used_weights);
+  }
+}
+
 #endif
 
 }  // namespace convt::nhwc_sm90a

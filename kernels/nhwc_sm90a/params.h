@@ -23,17 +23,9 @@ struct Window {
 };
 
 struct Params {
-  // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
-  // stage's source in one copy, zeros for what is outside.
-  CUtensorMap map;
-  // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap,
-  // source channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels,
-  // as [tap][pair][quad][channel of a pair][source channel], of which one copy brings a block. A block is
-  // nhwc_direct_channels() result channels in the order of columns.
-  CUtensorMap weights;
-  // Results of a phase, the phases in the order of windows, if a tile's leave by way of shared memory.
-  CUtensorMap results[kNhwcMostStagedPhases];
+  // First what a CTA reads before its first copy: fetch_parameters().
   bool staged;
+  bool boxes;  // positions of a tile are neighbours in its boxes, and copies round the source to TF32
   const void* packed;  // weights as pack/ leaves them, or null
   const void* bias;    // [n_channels], contiguous, or null
   void* result;        // [batch, n_channels, result_h, result_w], channels are neighbours
@@ -55,11 +47,23 @@ struct Params {
   int32_t parts;        // CTAs of a cluster that share a tile
   int32_t num_chunks;   // of the source's channels
   int32_t num_windows;  // of a tile
+  int32_t part_begin[kNhwcMostParts + 1];  // stages
   int32_t tap_channels;  // of the source, where a copy brings a tap of the weight as it is; otherwise 0
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t packed_tile_step;               // bytes
   Window windows[kNhwcMostWindows];               // of each phase, or all of each tile
+
+  // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
+  // stage's source in one copy, zeros for what is outside.
+  CUtensorMap map;
+  // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap,
+  // source channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels,
+  // as [tap][pair][quad][channel of a pair][source channel], of which one copy brings a block. A block is
+  // nhwc_direct_channels() result channels in the order of columns.
+  CUtensorMap weights;
+  // Results of a phase, the phases in the order of windows, if a tile's leave by way of shared memory.
+  CUtensorMap results[kNhwcMostStagedPhases];
 };
 
 }  // namespace convt::nhwc_sm90a

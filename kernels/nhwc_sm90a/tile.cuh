@@ -89,9 +89,8 @@ struct Stages {
   int32_t first_window, first_chunk;  // of the first
 };
 __device__ __forceinline__ Stages stages_of_part(const Params& params, int32_t part) {
-  const int32_t all = params.num_chunks * params.num_windows;
-  const int32_t begin = all * part / params.parts;
-  return {begin, all * (part + 1) / params.parts, begin / params.num_chunks, begin % params.num_chunks};
+  const int32_t begin = params.part_begin[part];
+  return {begin, params.part_begin[part + 1], begin / params.num_chunks, begin % params.num_chunks};
 }
 
 }  // namespace convt::nhwc_sm90a

@@ -51,7 +51,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     return false;
   }
   const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
-  const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
   const int64_t left = device.shared_per_block - barrier_bytes - staged_bytes - 4 * instance.block_n;
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;
@@ -112,14 +112,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
   const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
-  const double tap = split ? 115 : instance.block_n > 128 ? 80 : 168;
+  const bool boxes = has_rows_of_boxes(instance, plan);
+  const double tap = split ? 115 : boxes ? (instance.block_n > 128 ? 40 : 20) : instance.block_n > 128 ? 80 : 168;
   const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
   // Results by way of shared memory leave while the next tile begins, if there is one.
-  const double per_byte = !plan.staged ? 0.059 : tiles > 1 ? 0.042 : 0.07;
-  const double stores = 1085 + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+  const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
+  const double stores =
+      (boxes ? 500 : 1085) + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   whole->compute_us =
       tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
 
@@ -136,7 +138,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
   const double memory = 1.06 * whole->memory_us;
   whole->estimate_us =
-      pack + 1.05 * (6.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+      pack + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
 }
 
 // Tiles of at most `positions`, the best ones first.

@@ -53,6 +53,11 @@ inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int3
 // copy blocks of so many result channels of a tap in the order of the weights' columns, and round float32 to TF32.
 inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
 
+// A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box.
+inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcPlan& plan) {
+  return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h;
+}
+
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {
   int32_t channel_tiles, phases_w, phases_h, w_tiles, h_tiles;

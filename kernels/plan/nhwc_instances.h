@@ -27,12 +27,14 @@ struct NhwcInstance {
   X(tf32x3_256x64x32, kFloat32, kTf32x3, 2, 64, 4)   \
   X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 64, 4)   \
   X(tf32x3_256x32x32, kFloat32, kTf32x3, 2, 32, 4)   \
+  X(bf16_128x256x64, kBFloat16, kHalf, 1, 256, 4)    \
   X(bf16_256x128x64, kBFloat16, kHalf, 2, 128, 4)    \
   X(bf16_256x64x64, kBFloat16, kHalf, 2, 64, 4)      \
   X(bf16_256x32x64, kBFloat16, kHalf, 2, 32, 4)      \
   X(bf16_128x128x64, kBFloat16, kHalf, 1, 128, 4)    \
   X(bf16_256x64x32, kBFloat16, kHalf, 2, 64, 2)      \
   X(bf16_256x32x32, kBFloat16, kHalf, 2, 32, 2)      \
+  X(f16_128x256x64, kFloat16, kHalf, 1, 256, 4)      \
   X(f16_256x128x64, kFloat16, kHalf, 2, 128, 4)      \
   X(f16_256x64x64, kFloat16, kHalf, 2, 64, 4)        \
   X(f16_256x32x64, kFloat16, kHalf, 2, 32, 4)        \

@@ -36,6 +36,14 @@ __device__ __forceinline__ void store_cluster(uint32_t there, const float* four)
                : "memory");
 }
 
+// st.async: the same, and 16 bytes less that `barrier` of that CTA waits for.
+__device__ __forceinline__ void store_cluster_async(uint32_t there, const float* four, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+      "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
+      : "memory");
+}
+
 #endif
 
 }  // namespace convt::ptx

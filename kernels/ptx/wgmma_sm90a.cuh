@@ -152,6 +152,8 @@ CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 64, "m64n128k16", "bf16.bf16", ", 0", "%64,
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 64, "m64n128k16", "f16.f16", ", 0", "%64, %65, %66, %67", "%68", "%69")
 
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 128, "m64n256k8", "tf32.tf32", "", "%128, %129, %130, %131", "%132", "%133")
+CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 128, "m64n256k16", "bf16.bf16", ", 0", "%128, %129, %130, %131", "%132", "%133")
+CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0", "%128, %129, %130, %131", "%132", "%133")
 
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 24, "m64n48k8", "tf32.tf32", "", "%24, %25, %26, %27", "%28", "%29")
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 24, "m64n48k16", "bf16.bf16", ", 0", "%24, %25, %26, %27", "%28", "%29")
