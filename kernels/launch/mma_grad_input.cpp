@@ -36,9 +36,10 @@ void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const 
   params.raw_weights = params.raw_weights && is_aligned(params.weight, 16);
   // All weights of a stage and channel follow each other, in whole vectors.
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
-  params.bulk_weights = is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&
-                        problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
-                        problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0;
+  params.bulk_weights =
+      params.interleaved || (is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&
+                             problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
+                             problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0);
   params.result = pointers.x;
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");

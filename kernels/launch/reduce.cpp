@@ -82,9 +82,14 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     params.size[i] = static_cast<int32_t>(size[i]);
     params.stride[i] = stride[i];
   }
-  // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several.
+  // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several, or for all.
   constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
   const int64_t blocks = ceil_div(params.num_elements, reduce::kSlabLanes);
+  if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
+    launch(reduce::add_few_slabs(dtype), "add_few_slabs", ceil_div(params.num_elements, reduce::kFewSlabsThreads),
+           dim3(reduce::kFewSlabsThreads), &params, stream, waits_itself);
+    return;
+  }
   int64_t rows = std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices))));
   if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
   launch(reduce::add_slabs(dtype), "add_slabs", blocks, dim3(reduce::kSlabLanes, static_cast<uint32_t>(rows)), &params,

@@ -7,6 +7,7 @@
 
 #include "mma_sm90a/grad_input_loader.cuh"
 #include "mma_sm90a/grad_input_split.cuh"
+#include "mma_sm90a/grad_input_zeros.cuh"
 #include "pipeline/ring.cuh"
 #include "thin/vector.cuh"
 
@@ -93,12 +94,11 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 }
 
 // The same where the channels of a position are neighbours: a lane has neighbours of them.
-template <typename Traits>
+template <typename Traits, int kVector>
 __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
                                                          int32_t group, const Sums<Traits>& r_sums,
                                                          const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
-  constexpr int kVector = channel_vector<Traits>();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   ci += lane / 4 * kVector;
   auto* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
   // Weights come to the last slot first, as they are.
   const bool raw_weights = !kVector && params.raw_weights;
   const uint32_t s_last = (params.stages - 1) * params.stage_bytes, raw_full = s_barriers + 16 * params.stages;
-  if (kVector && params.zeroed) zero_stages(params, s_begin);
+  if (kVector && params.zeroed && !params.interleaved) zero_stages(params, s_begin);
   __syncthreads();  // the barriers are there
   pipeline::Ring ring(s_barriers, params.stages);
   if (warp >= params.warps) {
@@ -180,10 +180,11 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
           last_is_free = true;
         }
         const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
-        const int32_t co = chunk * params.chunk_co;
-        uint32_t bytes = load_stage<Element>(params, tile, group * params.group_co + co, s_stage, ring.full());
+        const GradInputChunk first = grad_input_chunk(params, chunk);
+        uint32_t bytes = load_stage<Element>(params, tile, group, first, s_stage, ring.full());
         if constexpr (kVector) {
-          bytes += load_stage_weights<Element>(params, group, co, s_stage + params.weight_begin, ring.full());
+          bytes += load_stage_weights<Element>(params, group, first, s_stage + params.weight_begin, ring.full());
+          if (params.interleaved) zero_outside<Element>(params, tile, group, first, s_stage);
         }
         bytes = __reduce_add_sync(0xffffffffu, bytes);
         __syncwarp();  // elements that lanes copied are there
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
       const uint32_t slot = ring.slot() * params.stage_bytes;
       operands.s_stage =
           s_begin + slot +
-          stage_shift(params, stage_source<Element>(params, tile, group * params.group_co + chunk * params.chunk_co));
+          stage_shift(params, stage_source<Element>(params, tile, group, grad_input_chunk(params, chunk)));
       // With several chunks, or parts of K, a warp has one unit at most.
 #pragma unroll 1
       for (int32_t unit = warp - split * unit_warps;; unit += unit_warps) {
@@ -285,8 +286,9 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
           }
           if (exists && split == 0) {
             const int32_t ci = channel_unit * Traits::kUnitColumns;
-            if (!kVector && params.result_channels_last) {
-              store_unit_channels_last<Traits>(params, tile, group, r_sums, s_unit, ci);
+            if (params.result_channels_last) {
+              store_unit_channels_last<Traits, kVector ? 1 : channel_vector<Traits>()>(params, tile, group, r_sums,
+                                                                                       s_unit, ci);
             } else if (!params.wide) {
               store_unit<Traits, 1>(params, tile, group, r_sums, s_unit, ci);
             } else if (Traits::kPlaneChannels == 4 || params.run == 16) {

@@ -36,12 +36,19 @@ __device__ __forceinline__ GradInputTile grad_input_tile(const GradInputParams& 
   return tile;
 }
 
-// Where the first tap of a tile's first position lies in a channel, as if it existed.
+// The row of grad_output that a stage's first tap of a tile's first position reads.
+__device__ __forceinline__ int32_t first_row(const GradInputParams& params, const GradInputTile& tile,
+                                             const GradInputChunk& chunk) {
+  return tile.h * params.h.stride - params.h.padding + chunk.k_h * params.h.dilation;
+}
+
+// Where a stage's first tap of a tile's first position lies in its first channel, as if it existed.
 template <typename Element>
 __device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputTile& tile,
-                                                       int32_t co) {
+                                                       int32_t group, const GradInputChunk& chunk) {
   return static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
-         co * params.source_stride[1] + int64_t{tile.h * params.h.stride - params.h.padding} * params.source_stride[2] +
+         (group * params.group_co + chunk.co) * params.source_stride[1] +
+         int64_t{first_row(params, tile, chunk)} * params.source_stride[2] +
          int64_t{tile.w * params.w.stride - params.w.padding} * params.column_pitch;
 }
 
@@ -96,15 +103,27 @@ __device__ __forceinline__ int32_t loading_thread(const GradInputParams& params)
   return thread % 32 * params.loaders + thread / 32 - params.warps;
 }
 
+// The row of grad_output in a slot of a stage, from the stage's first, and where it lies there.
+__device__ __forceinline__ int32_t row_of_slot(const GradInputParams& params, int32_t slot, int32_t* place) {
+  if (!params.apart) {
+    *place = slot * params.slot_pitch;
+    return slot * params.row_step;
+  }
+  int32_t k;
+  const int32_t q = divide(slot, params.by_chunk_kh, &k);
+  *place = q * params.position_pitch + k * params.tap_pitch;
+  return q * params.h.stride + k * params.row_chunks * params.h.dilation;
+}
+
 // The loading warps: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each
 // other in memory. Returns the bytes that this lane's copies will bring.
 template <typename Element>
-__device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t co,
-                                               uint32_t s_stage, uint32_t barrier) {
+__device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t group,
+                                               const GradInputChunk& chunk, uint32_t s_stage, uint32_t barrier) {
   constexpr int32_t kBytes = sizeof(Element);
-  const Element* g_source = stage_source<Element>(params, tile, co);
+  const Element* g_source = stage_source<Element>(params, tile, group, chunk);
   const uint32_t s_source = s_stage + stage_shift(params, g_source);
-  const int32_t row_0 = tile.h * params.h.stride - params.h.padding;
+  const int32_t row_0 = first_row(params, tile, chunk);
   const int32_t column_0 = tile.w * params.w.stride - params.w.padding;
   const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
   if (begin >= end) return 0;
@@ -114,7 +133,8 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   for (int32_t item = loading_thread(params); item < planes * params.by_copies.divisor; item += 32 * params.loaders) {
     int32_t slot;
     const int32_t channel = divide(item, params.by_copies, &slot);
-    int32_t row, place;
+    int32_t place;
+    int32_t row = row_of_slot(params, slot, &place);
     int32_t elements = (end - begin - 1) * params.column_pitch + (params.interleaved ? params.chunk_co : 1);
     if (params.joined) {
       const int32_t first = max(0, -row_0), last = min(params.slots, params.h.out - row_0);
@@ -122,14 +142,6 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
       row = first;
       place = first * params.slot_pitch;
       elements += (last - first - 1) * params.slot_pitch;
-    } else if (params.apart) {
-      int32_t k;
-      const int32_t q = divide(slot, params.by_kernel_h, &k);
-      row = q * params.h.stride + k * params.h.dilation;
-      place = q * params.position_pitch + k * params.tap_pitch;
-    } else {
-      row = slot * params.row_step;
-      place = slot * params.slot_pitch;
     }
     if (row_0 + row < 0 || row_0 + row >= params.h.out) continue;
     total +=
@@ -139,34 +151,26 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   return total;
 }
 
-// By all threads, before the first copy.
-__device__ __forceinline__ void zero_stages(const GradInputParams& params, uint32_t s_begin) {
-  const uint32_t zeros[4] = {};
-#pragma unroll 1
-  for (int32_t slot = 0; slot < params.stages; ++slot) {
-#pragma unroll 1
-    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 16; i < params.weight_begin; i += params.threads * 16) {
-      ptx::store_shared(s_begin + slot * params.stage_bytes + i, zeros);
-    }
-  }
-  ptx::fence_proxy_async();
-}
-
 // The same for the weights of the stage's channels, a lane a channel of the result.
 template <typename Element>
-__device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& params, int32_t group, int32_t co,
-                                                       uint32_t s_weights, uint32_t barrier) {
-  const auto* g_weight =
-      static_cast<const Element*>(params.weight) + group * params.weight_group_stride + co * params.weight_stride[1];
+__device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& params, int32_t group,
+                                                       const GradInputChunk& chunk, uint32_t s_weights,
+                                                       uint32_t barrier) {
+  const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride +
+                         chunk.co * params.weight_stride[1] + chunk.k_h * params.weight_stride[2];
   const uint32_t pitch = params.weight_pitch * static_cast<uint32_t>(sizeof(Element));
-  const uint32_t bytes = params.depth * static_cast<uint32_t>(sizeof(Element));
+  const int32_t runs = params.weight_runs, bytes = params.weight_run_bytes;
   uint32_t total = 0;
 #pragma unroll 1
   for (int32_t ci = loading_thread(params); ci < params.group_ci; ci += 32 * params.loaders) {
     const Element* g_channel = g_weight + ci * params.weight_stride[0];
     if (params.bulk_weights) {
-      ptx::bulk_copy(s_weights + ci * pitch, g_channel, bytes, barrier);
-      total += bytes;
+#pragma unroll 1
+      for (int32_t run = 0; run < runs; ++run) {
+        ptx::bulk_copy(s_weights + ci * pitch + run * bytes,
+                       g_channel + run * params.row_chunks * params.weight_stride[2], bytes, barrier);
+        total += bytes;
+      }
       continue;
     }
 #pragma unroll 1

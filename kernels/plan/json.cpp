@@ -172,8 +172,8 @@ void write_upsample_plan(JsonWriter& json, const UpsamplePlan& plan) {
 void write_mma_grad_input_plan(JsonWriter& json, const MmaGradInputPlan& plan) {
   json.field("warps", int64_t{plan.warps}), json.field("splits", int64_t{plan.splits});
   json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
-  json.field("chunk_co", int64_t{plan.chunk_co}), json.field("stages", int64_t{plan.stages});
-  json.field("blocks_per_group", int64_t{plan.blocks_per_group});
+  json.field("chunk_co", int64_t{plan.chunk_co}), json.field("chunk_kh", int64_t{plan.chunk_kh});
+  json.field("stages", int64_t{plan.stages}), json.field("blocks_per_group", int64_t{plan.blocks_per_group});
   json.field("order", int64_t{plan.order}), json.field("padding", int64_t{plan.padding});
 }
 

@@ -47,6 +47,7 @@ constexpr double kResultMemory = 1.65;
 constexpr double kPartialSectors = 3.3;  // more of it where rows of the result do not begin on sectors
 constexpr double kSourceMemory = 0.94;
 constexpr double kCopyBytes = 280;  // that a copy costs beyond its own
+constexpr double kReadAgain = 0.15;
 
 // The positions of an axis that have taps outside.
 int32_t border_positions(const Axis& axis) {
@@ -65,12 +66,13 @@ double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
   return std::min(1.0, columns / layout.w.in + rows / layout.h.in);
 }
 
-// Wavefronts of a read of the source where the channels of a column follow each other: how many of eight neighbouring
-// positions meet the same banks.
-int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, int32_t element) {
+// Wavefronts of a read of the source where the channels of a column follow each other: how many of a position tile meet
+// the same banks.
+int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, bool vectors, int32_t element) {
   if (!layout.interleaved) return 1;
-  const int32_t words = std::max(1, layout.w.stride * layout.column_pitch * element / 4);
-  return std::max(4, greatest_common_divisor(words, 32)) / 4;
+  const int32_t next = layout.w.stride * (layout.alternate ? 2 : 1);
+  const int32_t words = std::max(1, next * layout.column_pitch * element / 4), least = vectors ? 8 : 4;
+  return std::max(least, greatest_common_divisor(words, 32)) / least;
 }
 
 // Neighbours that a lane writes at once.
@@ -93,7 +95,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double rounds = std::ceil(units * layout.splits / layout.warps);
   const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
 
-  const double reads = positions * (instance.vectors ? 1 : 8 / element) * interleaved_wavefronts(layout, bytes);
+  const double reads =
+      positions * (instance.vectors ? 1 : 8 / element) * interleaved_wavefronts(layout, instance.vectors, bytes);
   const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
   const double masked = layout.zeroed ? 0 : masked_units(layout, instance.position_tiles);
   const double weight = instance.vectors ? kWeights + (element == 2 ? kHalfWeights : 0) : kFragment;
@@ -106,8 +109,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * sums + steps * step);
   const double planes = layout.interleaved ? 1 : layout.chunk_co;
   const double copies = planes * (layout.joined ? 1.0 : layout.slots);
-  const double load =
-      kLatency + kCopy * resident * (copies + (instance.vectors ? layout.group_ci : 0)) / layout.loaders;
+  const double weight_copies = instance.vectors ? layout.group_ci * (layout.interleaved ? layout.chunk_kh : 1) : 0;
+  const double load = kLatency + kCopy * resident * (copies + weight_copies) / layout.loaders;
   const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
   const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
   const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
@@ -118,7 +121,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
                         (sectors ? 1 : kPartialSectors);
   const double stage_bytes =
       planes * element * layout.slots * layout.columns * layout.column_pitch + kCopyBytes * copies;
-  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes;
+  // A row that other tiles read too has left L2 where stages are rows of taps.
+  const double again = layout.row_chunks > 1 ? 1 + kReadAgain / layout.tile_h : 1;
+  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes * again;
   plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
   const double fragments = chunks * layout.steps * layout.row_tiles;
   const double weights = instance.vectors ? 0 : kMakeWeights * fragments / layout.warps;
@@ -146,6 +151,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   plan->shared_bytes = layout.shared_bytes;
   plan->num_blocks = layout.num_blocks;
   plan->mma_grad_input = tile;
+  plan->source_on_vectors = plan->weight_on_vectors = instance.vectors && layout.interleaved;
   estimate(problem, device, layout, instance, plan);
   return true;
 }
@@ -194,10 +200,24 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
     }
   };
   for (const int32_t splits : {1, 2, 3}) add(splits * units, splits);
-  if (tile.chunk_co < problem.c_out / problem.groups) return;
+  // In channels_last tiles are small, as a stage has all channels: more warps share a unit.
+  for (const int32_t splits : {4, 6}) {
+    if (instance.vectors && problem.y_stride[3] != 1) add(splits * units, splits);
+  }
+  if (tile.chunk_co < problem.c_out / problem.groups || tile.chunk_kh < problem.h.kernel) return;
   for (const int32_t warps : {4, 7, 8, 11, 14}) {
     if (warps < units) add(warps, 1);
   }
+}
+
+// Rows of taps in a stage.
+std::vector<int32_t> row_counts(const ConvTProblem& problem, const MmaGradInputInstance& instance) {
+  std::vector<int32_t> counts = {problem.h.kernel};
+  if (!instance.vectors || problem.y_stride[3] == 1) return counts;
+  for (const int32_t count : {1, 2, 4, 8}) {
+    if (count < problem.h.kernel && problem.h.kernel % count == 0) counts.push_back(count);
+  }
+  return counts;
 }
 
 }  // namespace
@@ -208,12 +228,14 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   constexpr int64_t kMostChannels = 128, kMostProducts = 2048;
   if (group_ci > kMostChannels || group_co > kMostChannels || group_ci * group_co > kMostProducts) return;
   const auto co = static_cast<int32_t>(group_co);
+  const bool channels_last = problem.y_stride[3] != 1;
   std::vector<int32_t> widths, heights, chunks;
   // Parts of a row, whole sectors of the result.
   const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
   for (const int32_t parts : {1, 2, 3, 4, 5, 8, 10, 16}) {
     const int32_t part = ceil_div(problem.w.in, parts), width = parts == 1 ? part : ceil_div(part, sector) * sector;
-    if (width <= 640 && (parts == 1 || width >= 32)) widths.push_back(width);
+    const bool is_new = widths.empty() || width != widths.back();
+    if (is_new && width <= 640 && (parts == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
   }
   for (const int32_t height : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32}) {
     const int32_t tiles = ceil_div(problem.h.in, height);
@@ -221,7 +243,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   }
   // In channels_last a row holds all channels.
   for (const int32_t count : {1, 2, 3, 4, 8, 16}) {
-    if (problem.y_stride[3] == 1 && count < co && co % count == 0) chunks.push_back(count);
+    if (!channels_last && count < co && co % count == 0) chunks.push_back(count);
   }
   chunks.push_back(co);
   for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {
@@ -238,7 +260,11 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
           tile.tile_w = width;
           tile.chunk_co = chunk;
           tile.blocks_per_group = 1;
-          add_plans(problem, device, tile, &best);
+          tile.order = instance.vectors && channels_last ? 1 : 0;
+          for (const int32_t rows : row_counts(problem, instance)) {
+            tile.chunk_kh = rows;
+            add_plans(problem, device, tile, &best);
+          }
         }
       }
     }

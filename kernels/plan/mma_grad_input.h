@@ -9,7 +9,9 @@
 // into slot q * slot_q + k * slot_k. In channels_last a row is copied with all of its channels, between which columns
 // then are `column_pitch` apart.
 //
-// K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts.
+// K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts. A stage has some channels
+// with all of their taps, or, where vectors are read in channels_last, some rows of taps of all channels: every
+// `row_chunks`-th, of which as many as can be read the same rows.
 #pragma once
 
 #include "plan/mma_layout.h"
@@ -55,8 +57,11 @@ struct MmaGradInputLayout {
   int32_t threads;
 
   // A stage: [chunk_co][slots][columns], or [slots][columns][chunk_co], distances in elements. Vectors: and behind it
-  // [group_ci][chunk_co][taps] of the weights, as they are in memory.
+  // [group_ci][chunk_co][taps] of the weights, or [group_ci][taps][chunk_co], as they are in memory.
   int32_t chunk_co;
+  int32_t chunk_kh;
+  int32_t row_chunks;  // stages of all rows of taps
+  int32_t turn_kh;  // rows of taps from one to the next that reads the same rows
   int32_t num_chunks;
   int32_t stages;
   int32_t slots;
@@ -64,7 +69,7 @@ struct MmaGradInputLayout {
   int32_t slot_k;
   bool apart;
   bool joined;  // the window's rows follow each other in memory, and in the stage
-  bool zeroed;  // stages are zero where the CTA's only tile has nothing: no position needs a mask
+  bool zeroed;  // stages are zero where a tile has nothing: no position needs a mask
   int32_t row_step;  // of a window: rows from a slot to the next
   int32_t columns;  // of a row
   bool interleaved;  // the channels of a column follow each other: a row is copied with all of them
@@ -74,6 +79,8 @@ struct MmaGradInputLayout {
   int32_t tap_pitch;  // from a row of taps to the next
   int32_t channel_pitch;
   int32_t weight_pitch;  // elements, from a channel of the result to the next
+  int32_t weight_runs;  // of a channel of the result: as many copies of a stage's weights
+  int32_t weight_run_bytes;
   bool raw_weights;  // weights that stay come to the last slot by bulk copies, where fragments are made of them
   int32_t raw_pitch;  // elements, from a channel to the next in the slot
   int32_t raw_bytes;  // of a channel
@@ -96,23 +103,32 @@ struct MmaGradInputLayout {
   int32_t
       run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
   bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
-  Divisor by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
+  bool alternate;  // a position tile has every second of sixteen columns
+  Divisor by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_turns, by_row_tiles, by_steps;
   Divisor by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
   int64_t num_blocks;
 };
 
-// An element of K of a stage.
+// The first channel and row of taps of a stage.
+struct GradInputChunk {
+  int32_t co;
+  int32_t k_h;
+};
+
+// An element of K of a stage: of its channels and rows of taps.
 struct GradInputTap {
   int32_t co;
   int32_t k_h;
   int32_t k_w;
 };
 
-// Of small numbers: the product of both is below 2^32.
-CONVT_HOST_DEVICE inline int32_t quotient(int32_t number, const Divisor& by) {
-  return by.divisor == 1 ? number : static_cast<int32_t>(static_cast<uint64_t>(number) * by.reciprocal >> 32);
+// Rows of taps that read the same rows follow each other.
+CONVT_HOST_DEVICE inline GradInputChunk grad_input_chunk(const MmaGradInputLayout& layout, int32_t index) {
+  if (layout.row_chunks == 1) return GradInputChunk{index * layout.chunk_co, 0};
+  const int32_t first = quotient(index, layout.by_turns);
+  return GradInputChunk{0, first + (index - first * layout.by_turns.divisor) * layout.turn_kh};
 }
 
 // Orders of K: 0: the taps of a channel are neighbours; n: channels of a tap are, every (channels / n)-th.
@@ -147,6 +163,10 @@ CONVT_HOST_DEVICE inline int32_t grad_input_position_place(const MmaGradInputLay
 CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
                                                   int32_t* column) {
   if (layout.run == 0) {
+    if (layout.alternate) {
+      const int32_t place = index % (2 * kMmaPositions);
+      index += place % kMmaPositions * 2 + place / kMmaPositions - place;
+    }
     *row = quotient(index, layout.by_tile_w);
     *column = index - *row * layout.tile_w;
     return;

@@ -13,14 +13,24 @@ int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
   return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
 }
 
+// Vectors in channels_last: a row of taps is one run of grad_output, and of the weights, on whole vectors.
+bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputPlan& plan) {
+  const auto vector = static_cast<int64_t>(16 / element_bytes(problem.dtype));
+  const int64_t co = plan.chunk_co, row = problem.w.kernel * co;
+  return problem.groups == 1 && problem.c_out == co && problem.y_stride[3] == co && problem.w_stride[1] == 1 &&
+         problem.w_stride[3] == co && problem.w_stride[2] == row && problem.w_stride[0] % vector == 0 &&
+         row % vector == 0;
+}
+
 // Rows and channels of a stage. False where they are far beyond what fits.
 bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
                    MmaGradInputLayout* layout) {
   const Axis &h = layout->h, &w = layout->w;
   const int32_t vector = 16 / element;
-  const int32_t step = greatest_common_divisor(h.stride, h.dilation);
-  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{h.kernel - 1} * h.dilation) / step + 1;
-  const int64_t apart = int64_t{plan.tile_h} * h.kernel;
+  const int32_t kernel_h = plan.chunk_kh, dilation_h = layout->row_chunks * h.dilation;  // of a stage
+  const int32_t step = greatest_common_divisor(h.stride, dilation_h);
+  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{kernel_h - 1} * dilation_h) / step + 1;
+  const int64_t apart = int64_t{plan.tile_h} * kernel_h;
   const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
   layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
@@ -28,22 +38,23 @@ bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&s
   if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
-  layout->slot_q = layout->apart ? h.kernel : h.stride / step;
-  layout->slot_k = layout->apart ? 1 : h.dilation / step;
+  layout->slot_q = layout->apart ? kernel_h : h.stride / step;
+  layout->slot_k = layout->apart ? 1 : dilation_h / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
   // No copy of whole vectors brings more than rows of the image.
-  layout->zeroed = vectors && layout->num_tiles == layout->num_blocks / layout->groups && stride[0] % vector == 0 &&
-                   stride[1] % vector == 0 && stride[2] % vector == 0 && w.out % vector == 0;
+  const bool one_tile = layout->num_tiles == layout->num_blocks / layout->groups;
+  layout->zeroed = vectors && (layout->interleaved || (one_tile && stride[1] % vector == 0)) &&
+                   stride[0] % vector == 0 && stride[2] % vector == 0 && w.out * layout->column_pitch % vector == 0;
   layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 &&
                    stride[2] == int64_t{w.out} * layout->column_pitch;
   // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
   const int32_t padding = plan.padding * vector;
   const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
   if (layout->apart) {
-    layout->slot_pitch = congruent_from(least, h.dilation * stride[2], vector);
+    layout->slot_pitch = congruent_from(least, dilation_h * stride[2], vector);
     layout->tap_pitch = layout->slot_pitch;
-    layout->position_pitch = congruent_from(int64_t{h.kernel} * layout->slot_pitch, h.stride * stride[2], vector);
+    layout->position_pitch = congruent_from(int64_t{kernel_h} * layout->slot_pitch, h.stride * stride[2], vector);
   } else {
     layout->slot_pitch =
         layout->joined ? w.out * layout->column_pitch : congruent_from(least, step * stride[2], vector);
@@ -120,32 +131,47 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->threads = 32 * (plan.warps + layout->loaders);
 
   layout->chunk_co = plan.chunk_co;
-  layout->num_chunks = layout->group_co / plan.chunk_co;
+  layout->chunk_kh = plan.chunk_kh;
+  layout->row_chunks = h.kernel / plan.chunk_kh;
+  layout->num_chunks = layout->group_co / plan.chunk_co * layout->row_chunks;
   layout->stages = plan.stages;
-  if (layout->group_co % plan.chunk_co != 0) return false;
+  if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
+  layout->turn_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
+  layout->by_turns = make_divisor(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
   // Sums of several stages, or parts of K, stay in the registers of their warp.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
-  layout->depth = plan.chunk_co * h.kernel * w.kernel;
+  layout->depth = plan.chunk_co * plan.chunk_kh * w.kernel;
   layout->steps = ceil_div(layout->depth, step_elements);
   // A mask's highest bit is either a tap's or that of what is beyond K.
   if (h.kernel == kMaxMmaGradientTaps && layout->depth % step_elements != 0) return false;
   layout->order = plan.order;
   if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
   if (instance.vectors) {
-    if (layout->interleaved || layout->result_channels_last) return false;
-    // A lane's elements are neighbouring taps, and on 8 bytes wherever the source is.
-    const int64_t places[] = {w.kernel,           w.stride, w.padding, problem.y_stride[0], problem.y_stride[1],
-                              problem.y_stride[2]};
+    if (layout->interleaved != layout->result_channels_last) return false;
+    if (layout->interleaved && !has_whole_pixels(problem, plan)) return false;
+    // A lane's elements are neighbouring taps, or channels of them, and on 8 bytes wherever the source is.
+    const int64_t pitch = problem.y_stride[3], channel = layout->interleaved ? 0 : problem.y_stride[1];
+    const int64_t places[] = {w.kernel * pitch,    w.stride * pitch, w.padding * pitch,
+                              problem.y_stride[0], channel,          problem.y_stride[2]};
     for (const int64_t place : places) {
       if (place % lane_elements != 0) return false;
     }
     // Weights are as long as whole vectors: what is between steps would be multiplied.
-    if (w.dilation != 1 || plan.order != 0 || layout->depth % step_elements != 0) return false;
+    const int32_t order = layout->interleaved ? 1 : 0;
+    if (w.dilation != 1 || plan.order != order || layout->depth % step_elements != 0) return false;
     // Eight bytes of four channels meet all banks.
-    layout->weight_pitch = congruent_from(layout->depth, 32 / element, 128 / element);
+    layout->weight_pitch = congruent_from(layout->depth, 32 / element, 64 / element);
+    layout->weight_runs = layout->row_chunks > 1 ? plan.chunk_kh : 1;
+    layout->weight_run_bytes = layout->depth / layout->weight_runs * element;
+    // So do those of four positions, neighbours or every second one.
+    const int64_t words = w.stride * pitch * element / 4;
+    layout->alternate = layout->interleaved && words % 8 == 4 && plan.tile_w % (2 * kMmaPositions) == 0;
+  } else if (layout->row_chunks > 1) {
+    return false;
   }
   if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
+  if (instance.vectors && layout->interleaved && !layout->zeroed) return false;
 
   const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
                               h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
@@ -186,12 +212,12 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->barrier_begin = layout->sums_begin + static_cast<int32_t>(sums);
   layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
-  if (layout->result_channels_last) {
+  if (layout->result_channels_last && !instance.vectors) {
     // A lane's rows, 16 bytes of them or all.
     const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
     layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
                    problem.x_stride[3] % rows == 0;
-  } else {
+  } else if (!layout->result_channels_last) {
     const auto divides = [&](int32_t count) {
       return w.in % count == 0 && problem.x_stride[0] % count == 0 && problem.x_stride[1] % count == 0 &&
              problem.x_stride[2] % count == 0;
@@ -204,10 +230,10 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->by_tiles_w = make_divisor(layout->tiles_w);
   layout->by_tiles_h = make_divisor(layout->tiles_h);
   layout->by_copies = make_divisor(layout->joined ? 1 : layout->slots);
-  layout->by_kernel_h = make_divisor(h.kernel);
+  layout->by_chunk_kh = make_divisor(plan.chunk_kh);
   layout->by_row_tiles = make_divisor(layout->row_tiles);
   layout->by_steps = make_divisor(layout->steps);
-  layout->by_taps = make_divisor(h.kernel * w.kernel);
+  layout->by_taps = make_divisor(plan.chunk_kh * w.kernel);
   layout->by_kernel_w = make_divisor(w.kernel);
   layout->by_chunk_co = make_divisor(plan.chunk_co);
   layout->by_order_run = make_divisor(plan.order > 0 ? plan.chunk_co / plan.order : 1);

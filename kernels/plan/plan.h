@@ -138,6 +138,7 @@ struct MmaGradInputPlan {
   int32_t tile_h;    // positions: elements of the result; 0: this is no such plan
   int32_t tile_w;
   int32_t chunk_co;  // channels of grad_output in a stage
+  int32_t chunk_kh;  // and rows of taps: all but where vectors are read in channels_last
   int32_t stages;    // pipeline depth
   int32_t blocks_per_group;
   int32_t order;    // of K in a stage: grad_input_tap()

@@ -73,6 +73,10 @@ inline Divisor make_divisor(int32_t divisor) {
   return Divisor{divisor, 0xffffffffu / static_cast<uint32_t>(divisor) + 1};
 }
 
+CONVT_HOST_DEVICE inline int32_t quotient(int32_t number, const Divisor& by) {
+  return by.divisor == 1 ? number : static_cast<int32_t>(uint64_t{static_cast<uint32_t>(number)} * by.reciprocal >> 32);
+}
+
 // Everything about a launch that follows from the problem, the plan and the instance, but the pointers.
 struct ThinLayout {
   int64_t source_stride[4];

@@ -6,6 +6,7 @@
 namespace convt::reduce {
 
 const void* add_slabs(DataType dtype);
+const void* add_few_slabs(DataType dtype);  // kSlices at most
 const void* channel_sums(DataType dtype);
 
 }  // namespace convt::reduce

@@ -7,6 +7,7 @@ namespace convt::reduce {
 
 inline constexpr int32_t kSlices = 32;         // runs of the slabs of one result
 inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
+inline constexpr int32_t kFewSlabsThreads = 128;
 inline constexpr int32_t kChannelThreads = 256;
 
 // Slabs [num_slabs][size[0]][size[1]][size[2]][size[3]], contiguous -> a tensor of these sizes and any strides.

@@ -81,7 +81,45 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices, 2) add_slabs_kernel(const
   static_cast<Element*>(params.result)[offset] = simt::to_element<Element>(sum);
 }
 
+// Where every run is one slab: a thread adds up a result, whose slabs are all on their way at once.
+template <typename Element>
+__global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const __grid_constant__ SlabParams params) {
+  using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+  constexpr int32_t kBatch = 16;
+  const int64_t element = int64_t{blockIdx.x} * kFewSlabsThreads + threadIdx.x;
+  if (element >= params.num_elements) return;
+  const auto num_slabs = static_cast<int32_t>(params.num_slabs);
+  const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
+                                                           : result_offset(params, element);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
+#endif
+  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
+  Accumulator sum = 0;
+#pragma unroll 1
+  for (int32_t first = 0; first < num_slabs; first += kBatch) {
+    Accumulator slabs[kBatch];
+#pragma unroll
+    for (int32_t i = 0; i < kBatch; ++i) {
+      slabs[i] = first + i < num_slabs ? g_slabs[(first + i) * params.num_elements] : Accumulator{0};
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, slabs[i]);
+  }
+  static_cast<Element*>(params.result)[offset] = simt::to_element<Element>(sum);
+}
+
 }  // namespace
+
+const void* add_few_slabs(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32: return reinterpret_cast<const void*>(&add_few_slabs_kernel<float>);
+    case DataType::kFloat64: return reinterpret_cast<const void*>(&add_few_slabs_kernel<double>);
+    case DataType::kFloat16: return reinterpret_cast<const void*>(&add_few_slabs_kernel<__half>);
+    case DataType::kBFloat16: return reinterpret_cast<const void*>(&add_few_slabs_kernel<__nv_bfloat16>);
+  }
+  return nullptr;
+}
 
 const void* add_slabs(DataType dtype) {
   switch (dtype) {

@@ -44,10 +44,9 @@ struct Tile {
 };
 
 __device__ __forceinline__ int32_t divide(int32_t number, const Divisor& by, int32_t* remainder) {
-  const int32_t quotient =
-      by.divisor == 1 ? number : static_cast<int32_t>(__umulhi(static_cast<uint32_t>(number), by.reciprocal));
-  *remainder = number - quotient * by.divisor;
-  return quotient;
+  const int32_t result = quotient(number, by);
+  *remainder = number - result * by.divisor;
+  return result;
 }
 
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {

@@ -75,7 +75,7 @@ static py::dict dict_of(const convt::Plan& plan) {
     const convt::MmaGradInputPlan& tile = plan.mma_grad_input;
     result["instance"] = tile.instance, result["warps"] = tile.warps, result["splits"] = tile.splits;
     result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
-    result["chunk_co"] = tile.chunk_co, result["stages"] = tile.stages;
+    result["chunk_co"] = tile.chunk_co, result["chunk_kh"] = tile.chunk_kh, result["stages"] = tile.stages;
     result["blocks_per_group"] = tile.blocks_per_group;
     result["order"] = tile.order, result["padding"] = tile.padding;
     return result;
