@@ -205,7 +205,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   // Of a group. More is not thin, and the estimate knows no such layers.
-  constexpr int64_t kMostChannels = 128, kMostProducts = 2048;
+  constexpr int64_t kMostChannels = 256, kMostProducts = 2048;
   if (group_ci > kMostChannels || group_co > kMostChannels || group_ci * group_co > kMostProducts) return;
   const auto co = static_cast<int32_t>(group_co);
   std::vector<int32_t> widths, heights, chunks;
