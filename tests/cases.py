@@ -264,6 +264,7 @@ STAGED_CASES = [
          p=(1, 1)),
     Case("few_out_chunks", "channels in several stages, phases of different numbers of taps", c_in=300, c_out=3, h=6,
          w=24, k=(3, 3), s=(2, 2), p=(1, 1), op=(1, 1), bias=False),
+    Case("few_out_five", "forty columns of sums", c_in=24, c_out=5, h=7, w=72, k=(4, 4), s=(2, 2), p=(1, 1)),
     Case("few_out_gaps", "phases without taps along both axes", c_in=16, c_out=2, h=6, w=80, k=(2, 3), s=(3, 4),
          p=(0, 3), d=(1, 2)),
     Case("few_out_unaligned", "tensors one element into their storage", c_in=16, c_out=3, h=6, w=32, k=(4, 4),

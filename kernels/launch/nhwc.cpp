@@ -33,7 +33,7 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
     to.tap_column_step = static_cast<int16_t>(taps.kw_step);
     to.first = window.first_row * params->box_w + window.first_column;
     to.row_step = taps.row_step * params->box_w;
-    to.column_step = taps.column_step;
+    to.column_step = static_cast<int16_t>(taps.column_step);
     to.packed_step = program.num_taps[phase_h] * weights.tap_bytes;
     to.packed = weights.packed_phase_begin[phase_h] + int64_t{taps.first_tap} * weights.tap_bytes;
   }

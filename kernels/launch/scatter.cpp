@@ -15,9 +15,21 @@ CONVT_KERNEL_TABLE(scatter_sm90a, CONVT_SCATTER_INSTANCES, const void*)
 
 namespace {
 
-// The source as [image][channel][row][column], columns innermost.
-CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout, const void* source) {
+// The source as [image][channel][row][column], columns innermost, or in channels_last [image][row][column][channel].
+CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout, bool channels_last,
+                       const void* source) {
   const int64_t* stride = problem.x_stride;
+  if (channels_last) {
+    TensorBox box = {
+        source,
+        {problem.c_in, problem.w.in, problem.h.in, problem.batch},
+        {stride[3], stride[2], stride[0]},
+        {layout.box_channels, layout.pitch, 1, layout.strips},
+    };
+    box.rounded = problem.precision == Precision::kTf32;
+    box.swizzle_bytes = kScatterRowBytes;
+    return make_tensor_map(problem.dtype, box);
+  }
   const TensorBox box = {
       source,
       {problem.w.in, problem.h.in, problem.c_in, problem.batch},
@@ -39,12 +51,12 @@ void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointer
   if (!legal || params.shared_bytes != plan.shared_bytes) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
   }
-  params.source = map_source(problem, params, pointers.x);
+  params.source = map_source(problem, params, instance.channels_last, pointers.x);
   params.weight = pointers.w;
   params.bias = pointers.bias;
   params.result = pointers.y;
   std::copy_n(problem.w_stride, 4, params.weight_stride);
-  std::copy_n(problem.y_stride, 3, params.result_stride);
+  std::copy_n(problem.y_stride, 4, params.result_stride);
   void* arguments[] = {&params};
   launch_kernel(scatter_sm90a::kKernels[plan.scatter.instance](), plan, arguments, stream);
 }

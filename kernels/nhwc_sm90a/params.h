@@ -16,8 +16,9 @@ struct Window {
   int32_t column, row;    // of the source, where the box of position (0, 0) begins
   int16_t num_h, num_w;   // taps
   int16_t tap, tap_row_step, tap_column_step;  // number of tap (0, 0) in the weight, and from one to the next
+  int16_t column_step;    // from one tap's place in the box to the next one's
+  int32_t row_step;       // of the next tap row
   int32_t first;          // place in the box that tap (0, 0) reads for the tile's first position
-  int32_t row_step, column_step;  // from one tap's place to the next one's
   int32_t packed_step;    // bytes from one stage's weights to the next one's
   int64_t packed;         // bytes from the channel tile's weights to those of the first stage
 };

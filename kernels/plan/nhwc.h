@@ -19,7 +19,7 @@ namespace convt {
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
 
-inline constexpr int32_t kNhwcMostWindows = 48;  // of all phases, or of a tile
+inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
 inline constexpr int32_t kNhwcMostStagedPhases = 4;
 inline constexpr int32_t kNhwcStagedBuffers = 2;
 inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile

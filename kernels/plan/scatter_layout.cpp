@@ -15,15 +15,16 @@ int32_t round_up(int64_t value, int32_t multiple) {
 
 // Columns: tiles own whole positions. Every tile's source columns begin `reach_w` before its first position, but the
 // first's, before which the image has none that it needs.
-bool lay_out_columns(const ConvTProblem& problem, ScatterLayout* layout) {
+bool lay_out_columns(const ConvTProblem& problem, bool channels_last, ScatterLayout* layout) {
   const Axis& w = problem.w;
   const int32_t width = kScatterPositions / layout->strips;
   layout->first_column = w.padding / w.stride;
   layout->end_column = (w.out - 1 + w.padding) / w.stride + 1;
   layout->reach_w = (w.kernel - 1) * w.dilation / w.stride;
-  layout->advance_w = (width - layout->reach_w) / 2 * 2;
+  const int32_t unit = channels_last ? 1 : 2;  // columns of a read
+  layout->advance_w = (width - layout->reach_w) / unit * unit;
   if (layout->advance_w <= 0) return false;
-  layout->begin_w = std::max(0, layout->first_column - layout->reach_w) / 2 * 2;
+  layout->begin_w = std::max(0, layout->first_column - layout->reach_w) / unit * unit;
   const int32_t last = std::min(w.in, layout->end_column) - layout->begin_w - width;
   const int32_t tiles = last <= 0 ? 1 : 1 + ceil_div(last, layout->advance_w);
   if (layout->strips > 1 && tiles > 1) return false;
@@ -39,6 +40,7 @@ bool lay_out_columns(const ConvTProblem& problem, ScatterLayout* layout) {
     most = std::max(most, std::min<int64_t>(int64_t{first_of(tile + 1)} * w.stride, w.padding + w.out) - begin);
   }
   constexpr int64_t kMostUnits = 1024;
+  if (channels_last) most *= problem.c_out;
   if (most > kMostUnits) return false;
   layout->num_units = layout->strips * static_cast<int32_t>(most);
 
@@ -80,8 +82,8 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   const int32_t width = kScatterPositions / plan.strips;
   while (1 << layout->strip_log2 < width) ++layout->strip_log2;
   // Eight columns more: room for a first column that is no multiple of 16 bytes, and channels in different banks.
-  layout->pitch = width + 8;
-  if (!lay_out_columns(problem, layout)) return false;
+  layout->pitch = instance.channels_last ? width : width + 8;
+  if (!lay_out_columns(problem, instance.channels_last, layout)) return false;
 
   layout->first_row = h.padding / h.stride;
   layout->end_row = (h.out - 1 + h.padding) / h.stride + 1;
@@ -97,10 +99,11 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   layout->chunk_channels = plan.chunk_steps * step_channels;
   layout->num_chunks = ceil_div(layout->c_in, layout->chunk_channels);
   layout->steps = layout->num_chunks * layout->chunk_steps;
-  const bool whole = layout->num_chunks == 1 && plan.strips == 1;
+  const bool whole = layout->num_chunks == 1 && plan.strips == 1 && !instance.channels_last;
   layout->box_channels = whole ? layout->c_in : layout->chunk_channels;
   constexpr int32_t kMostBox = 256;
   if (plan.chunk_steps % kScatterBatch != 0 || layout->chunk_channels > kMostBox) return false;
+  if (instance.channels_last && plan.chunk_steps * 32 != kScatterRowBytes) return false;
   const int32_t taps = h.kernel * w.kernel * layout->c_out;
   for (const int32_t threads : {kScatterConsumerThreads, scatter_work_threads(is_split(instance))}) {
     const int32_t shares = std::max(1, threads / taps);
@@ -114,6 +117,7 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, S
   layout->by_kernel_w = Divisor::of(w.kernel);
   layout->by_stride_h = Divisor::of(h.stride);
   layout->by_stride_w = Divisor::of(w.stride);
+  layout->by_channels = Divisor::of(layout->c_out);
 
   layout->stages = plan.stages;
   layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);

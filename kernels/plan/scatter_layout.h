@@ -1,4 +1,4 @@
-// How a tile of the scatter engine (scatter_sm90a/) lies in memory: layers with few output channels in NCHW.
+// How a tile of the scatter engine (scatter_sm90a/) lies in memory: layers with few output channels.
 //
 // Positions are counted from the padded output's edge, so that tap row t * stride + phase of every phase reads source
 // row q - t. A source row is multiplied by the weights of all taps at once; what comes of tap rows t * stride + phase
@@ -17,6 +17,7 @@ namespace convt {
 
 inline constexpr int32_t kScatterPositions = 64;  // of a source row, that a product takes
 inline constexpr int32_t kScatterPlane = 76;      // elements from one column of sums in shared memory to the next
+inline constexpr int32_t kScatterRowBytes = 128;  // of a position's channels in a stage, in channels_last
 inline constexpr int32_t kScatterBatch = 4;       // steps of K whose products follow each other
 inline constexpr int32_t kScatterMostTerms = 32;  // taps along W of a result
 inline constexpr int32_t kScatterConsumerThreads = 128;  // that multiply
@@ -37,7 +38,7 @@ struct ScatterLayout {
   int32_t slot_columns;  // of a slot: phases along H with taps, channels, taps along W
   int32_t strips;        // images beside each other
   int32_t strip_log2;    // positions of each
-  int32_t pitch;         // elements of a row in a stage
+  int32_t pitch;         // elements of a row in a stage, in channels_last positions
 
   // Positions whose results exist, [first_row, end_row) x [first_column, end_column), and their tiles: counts along
   // each digit of a tile's number, fastest first; then strips of images.
@@ -60,10 +61,10 @@ struct ScatterLayout {
   int32_t num_chunks;
   int32_t stages, stage_bytes;
   int32_t num_planes;  // of a position row's results: phases along H times channels
-  int32_t num_units;   // columns of a tile's results
+  int32_t num_units;   // columns of a tile's results, in channels_last times channels
   int32_t weight_batch, weight_units;  // channels of a tap that a thread brings, whole vectors, and such pieces in all
   int32_t weight_threads;  // that bring them
-  Divisor by_taps, by_kernel_h, by_kernel_w, by_stride_h, by_stride_w;
+  Divisor by_taps, by_kernel_h, by_kernel_w, by_stride_h, by_stride_w, by_channels;
   int32_t weights_begin, staged_begin, staged_bytes, unit_begin, plane_begin, barriers_begin;  // in shared memory
   int32_t shared_bytes;
 };

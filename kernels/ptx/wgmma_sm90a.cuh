@@ -77,6 +77,10 @@ __device__ __forceinline__ void wgmma_wait() {
 #define CONVT_D_TEXT_24                                                                    \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23}"
+#define CONVT_D_TEXT_40                                                                    \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
+  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "  \
+  "%36, %37, %38, %39}"
 #define CONVT_D_TEXT_48                                                                    \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "  \
@@ -91,6 +95,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define CONVT_D_128(d) CONVT_D_64(d), CONVT_D_32_AT(d, 64), CONVT_D_32_AT(d, 96)
 
 #define CONVT_D_24(d) CONVT_D_16(d), CONVT_D_8(d, 16)
+#define CONVT_D_40(d) CONVT_D_32(d), CONVT_D_8(d, 32)
 #define CONVT_D_48(d) CONVT_D_32(d), CONVT_D_8(d, 32), CONVT_D_8(d, 40)
 
 // wgmma.mma_async of N = 2 * registers columns; `a`, `b` and `scale` are the places of its other operands.
@@ -122,6 +127,16 @@ CONVT_WGMMA(wgmma_f16, 64, "m64n128k16", "f16.f16", ", 0, 0", "%64", "%65", "%66
 CONVT_WGMMA(wgmma_tf32, 128, "m64n256k8", "tf32.tf32", "", "%128", "%129", "%130")
 CONVT_WGMMA(wgmma_bf16, 128, "m64n256k16", "bf16.bf16", ", 0, 0", "%128", "%129", "%130")
 CONVT_WGMMA(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0, 0", "%128", "%129", "%130")
+
+CONVT_WGMMA(wgmma_tf32, 24, "m64n48k8", "tf32.tf32", "", "%24", "%25", "%26")
+CONVT_WGMMA(wgmma_bf16, 24, "m64n48k16", "bf16.bf16", ", 0, 0", "%24", "%25", "%26")
+CONVT_WGMMA(wgmma_f16, 24, "m64n48k16", "f16.f16", ", 0, 0", "%24", "%25", "%26")
+CONVT_WGMMA(wgmma_tf32, 40, "m64n80k8", "tf32.tf32", "", "%40", "%41", "%42")
+CONVT_WGMMA(wgmma_bf16, 40, "m64n80k16", "bf16.bf16", ", 0, 0", "%40", "%41", "%42")
+CONVT_WGMMA(wgmma_f16, 40, "m64n80k16", "f16.f16", ", 0, 0", "%40", "%41", "%42")
+CONVT_WGMMA(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48", "%49", "%50")
+CONVT_WGMMA(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0, 0", "%48", "%49", "%50")
+CONVT_WGMMA(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0, 0", "%48", "%49", "%50")
 
 // The same with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
 // 4 further (TF32), or the pairs that begin at t % 4 * 2 and 8 further (half precision): both rows of the first, then
@@ -158,6 +173,7 @@ CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 128, "m64n256k16", "f16.f16", ", 0", "%128, 
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 24, "m64n48k8", "tf32.tf32", "", "%24, %25, %26, %27", "%28", "%29")
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 24, "m64n48k16", "bf16.bf16", ", 0", "%24, %25, %26, %27", "%28", "%29")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 24, "m64n48k16", "f16.f16", ", 0", "%24, %25, %26, %27", "%28", "%29")
+CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 40, "m64n80k8", "tf32.tf32", "", "%40, %41, %42, %43", "%44", "%45")
 CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48, %49, %50, %51", "%52", "%53")
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0", "%48, %49, %50, %51", "%52", "%53")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0", "%48, %49, %50, %51", "%52", "%53")
@@ -208,6 +224,7 @@ __device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(su
 #undef CONVT_D_TEXT_16
 #undef CONVT_D_TEXT_24
 #undef CONVT_D_TEXT_32
+#undef CONVT_D_TEXT_40
 #undef CONVT_D_TEXT_48
 #undef CONVT_D_TEXT_64
 #undef CONVT_D_TEXT_128
@@ -216,6 +233,7 @@ __device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(su
 #undef CONVT_D_32_AT
 #undef CONVT_D_24
 #undef CONVT_D_32
+#undef CONVT_D_40
 #undef CONVT_D_48
 #undef CONVT_D_64
 #undef CONVT_D_128

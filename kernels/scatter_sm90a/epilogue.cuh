@@ -7,8 +7,8 @@ namespace convt::scatter_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A result column of a tile: where its first tap's sum lies in a staged plane (bytes), which of its taps exist, and
-// where it is in the result's row (elements from the first image's), or -1.
+// A result column of a tile, in channels_last of one channel: where its first tap's sum lies in a staged plane (bytes),
+// which of its taps exist, and where it is in the result's row (elements from the first image's), or -1.
 struct alignas(16) Unit {
   int32_t staged;
   uint32_t exists;
@@ -42,11 +42,18 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
   const int32_t columns = min(tile.end_column * params.w.stride, params.w.padding + params.w.out) - begin;
 #pragma unroll 1
   for (int32_t i = store_thread(); i < params.num_units; i += Shape::kStoreThreads) {
-    int32_t strip = 0, column = i, residue, nothing;
+    int32_t strip = 0, column = i, channel = 0, residue, nothing;
+    if constexpr (Shape::kChannelsLast) column = params.by_channels(i, &channel);
     for (; column >= columns && strip < params.strips; column -= columns) ++strip;
     Unit unit{0, 0, -1};
     if (strip < params.strips && tile.image + strip < params.batch) {
-      unit.offset = strip * params.result_stride[0] + begin + column - params.w.padding;
+      const int64_t result_column = begin + column - params.w.padding;
+      unit.offset = strip * params.result_stride[0];
+      if constexpr (Shape::kChannelsLast) {
+        unit.offset += result_column * params.result_stride[3] + channel;
+      } else {
+        unit.offset += result_column;
+      }
       int32_t source = params.by_stride_w(begin + column, &residue), kw = 0;
       // The first tap that reads a column of the source, or behind the last one.
       for (int32_t rest = residue; rest != 0; ++kw) {
@@ -59,7 +66,8 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
       }
       source -= params.by_stride_w(max(kw * params.w.dilation - residue, 0), &nothing);
       if (kw < params.kernel_w) {
-        unit.staged = 4 * (kw * kScatterPlane + (strip << params.strip_log2) + source - tile.source_column);
+        unit.staged = 4 * ((channel * params.kernel_w + kw) * kScatterPlane + (strip << params.strip_log2) + source -
+                           tile.source_column);
       }
       for (int32_t term = 0; term < params.terms && kw < params.kernel_w; ++term, kw += params.term_kw) {
         if (source >= 0 && source < params.w.in) unit.exists |= 1u << term;
@@ -75,14 +83,21 @@ template <typename Shape>
 __device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params& params, uint32_t s_staged) {
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t column = lane % 4 * 2;
-  const uint32_t s_mine = s_staged + 4 * (column * kScatterPlane + warp * 16 + lane / 4 * 2);
+  const int32_t position = warp * 16 + lane / 4 * (Shape::kChannelsLast ? 1 : 2);
+  const uint32_t s_mine = s_staged + 4 * (column * kScatterPlane + position);
 #pragma unroll
   for (int j = 0; j < Shape::kColumns / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (8 * j + column + i >= params.slot_columns) continue;
       const uint32_t two[2] = {__float_as_uint(sums[4 * j + i]), __float_as_uint(sums[4 * j + 2 + i])};
-      ptx::store_shared(s_mine + 4 * (8 * j + i) * kScatterPlane, two);
+      const uint32_t s_two = s_mine + 4 * (8 * j + i) * kScatterPlane;
+      if constexpr (Shape::kChannelsLast) {
+        ptx::store_shared(s_two, two[0]);
+        ptx::store_shared(s_two + 4 * 8, two[1]);
+      } else {
+        ptx::store_shared(s_two, two);
+      }
     }
   }
 }

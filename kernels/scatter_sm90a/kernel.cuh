@@ -6,6 +6,7 @@
 
 #include "scatter_sm90a/epilogue.cuh"
 #include "scatter_sm90a/loader.cuh"
+#include "scatter_sm90a/pixels.cuh"
 #include "scatter_sm90a/split.cuh"
 
 namespace convt::scatter_sm90a {
@@ -16,7 +17,7 @@ inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
-  extern __shared__ __align__(128) unsigned char s_bytes[];
+  extern __shared__ __align__(1024) unsigned char s_bytes[];
   const uint32_t s_begin = ptx::shared_address(s_bytes), s_barriers = s_begin + params.barriers_begin;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
@@ -38,12 +39,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
     ptx::named_arrive(1, Shape::kThreads);
     ptx::named_arrive(4, Shape::kStoreThreads + 32);
     if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
-    if (lane == 0) load_tiles<Shape>(params, s_begin, s_barriers);
+    if (ptx::elect_one()) load_tiles<Shape>(params, s_begin, s_barriers);
     return;
   }
   const bool stores = warp >= kConsumerThreads / 32;
   if (!stores || params.weight_threads > kConsumerThreads) load_weights<Shape>(params, s_bytes + params.weights_begin);
-  if (params.strips == 1) clear_stages<Shape>(params, s_bytes);
+  if (!Shape::kChannelsLast && params.strips == 1) clear_stages<Shape>(params, s_bytes);
   ptx::fence_proxy_async();
   Ring staged_ring(s_barriers + 16 * params.stages, 2);
   if (stores) {
@@ -51,7 +52,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
     make_tables<Shape>(params, s_bytes);
     ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, the barriers exist
     if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
-    store_tiles<Shape>(params, s_bytes, staged_ring);
+    if constexpr (Shape::kChannelsLast) {
+      store_pixel_tiles<Shape>(params, s_bytes, staged_ring);
+    } else {
+      store_tiles<Shape>(params, s_bytes, staged_ring);
+    }
     return;
   }
   ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, the barriers exist
@@ -59,15 +64,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
   if constexpr (Shape::kSplit) ptx::take_registers<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);
   const uint32_t channel_bytes = params.pitch * Shape::kElement;
-  const int32_t position = warp * 16, strip = position >> params.strip_log2;
-  const uint32_t s_warp = s_begin + strip * params.chunk_channels * channel_bytes +
-                          lane % 4 * (Shape::kElement == 4 ? 1 : 2) * channel_bytes +
-                          (position - (strip << params.strip_log2) + lane / 4 * 2) * Shape::kElement;
+  const uint32_t s_warp = s_begin + place_of_lane<Shape>(params, warp, lane);
   Ring ring(s_barriers, params.stages);
 #pragma unroll 1
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
-    const uint32_t s_mine = s_warp + tile.source_column % Shape::kVector * Shape::kElement;
+    const uint32_t s_mine = s_warp + (Shape::kChannelsLast ? 0 : tile.source_column % Shape::kVector * Shape::kElement);
     Sums<Shape> sums;
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) sums[i] = 0;
@@ -76,6 +78,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
       if (is_source_row(params, row)) {
         if constexpr (Shape::kSplit) {
           multiply_split_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+        } else if constexpr (Shape::kChannelsLast) {
+          multiply_pixel_row<Shape>(sums, params, s_begin, weights, &ring);
         } else {
           multiply_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
         }

@@ -26,8 +26,15 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begi
       for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
         ring.wait_empty();  // the consumers have read what was here
         ptx::mbarrier_expect(ring.full(), bytes);
-        const int32_t at[4] = {tile.source_column & -Shape::kVector, row, chunk * params.chunk_channels, tile.image};
-        ptx::tensor_copy(s_begin + ring.slot() * params.stage_bytes, &params.source, at, ring.full());
+        const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
+        const int32_t channel = chunk * params.chunk_channels;
+        if constexpr (Shape::kChannelsLast) {
+          const int32_t at[4] = {channel, tile.source_column, row, tile.image};
+          ptx::tensor_copy(s_stage, &params.source, at, ring.full());
+        } else {
+          const int32_t at[4] = {tile.source_column & -Shape::kVector, row, channel, tile.image};
+          ptx::tensor_copy(s_stage, &params.source, at, ring.full());
+        }
         ring.advance();
       }
     }

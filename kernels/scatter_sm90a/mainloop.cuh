@@ -2,6 +2,7 @@
 // second.
 #pragma once
 
+#include "ptx/tensor_copy.cuh"
 #include "scatter_sm90a/tile.cuh"
 
 namespace convt::scatter_sm90a {
@@ -32,6 +33,22 @@ struct Words {
   }
 };
 
+// Where a thread's words begin in a stage whose first column lies on 16 bytes. In channels_last: where those begin that
+// it gives to ldmatrix, of position lane % 16.
+template <typename Shape>
+__device__ __forceinline__ uint32_t place_of_lane(const Params& params, int32_t warp, int32_t lane) {
+  const int32_t position = warp * 16;
+  if constexpr (Shape::kChannelsLast) {
+    const uint32_t row = position + lane % 16;
+    return row * kScatterRowBytes + ptx::tensor_swizzle(kScatterRowBytes, row, lane / 16) * 16;
+  } else {
+    const uint32_t channel_bytes = params.pitch * Shape::kElement;
+    const int32_t strip = position >> params.strip_log2;
+    return strip * params.chunk_channels * channel_bytes + lane % 4 * (Shape::kElement == 4 ? 1 : 2) * channel_bytes +
+           (position - (strip << params.strip_log2) + lane / 4 * 2) * Shape::kElement;
+  }
+}
+
 // Rows of the product are positions: row r and r + 8 of a warp are its positions 2 * r and 2 * r + 1.
 template <typename Shape>
 __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const Words<Shape>& source) {
@@ -45,8 +62,8 @@ __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const W
   }
 }
 
-// This thread's sums: of position 16 * warp + 2 * (lane / 4) + h of slot s, column 8 * j + 2 * (lane % 4) + i in
-// sums[s * kSlotSums + 4 * j + 2 * h + i].
+// This thread's sums: of position 16 * warp + 2 * (lane / 4) + h, in channels_last 16 * warp + lane / 4 + 8 * h, of
+// slot s, column 8 * j + 2 * (lane % 4) + i in sums[s * kSlotSums + 4 * j + 2 * h + i].
 template <typename Shape>
 using Sums = float[Shape::kN / 2];
 

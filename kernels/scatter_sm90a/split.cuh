@@ -34,9 +34,14 @@ __device__ __forceinline__ void multiply_split_row(Sums<Shape>& sums, const Para
     for (int32_t left = params.chunk_steps; left > 0; left -= kScatterBatch) {
       uint32_t high[kScatterBatch][4], low[kScatterBatch][4];
 #pragma unroll
-      for (int i = 0; i < kScatterBatch; ++i, s_step += Shape::kStepChannels * channel_bytes) {
+      for (int i = 0; i < kScatterBatch; ++i) {
         Words<Shape> words;
-        words.load(s_step, channel_bytes);
+        if constexpr (Shape::kChannelsLast) {
+          ptx::load_matrices(words.words, s_step ^ 32 * i);
+        } else {
+          words.load(s_step, channel_bytes);
+          s_step += Shape::kStepChannels * channel_bytes;
+        }
         make_split_fragments<Shape>(high[i], low[i], words);
       }
       Sums<Shape> run;

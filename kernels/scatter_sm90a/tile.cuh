@@ -13,12 +13,13 @@ namespace convt::scatter_sm90a {
 inline constexpr int kConsumerThreads = kScatterConsumerThreads;
 
 // kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
-template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue>
+template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue, bool kChannelsLastValue>
 struct Shape {
   using Element = typename simt::ElementOf<kDataTypeValue>::type;
   static constexpr DataType kDataType = kDataTypeValue;
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
+  static constexpr bool kChannelsLast = kChannelsLastValue;
   static constexpr int kParts = kSplit ? 2 : 1;  // of the weights
   static constexpr int kStoreThreads = scatter_store_threads(kSplit);
   static constexpr int kWorkThreads = scatter_work_threads(kSplit);

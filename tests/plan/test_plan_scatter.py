@@ -31,8 +31,15 @@ from plan.test_plan_choice import LAYERS
 
 engine_plans = functools.partial(plans_of, "scatter_sm90a")
 
-INSTANCES = ((2, 24), (3, 32))  # slots and columns, in the order of kernels/plan/scatter_instances.h
-CLASSES = [(FLOAT32, TF32), (BFLOAT16, HALF), (FLOAT16, HALF), (FLOAT32, TF32X3)]  # in that order too
+CLASSES = [(FLOAT32, TF32), (BFLOAT16, HALF), (FLOAT16, HALF), (FLOAT32, TF32X3)]
+# Class, slots, columns and whether channels_last, in the order of kernels/plan/scatter_instances.h.
+INSTANCES = [
+    (kind, slots, columns, channels_last)
+    for channels_last in (False, True)
+    for kind in CLASSES
+    for slots, columns in ((2, 24), (2, 40), (3, 32))
+    if columns != 40 or channels_last or kind == (FLOAT32, TF32X3)
+]
 
 
 def element_of(problem):
@@ -41,20 +48,24 @@ def element_of(problem):
 
 def assert_scatter_is_legal(module, problem, layout, instance, shared=H200[2]):
     element = element_of(problem)
-    slots, columns = INSTANCES[instance % len(INSTANCES)]
+    kind, slots, columns, channels_last = INSTANCES[instance]
+    assert kind == (problem["dtype"], problem["precision"])
     assert layout["slots"] <= slots
     assert layout["slot_columns"] <= columns
-    # A copy's box: sides of 256 at most, an odd number of 32-byte units from channel to channel, on 128 bytes.
+    # A copy's box: sides of 256 at most, an odd number of 32-byte units from channel to channel, on 128 bytes. In
+    # channels_last rows of 128 bytes, which eights of begin on 1024.
     width = module.scatter_positions // layout["strips"]
     assert 1 << layout["strip_log2"] == width
-    assert layout["pitch"] == width + 8
+    assert layout["pitch"] == (width if channels_last else width + 8)
     assert layout["box_channels"] <= layout["chunk_channels"] <= 256
     if layout["box_channels"] < layout["chunk_channels"]:
         assert layout["strips"] == layout["num_chunks"] == 1
         assert layout["box_channels"] == problem["c_in"]
     box = layout["strips"] * layout["chunk_channels"] * layout["pitch"] * element
     assert box <= layout["stage_bytes"]
-    assert layout["stage_bytes"] % 128 == 0
+    assert layout["stage_bytes"] % (1024 if channels_last else 128) == 0
+    if channels_last:
+        assert layout["box_channels"] * element == 128
     assert layout["chunk_steps"] % 4 == 0
     assert layout["num_chunks"] * layout["chunk_channels"] >= problem["c_in"]
     assert layout["steps"] == layout["num_chunks"] * layout["chunk_steps"]
@@ -75,7 +86,7 @@ def assert_scatter_is_legal(module, problem, layout, instance, shared=H200[2]):
         assert layout[begin] % 16 == 0
 
 
-def run(module, problem, layout, x, weight, bias):
+def run(module, problem, layout, channels_last, x, weight, bias):
     """The results, and how often each was written."""
     h, w, c_out = problem["h"], problem["w"], problem["c_out"]
     batch, c_in = problem["batch"], problem["c_in"]
@@ -98,7 +109,7 @@ def run(module, problem, layout, x, weight, bias):
         column_begin = layout["first_column"] if column_tile == 0 else source_column + layout["reach_w"]
         column_end = layout["end_column"] if last else source_column + layout["advance_w"] + layout["reach_w"]
         begin, end = max(column_begin * sw, w["padding"]), min(column_end * sw, w["padding"] + w["out"])
-        assert layout["strips"] * (end - begin) <= layout["num_units"]
+        assert layout["strips"] * (end - begin) * (c_out if channels_last else 1) <= layout["num_units"]
         for strip in range(layout["strips"]):
             image = first_image * layout["strips"] + strip
             if image >= batch:
@@ -138,7 +149,13 @@ def few_channels_out(draw):
     kernel_h = draw(st.integers(1, 3 * stride_h))
     kernel_w = draw(st.integers(1, 9))
     dilation_w = draw(st.sampled_from([1, 1, 2, 3, stride_w]))
-    h_in, w_in = draw(st.integers(1, 6)), vector * draw(st.integers(1, 100 // vector))
+    channels_last = draw(st.booleans())
+    h_in, w_in = draw(st.integers(1, 6)), draw(st.integers(1, 100))
+    c_in = draw(st.integers(1, 20))
+    if channels_last:
+        c_in = -(-c_in // vector) * vector
+    else:
+        w_in = -(-w_in // vector) * vector
 
     def axis(size, kernel, stride, dilation):
         output_padding = draw(st.integers(0, max(stride, dilation) - 1))
@@ -146,9 +163,9 @@ def few_channels_out(draw):
         return make_axis(size, kernel, stride, min(draw(st.integers(0, 9)), (out - 1) // 2), output_padding, dilation)
 
     return make_problem(
-        draw(st.integers(1, 5)), draw(st.integers(1, 20)), draw(st.integers(1, 4)),
+        draw(st.integers(1, 5)), c_in, draw(st.integers(1, 4)),
         axis(h_in, kernel_h, stride_h, 1), axis(w_in, kernel_w, stride_w, dilation_w),
-        dtype=dtype, precision=precision, has_bias=draw(st.booleans()),
+        dtype=dtype, precision=precision, has_bias=draw(st.booleans()), channels_last=channels_last,
     )  # fmt: skip
 
 
@@ -156,18 +173,22 @@ def few_channels_out(draw):
 @given(problem=few_channels_out(), data=st.data())
 def test_any_tile_is_exact(plan_module, problem, data):
     """Tiles that divide nothing too, not only those that the planner would choose."""
+    channels_last = problem["x_stride"][1] == 1
+    kind = (problem["dtype"], problem["precision"])
+    instances = [i for i, row in enumerate(INSTANCES) if row[0] == kind and row[3] == channels_last]
     plan = {
-        "instance": data.draw(st.sampled_from([0, 1])) + 2 * CLASSES.index((problem["dtype"], problem["precision"])),
+        "instance": data.draw(st.sampled_from(instances)),
         "strips": data.draw(st.sampled_from([1, 2, 4])),
         "tile_h": data.draw(st.integers(1, 6)),
-        "chunk_steps": data.draw(st.sampled_from([4, 8])),
+        "chunk_steps": 4 if channels_last else data.draw(st.sampled_from([4, 8])),
         "stages": 2,
     }
     layout = plan_module.scatter_layout(problem, plan)
     assume(layout is not None)
     assert_scatter_is_legal(plan_module, problem, layout, plan["instance"], 2**21)
     x, weight, bias = exact_data(problem, 0)
-    y, writes = run(plan_module, problem, layout, x.numpy(), weight.numpy(), None if bias is None else bias.numpy())
+    bias_array = None if bias is None else bias.numpy()
+    y, writes = run(plan_module, problem, layout, channels_last, x.numpy(), weight.numpy(), bias_array)
     assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
     np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
 
@@ -183,10 +204,11 @@ def test_candidates_are_legal(plan_module, problem):
         assert plan["workspace_bytes"] == plan["packed_bytes"] == 0
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("dtype", "precision"), CLASSES)
 @pytest.mark.parametrize("name", ["dcgan_rgb", "fsrcnn"])
-def test_layers_of_few_channels_get_them(plan_module, name, dtype, precision):
-    problem = from_row(*LAYERS[name], dtype=dtype, precision=precision)
+def test_layers_of_few_channels_get_them(plan_module, name, dtype, precision, channels_last):
+    problem = from_row(*LAYERS[name], dtype=dtype, precision=precision, channels_last=channels_last)
     assert engine_plans(plan_module, problem)
     assert plan_module.choose(problem, H200)["engine"] == "scatter_sm90a"
 
@@ -201,7 +223,7 @@ CHANGES = {
     "groups": layer(c_out=4, groups=2),
     "rows of taps apart": layer(dilation=(2, 1)),
     "many taps": layer(kernel=16, stride=8),
-    "channels_last": layer(channels_last=True),
+    "pixels between vectors": layer(c_in=18, channels_last=True),
     "rows between vectors": layer(size=30),
 }
 
