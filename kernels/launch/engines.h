@@ -57,7 +57,10 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
 void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
-// Its tiles of whole rows; called by launch_mma().
+// The patch engine's kernels for weights as they are; called by launch_patch().
+void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
+// The mma engine's tiles of whole rows; called by launch_mma().
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 // Its gradient of the input; called by launch_mma().

@@ -15,4 +15,8 @@ struct Kernels {
 CONVT_PATCH_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 
+#define CONVT_ROW(symbol, ...) const void* symbol();
+CONVT_PATCH_DIRECT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+
 }  // namespace convt::patch_sm90a

@@ -120,6 +120,11 @@ void write_patch_plan(JsonWriter& json, const PatchPlan& plan) {
   json.field("resident", plan.resident);
 }
 
+void write_patch_direct_plan(JsonWriter& json, const PatchDirectPlan& plan) {
+  json.field("consumers", int64_t{plan.consumers}), json.field("tiles", int64_t{plan.tiles});
+  json.field("slots", int64_t{plan.slots});
+}
+
 void write_strided_plan(JsonWriter& json, const StridedPlan& plan) {
   json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
   json.field("tile_positions", int64_t{4 * plan.tile_quads}), json.field("strip_width", int64_t{plan.strip_width});
@@ -217,7 +222,13 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
       break;
     case Engine::kWgmma: write_wgmma_plan(json, plan.wgmma); break;
     case Engine::kFlat: write_flat_plan(json, plan.flat); break;
-    case Engine::kPatch: write_patch_plan(json, plan.patch); break;
+    case Engine::kPatch:
+      if (plan.patch_direct.consumers > 0) {
+        write_patch_direct_plan(json, plan.patch_direct);
+      } else {
+        write_patch_plan(json, plan.patch);
+      }
+      break;
     case Engine::kStrided: write_strided_plan(json, plan.strided); break;
     case Engine::kMma:
       if (problem.direction == Direction::kGradInput) {

@@ -85,4 +85,30 @@ inline constexpr PatchInstance kPatchInstances[] = {
 
 inline constexpr int32_t kNumPatchInstances = sizeof(kPatchInstances) / sizeof(kPatchInstances[0]);
 
+// A kernel for weights as they are (plan/patch_direct.h).
+struct PatchDirectInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t consumers;  // warpgroups that multiply
+};
+
+// X(symbol, dtype, precision, consumers)
+#define CONVT_PATCH_DIRECT_INSTANCES(X) \
+  X(tf32_direct_1, kFloat32, kTf32, 1)  \
+  X(tf32_direct_2, kFloat32, kTf32, 2)  \
+  X(bf16_direct_1, kBFloat16, kHalf, 1) \
+  X(bf16_direct_2, kBFloat16, kHalf, 2) \
+  X(f16_direct_1, kFloat16, kHalf, 1)   \
+  X(f16_direct_2, kFloat16, kHalf, 2)
+
+inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, consumers) \
+  {"patch_" #symbol, DataType::dtype, Precision::precision, consumers},
+    CONVT_PATCH_DIRECT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumPatchDirectInstances = sizeof(kPatchDirectInstances) / sizeof(kPatchDirectInstances[0]);
+
 }  // namespace convt

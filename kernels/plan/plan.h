@@ -105,6 +105,14 @@ struct PatchPlan {
   int64_t num_tiles;
 };
 
+// The same engine's tile of weights as they are: plan/patch_direct.h.
+struct PatchDirectPlan {
+  int32_t instance;   // index into kPatchDirectInstances
+  int32_t consumers;  // warpgroups that multiply; 0: this is no such plan
+  int32_t tiles;      // of columns, that a CTA has one after the other
+  int32_t slots;      // stages of weights in shared memory
+};
+
 // The mma engine's tile: plan/mma_layout.h.
 struct MmaPlan {
   int32_t instance;  // index into kMmaInstances
@@ -252,6 +260,7 @@ struct Plan {
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;
+  PatchDirectPlan patch_direct;
   MmaPlan mma;
   MmaRowsPlan mma_rows;
   MmaGradInputPlan mma_grad_input;

@@ -60,6 +60,9 @@ UPSAMPLE_KEYS = [
     "threads", "block_co", "tile_h", "shares", "slots", "shared_bytes", "num_blocks", "workspace_bytes",
     "packed_bytes",
 ]  # fmt: skip
+PATCH_DIRECT_KEYS = [
+    "threads", "consumers", "tiles", "slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+]  # fmt: skip
 MMA_ROWS_KEYS = [
     "threads", "block_co", "tile_h", "warps", "slots", "padding", "interleaved", "blocks_per_pass",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
@@ -87,6 +90,8 @@ NAMED = {**LAYERS, **EXTREMES}
 
 def assert_plan(module, problem, written, plan):
     tile_keys = MMA_ROWS_KEYS if "_rows_" in plan["kernel"] else KEYS_OF[plan["engine"]]
+    if "_direct_" in plan["kernel"]:
+        tile_keys = PATCH_DIRECT_KEYS
     assert list(written) == [*NAME_KEYS, *tile_keys, *TIME_KEYS]
     assert written["kernel"] == plan["kernel"]
     assert written["engine"] == plan["engine"]

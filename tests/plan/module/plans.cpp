@@ -145,6 +145,12 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["plane_bytes"] = tile.plane_bytes;
     return result;
   }
+  if (plan.patch_direct.consumers > 0) {
+    const convt::PatchDirectPlan& tile = plan.patch_direct;
+    result["instance"] = tile.instance, result["consumers"] = tile.consumers;
+    result["tiles"] = tile.tiles, result["slots"] = tile.slots;
+    return result;
+  }
   if (plan.engine == convt::Engine::kPatch) {
     const convt::PatchPlan& tile = plan.patch;
     result["instance"] = tile.instance, result["blocks"] = tile.blocks;
