@@ -13,26 +13,10 @@ namespace convt::nhwc_sm90a {
 inline constexpr int kConsumerRegisters = 232;
 inline constexpr int kLoaderRegisters = 40;
 
-#ifdef CONVT_HAS_WGMMA
-
-// What of the parameters is read before the first copy, a line a warp: each is a miss of half a microsecond, which none
-// waits for another one's end this way; and the descriptions of the tensors.
-__device__ __forceinline__ void fetch_parameters(const Params& params) {
-  constexpr int32_t kLine = 64, kWarps = kNhwcThreads / 32;
-  const auto* words = reinterpret_cast<const uint32_t*>(&params) + threadIdx.x / 32 * (kLine / 4);
-  const uint32_t first = words[0], second = words[kWarps * kLine / 4];
-  if (threadIdx.x == 32) ptx::prefetch_tensor_map(&params.map);
-  if (threadIdx.x == 64 && params.packed == nullptr) ptx::prefetch_tensor_map(&params.weights);
-  asm volatile("" ::"r"(first), "r"(second));
-}
-
-#endif
-
 template <typename Shape>
 __global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constant__ Params params) {
 #ifdef CONVT_HAS_WGMMA
   extern __shared__ __align__(1024) unsigned char s_bytes[];
-  fetch_parameters(params);
   const uint32_t s_source = ptx::shared_address(s_bytes);
   const uint32_t s_weights = s_source + params.weights_begin;
   const uint32_t s_barriers = s_source + params.barriers_begin;

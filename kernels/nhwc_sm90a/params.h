@@ -24,7 +24,6 @@ struct Window {
 };
 
 struct Params {
-  // First what a CTA reads before its first copy: fetch_parameters().
   bool staged;
   bool boxes;  // positions of a tile are neighbours in its boxes, and copies round the source to TF32
   const void* packed;  // weights as pack/ leaves them, or null

@@ -92,7 +92,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
 }
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
-// both directions and TF32 and bfloat16 on an H200, and to 460 in tf32x3 (docs/performance.md), and 5 % more.
+// both directions and TF32 and bfloat16 on an H200, to 1,300
+// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/performance.md), and 5 % more.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
               Plan* whole) {
   const NhwcPlan& plan = whole->nhwc;
