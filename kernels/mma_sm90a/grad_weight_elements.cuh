@@ -111,13 +111,8 @@ __device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, co
     lane.s_x[n] = place.s_x + (ci * params.pitches.x_channel + lane_pixel * layout.x_pixel) * kBytes;
   }
 
-  // Steps whose pixels all exist, with all taps of the CTA.
   const int32_t widest = mma_grad_weight_pixel(layout, 3) * stride + next_columns;  // last pixel of a step
-  const int32_t limit = min(params.w.out - 1 - (layout.block_kw - 1) * params.w.dilation, end_column - 1) - widest;
-  int32_t rest;
-  const int32_t first_inside = params.by_step_columns(max(0, step_columns - 1 - place.column), &rest);
-  const int32_t end_inside =
-      limit < place.column ? 0 : min(layout.steps, params.by_step_columns(limit - place.column, &rest) + 1);
+  const InsideSteps inside = inside_steps(params, place.column, end_column, step_columns, widest);
   const uint32_t x_next = layout.next_pixels * layout.x_pixel * kBytes,
                  gy_next = layout.next_pixels * layout.gy_pixel * kBytes;
 
@@ -130,9 +125,9 @@ __device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, co
 #pragma unroll 1
     while (step < layout.steps) {
       uint32_t x_offset = x_unit + step * 2 * x_next, gy_offset = gy_unit + step * 2 * gy_next;
-      if (row_inside && step >= first_inside && step < end_inside) {
+      if (row_inside && step >= inside.first && step < inside.end) {
 #pragma unroll 2
-        for (; step < end_inside; ++step) {
+        for (; step < inside.end; ++step) {
           multiply_inside<false, Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next);
           x_offset += 2 * x_next, gy_offset += 2 * gy_next;
         }

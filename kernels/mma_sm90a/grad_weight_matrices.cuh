@@ -93,11 +93,7 @@ __device__ __forceinline__ void multiply_matrices(WeightSums<Traits>& r_sums, co
   }
 
   const int32_t stride = params.w.stride, step_columns = kPixels * stride, widest = step_columns - stride;
-  const int32_t limit = min(params.w.out - 1 - (layout.block_kw - 1) * params.w.dilation, end_column - 1) - widest;
-  int32_t rest;
-  const int32_t first_inside = params.by_step_columns(max(0, step_columns - 1 - place.column), &rest);
-  const int32_t end_inside =
-      limit < place.column ? 0 : min(layout.steps, params.by_step_columns(limit - place.column, &rest) + 1);
+  const InsideSteps inside = inside_steps(params, place.column, end_column, step_columns, widest);
   const uint32_t x_step = kPixels * layout.x_pixel * kBytes, gy_step = kPixels * layout.gy_pixel * kBytes;
 
   int32_t row = place.row;
@@ -109,9 +105,9 @@ __device__ __forceinline__ void multiply_matrices(WeightSums<Traits>& r_sums, co
 #pragma unroll 1
     while (step < layout.steps) {
       uint32_t x_offset = x_unit + step * x_step, gy_offset = gy_unit + step * gy_step;
-      if (row_inside && step >= first_inside && step < end_inside) {
+      if (row_inside && step >= inside.first && step < inside.end) {
 #pragma unroll 2
-        for (; step < end_inside; ++step) {
+        for (; step < inside.end; ++step) {
           multiply_step<false, Traits>(r_sums, operands, x_offset, gy_offset, ~0u, {~0u, ~0u});
           x_offset += x_step, gy_offset += gy_step;
         }

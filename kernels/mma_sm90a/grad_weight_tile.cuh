@@ -62,6 +62,24 @@ struct Border {
   }
 };
 
+// Steps of a row of pixels whose pixels all exist, with all taps of the CTA.
+struct InsideSteps {
+  int32_t first;
+  int32_t end;
+};
+
+// column: what tap column 0 reads for the row's first pixel; step_columns, widest: from a step's first pixel to the
+// next step's, and to its own last.
+__device__ __forceinline__ InsideSteps inside_steps(const GradWeightParams& params, int32_t column, int32_t end_column,
+                                                    int32_t step_columns, int32_t widest) {
+  const int32_t last_tap = (params.layout.block_kw - 1) * params.w.dilation;
+  const int32_t limit = min(params.w.out - 1 - last_tap, end_column - 1) - widest;
+  int32_t rest;
+  const int32_t first = params.by_step_columns(max(0, step_columns - 1 - column), &rest);
+  const int32_t end = limit < column ? 0 : min(params.layout.steps, params.by_step_columns(limit - column, &rest) + 1);
+  return InsideSteps{first, end};
+}
+
 // A step pixel by pixel, without tensor cores: exactly the products that exist.
 template <typename Traits>
 __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, const GradWeightParams& params,
