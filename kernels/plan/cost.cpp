@@ -160,7 +160,7 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   // Gradients in channels_last were measured to take 1.1 to 3.6 times as long where channels are few.
   const double layout_cost = !channels_last                        ? 1
                              : forward                             ? (problem.c_in == problem.groups ? 2.6 : 1)
-                             : problem.dtype == DataType::kFloat32 ? 1.6
+                             : problem.dtype == DataType::kFloat32 ? 2.2
                                                                    : 1;
   plan->estimate_us = layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }
