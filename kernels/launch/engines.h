@@ -43,6 +43,9 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
 // The thin engine's small layers; called by launch_thin().
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// The thin engine's gathered terms; called by launch_thin().
+void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 // Its gradient of the weight, of other layers; called by launch_thin().
 void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                              cudaStream_t stream);

@@ -1,6 +1,7 @@
 #include <charconv>
 
 #include "plan/plan.h"
+#include "plan/thin_instances.h"
 #include "plan/tile.h"
 #include "plan/upsample_layout.h"
 
@@ -77,7 +78,7 @@ void write_thin_grad_input_plan(JsonWriter& json, const ThinGradInputPlan& plan)
 }
 
 // Depthwise plans in the words of the other thin ones: a tile is what a warp, or in channels_last a CTA, walks down. Of
-// small layers it is a CTA's results.
+// small layers, and of gathered terms, it is a CTA's results.
 void write_depthwise_tile(JsonWriter& json, int32_t channels, int32_t rows, int32_t columns) {
   write_thin_plan(json, ThinPlan{0, rows, columns, 1, 1, channels, false, 1});
 }
@@ -212,6 +213,12 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         write_depthwise_tile(json, tile.channels, tile.rows, tile.columns);
       } else if (plan.thin_direct.terms > 0) {
         write_depthwise_tile(json, 1, 1, plan.threads);
+      } else if (plan.thin_gather.warps_channels > 0) {
+        const ThinGatherPlan& tile = plan.thin_gather;
+        const ThinGatherInstance& instance = kThinGatherInstances[tile.instance];
+        const int32_t positions = tile.warps_positions * (32 / tile.lanes_channels) * instance.positions;
+        const int32_t channels = tile.warps_channels * tile.lanes_channels * instance.channels;
+        write_thin_plan(json, ThinPlan{0, 1, positions, 1, channels, 1, true, tile.chunk_ci});
       } else if (plan.thin_grad_weight.strip > 0) {
         write_thin_grad_weight_plan(json, plan.thin_grad_weight);
       } else if (problem.direction == Direction::kGradInput) {

@@ -256,6 +256,7 @@ struct Plan {
   ThinDepthwisePlan thin_depthwise;
   ThinChannelsLastPlan thin_channels_last;
   ThinDirectPlan thin_direct;
+  ThinGatherPlan thin_gather;
   ThinGradWeightPlan thin_grad_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;

@@ -46,6 +46,7 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   const double row_slots = pixels * taps * 1.3 + instance.stride * (14 + 8 * kept) + 6 * kept + 30;
   const double rows = static_cast<double>(layout.num_warps) * (layout.rows + kept);
   const bool of_weight = problem.direction == Direction::kGradWeight;
+  const bool of_input = problem.direction == Direction::kGradInput;
   plan->compute_us = rows * row_slots / 4 / (of_weight ? 0.6 : 0.85) / device.num_sms / (device.clock_ghz * 1e3);
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
@@ -62,7 +63,7 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
                     (device.copy_gb_per_s * 1e3);
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
                       (of_weight                           ? 14
-                       : is_exact(problem)                 ? 5
+                       : is_exact(problem) || of_input     ? 5
                        : element_bytes(problem.dtype) == 4 ? 12
                                                            : 16);
 }

@@ -62,16 +62,19 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double waves = std::ceil(static_cast<double>(plan->num_blocks) / device.num_sms / resident);
   // Fitted to measurements: half precision's conversions and branches cost most where a thread has many sums.
   const double fitted = !half ? 1.2 : channels * positions > 32 ? 1.75 : 1.3;
-  plan->compute_us = fitted * waves * (resident * layout.tiles_per_block * cycles + weights) / (device.clock_ghz * 1e3);
+  // A warp waits for its own instructions, however few others there are: seen in small layers.
+  const double wait = 4.5 * tile_slots / warps;
+  plan->compute_us = fitted * waves * (layout.tiles_per_block * std::max(resident * cycles, wait) + weights) /
+                     (device.clock_ghz * 1e3);
 
   const double bytes = static_cast<double>(element_bytes(problem.dtype)), us_per_byte = 1e-3 / device.copy_gb_per_s;
   const double result_bytes = bytes * problem.batch * problem.c_in * problem.h.in * problem.w.in;
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
   const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
   // Measured: in channels_last a channel alone is loaded and stored element by element, and of several every element
-  // brings its whole sector.
+  // brings its whole sector; float32 was measured to take 1.4 to 3 times as long as in NCHW.
   const bool alone = problem.c_in == problem.groups && problem.c_out == problem.groups;
-  const double layout_cost = channels_last && alone ? 5 : 1;
+  const double layout_cost = !channels_last ? 1 : alone ? 5 : half ? 1 : 2.2;
   const double spread = channels_last && !alone ? std::min(32 / bytes, static_cast<double>(problem.c_out)) : 1;
   plan->memory_us = us_per_byte * ((channels_last ? 3 : 1) * result_bytes + spread * source_bytes + again) /
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));

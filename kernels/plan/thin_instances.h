@@ -225,6 +225,40 @@ enum ThinDirectInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// A kernel of gathered terms. A thread adds up `channels` result channels at `positions` positions.
+struct ThinGatherInstance {
+  const char* name;
+  DataType dtype;
+  Direction direction;
+  int32_t channels;
+  int32_t positions;
+};
+
+// X(symbol, dtype, direction, channels, positions)
+#define CONVT_THIN_GATHER_INSTANCES(X)                     \
+  X(ieee_f32_gather_8x8, kFloat32, kForward, 8, 8)         \
+  X(ieee_f32_gather_4x4, kFloat32, kForward, 4, 4)         \
+  X(ieee_f32_gather_2x2, kFloat32, kForward, 2, 2)         \
+  X(grad_input_f32_gather_8x8, kFloat32, kGradInput, 8, 8) \
+  X(grad_input_f32_gather_4x4, kFloat32, kGradInput, 4, 4) \
+  X(grad_input_f32_gather_2x2, kFloat32, kGradInput, 2, 2)
+
+inline constexpr ThinGatherInstance kThinGatherInstances[] = {
+#define CONVT_ROW(symbol, dtype, direction, channels, positions) \
+  {"thin_" #symbol, DataType::dtype, Direction::direction, channels, positions},
+    CONVT_THIN_GATHER_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinGatherInstances = sizeof(kThinGatherInstances) / sizeof(kThinGatherInstances[0]);
+
+// Position in kThinGatherInstances.
+enum ThinGatherInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_GATHER_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 // A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
 // taps.
 struct ThinGradWeightInstance {

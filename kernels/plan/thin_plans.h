@@ -52,6 +52,17 @@ struct ThinDirectPlan {
   int32_t terms;     // of a result, at most; 0: this is no such plan
 };
 
+// The same engine's tile of gathered terms: plan/thin_gather.h.
+struct ThinGatherPlan {
+  int32_t instance;         // index into kThinGatherInstances
+  int32_t lanes_channels;   // of a warp; the others go along positions
+  int32_t warps_channels;   // 0: this is no such plan
+  int32_t warps_positions;
+  int32_t chunk_ci;         // terms of a stage
+  int32_t chunk_taps;
+  int32_t stages;           // pipeline depth
+};
+
 // The same engine's tile for the gradient of the weight: plan/thin_grad_weight.h. The first two decide the order of
 // sums.
 struct ThinGradWeightPlan {

@@ -53,6 +53,59 @@ __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], 
 #endif
 }
 
+// cp.async of 4 bytes, four at a time for the same reason.
+template <int kCount>
+__device__ __forceinline__ void cp_async_4_bytes(const uint32_t (&shared)[kCount],
+                                                 const void* const (&global)[kCount]) {
+  static_assert(kCount % 4 == 0);
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+#ifdef CONVT_HAS_CP_ASYNC
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%4], 4;\n"
+        "cp.async.ca.shared.global [%1], [%5], 4;\n"
+        "cp.async.ca.shared.global [%2], [%6], 4;\n"
+        "cp.async.ca.shared.global [%3], [%7], 4;" ::"r"(shared[i]),
+        "r"(shared[i + 1]), "r"(shared[i + 2]), "r"(shared[i + 3]), "l"(global[i]), "l"(global[i + 1]),
+        "l"(global[i + 2]), "l"(global[i + 3]));
+#else
+    for (int j = i; j < i + 4; ++j) cp_async<4>(shared[j], global[j]);
+#endif
+  }
+}
+
+// The same where `copy` says so.
+template <int kCount>
+__device__ __forceinline__ void cp_async_4_bytes_if(const uint32_t (&shared)[kCount],
+                                                    const void* const (&global)[kCount], const bool (&copy)[kCount]) {
+  static_assert(kCount % 4 == 0);
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+#ifdef CONVT_HAS_CP_ASYNC
+    asm volatile(
+        "{\n"
+        ".reg .pred copy<4>;\n"
+        "setp.ne.b32 copy0, %8, 0;\n"
+        "setp.ne.b32 copy1, %9, 0;\n"
+        "setp.ne.b32 copy2, %10, 0;\n"
+        "setp.ne.b32 copy3, %11, 0;\n"
+        "@copy0 cp.async.ca.shared.global [%0], [%4], 4;\n"
+        "@copy1 cp.async.ca.shared.global [%1], [%5], 4;\n"
+        "@copy2 cp.async.ca.shared.global [%2], [%6], 4;\n"
+        "@copy3 cp.async.ca.shared.global [%3], [%7], 4;\n"
+        "}" ::"r"(shared[i]),
+        "r"(shared[i + 1]), "r"(shared[i + 2]), "r"(shared[i + 3]), "l"(global[i]), "l"(global[i + 1]),
+        "l"(global[i + 2]), "l"(global[i + 3]), "r"(static_cast<int32_t>(copy[i])),
+        "r"(static_cast<int32_t>(copy[i + 1])), "r"(static_cast<int32_t>(copy[i + 2])),
+        "r"(static_cast<int32_t>(copy[i + 3])));
+#else
+    for (int j = i; j < i + 4; ++j) {
+      if (copy[j]) cp_async<4>(shared[j], global[j]);
+    }
+#endif
+  }
+}
+
 // cp.async of 16 bytes, past L1, where nobody looks for them again.
 __device__ __forceinline__ void cp_async_past_l1(uint32_t shared, const void* global) {
 #ifdef CONVT_HAS_CP_ASYNC

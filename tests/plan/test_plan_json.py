@@ -101,6 +101,11 @@ def assert_plan(module, problem, written, plan):
     if plan["kernel"].endswith("_direct"):  # a thread a result
         tile = {"block_co": 1, "block_groups": 1, "tile_h": 1, "tile_w": plan["threads"], "tiles_per_block": 1}
         plan = {**plan, **tile, "split_phases": False, "chunk_ci": 1}
+    if "_gather_" in plan["kernel"]:  # a phase's positions
+        sums, lanes = int(plan["kernel"][-1]), plan["lanes_channels"]
+        plan = {**plan, "block_groups": 1, "tile_h": 1, "tiles_per_block": 1, "split_phases": True}
+        plan["block_co"] = plan["warps_channels"] * lanes * sums
+        plan["tile_w"] = plan["warps_positions"] * 32 // lanes * sums
     expected = {key: plan[key] for key in tile_keys}
     if "shape" in expected:
         expected["shape"] = SHAPES[expected["shape"]]

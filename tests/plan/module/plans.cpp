@@ -26,6 +26,13 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["instance"] = plan.thin_direct.instance, result["terms"] = plan.thin_direct.terms;
     return result;
   }
+  if (plan.thin_gather.warps_channels > 0) {
+    const convt::ThinGatherPlan& tile = plan.thin_gather;
+    result["instance"] = tile.instance, result["lanes_channels"] = tile.lanes_channels;
+    result["warps_channels"] = tile.warps_channels, result["warps_positions"] = tile.warps_positions;
+    result["chunk_ci"] = tile.chunk_ci, result["chunk_taps"] = tile.chunk_taps, result["stages"] = tile.stages;
+    return result;
+  }
   if (plan.thin_grad_input.tile_h > 0) {
     const convt::ThinGradInputPlan& tile = plan.thin_grad_input;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

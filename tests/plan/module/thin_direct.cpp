@@ -8,11 +8,7 @@ static py::tuple tuple_of(const T (&values)[4]) {
   return py::make_tuple(values[0], values[1], values[2], values[3]);
 }
 
-// What the kernel is launched with, or None for a problem that it does not serve.
-static py::object thin_direct_layout(const py::dict& problem) {
-  const convt::ConvTProblem asked = problem_of(problem);
-  convt::ThinDirectLayout layout;
-  if (!convt::make_thin_direct_layout(asked, &layout)) return py::none();
+py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout) {
   const bool forward = asked.direction == convt::Direction::kForward;
   py::list phases_h, phases_w, digits;
   for (int32_t i = 0; i < (forward ? asked.h.stride : 1); ++i) phases_h.append(dict_of(layout.phases_h[i]));
@@ -29,6 +25,14 @@ static py::object thin_direct_layout(const py::dict& problem) {
   CONVT_FIELD(channels_last), CONVT_FIELD(num_blocks);
 #undef CONVT_FIELD
   return result;
+}
+
+// What the kernel is launched with, or None for a problem that it does not serve.
+static py::object thin_direct_layout(const py::dict& problem) {
+  const convt::ConvTProblem asked = problem_of(problem);
+  convt::ThinDirectLayout layout;
+  if (!convt::make_thin_direct_layout(asked, &layout)) return py::none();
+  return dict_of(asked, layout);
 }
 
 void add_thin_direct(py::module_& module) { module.def("thin_direct_layout", &thin_direct_layout); }

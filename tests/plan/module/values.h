@@ -14,10 +14,15 @@
 
 namespace py = pybind11;
 
+namespace convt {
+struct ThinDirectLayout;
+}
+
 // Each adds its functions to the module.
 void add_plans(py::module_& module);
 void add_thin(py::module_& module);
 void add_thin_direct(py::module_& module);
+void add_thin_gather(py::module_& module);
 void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);
 void add_scatter(py::module_& module);
@@ -26,6 +31,7 @@ void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
 
 py::dict dict_of(const convt::GradWeightPlan& plan);
+py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout);
 
 template <typename T>
 T field(const py::dict& values, const char* key) {

@@ -1,0 +1,19 @@
+// One line per file in thin/instances/ compiles one kernel of gathered terms, which both directions share: see
+// thin/instance.cuh.
+#pragma once
+
+#include "plan/thin_instances.h"
+#include "thin/gather.cuh"
+#include "thin/instances.h"
+
+#define CONVT_THIN_GATHER_KERNEL(symbol)                                                           \
+  const void* symbol() {                                                                           \
+    constexpr ThinGatherInstance kInstance = kThinGatherInstances[k_thin_##symbol];                \
+    return reinterpret_cast<const void*>(&gather_kernel<kInstance.channels, kInstance.positions>); \
+  }
+
+#define CONVT_THIN_GATHER_INSTANCE(sums)                 \
+  namespace convt::thin {                                \
+  CONVT_THIN_GATHER_KERNEL(ieee_f32_gather_##sums)       \
+  CONVT_THIN_GATHER_KERNEL(grad_input_f32_gather_##sums) \
+  }

@@ -1,0 +1,3 @@
+#include "thin/gather_instance.cuh"
+
+CONVT_THIN_GATHER_INSTANCE(4x4)
