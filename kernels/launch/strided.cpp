@@ -77,6 +77,7 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.by_row = Divisor::of(plan.strip_width / 4);
   params.by_strip = Divisor::of(problem.h.in * (plan.strip_width / 4));
   params.whole_images = plan.whole_images;
+  params.image_copies = plan.image_copies;
   params.box_lead = plan.box_lead;
   params.pitch = plan.pitch;
   params.box_rows = plan.box_rows;
@@ -98,7 +99,7 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.barriers_begin = plan.barriers_begin;
   // A tensor may begin in the middle of a vector.
   params.has_map = is_aligned(params.source, 16);
-  if (params.has_map) {
+  if (params.has_map && !plan.image_copies) {
     const int64_t all_channels = int64_t{weights.k_channels} * problem.groups;
     TensorBox box{params.source,
                   {params.source_w, all_channels, params.source_h, problem.batch},

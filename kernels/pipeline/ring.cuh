@@ -27,6 +27,14 @@ class Ring {
       parity_ ^= 1;
     }
   }
+  // By several slots, no more than there are.
+  __device__ __forceinline__ void skip(int32_t slots) {
+    slot_ += slots;
+    if (slot_ >= slots_) {
+      slot_ -= slots_;
+      parity_ ^= 1;
+    }
+  }
 
  private:
   uint32_t s_barriers_;

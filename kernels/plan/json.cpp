@@ -128,6 +128,7 @@ void write_patch_direct_plan(JsonWriter& json, const PatchDirectPlan& plan) {
 
 void write_strided_plan(JsonWriter& json, const StridedPlan& plan) {
   json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
+  json.field("alternate", plan.alternate);
   json.field("tile_positions", int64_t{4 * plan.tile_quads}), json.field("strip_width", int64_t{plan.strip_width});
   json.field("num_tiles", plan.num_tiles), json.field("num_chunks", int64_t{plan.num_chunks});
   json.field("source_slots", int64_t{plan.source_slots}), json.field("weight_slots", int64_t{plan.weight_slots});

@@ -176,10 +176,12 @@ struct StridedPlan {
   int32_t instance;  // index into kStridedInstances
   int32_t block_n;   // result channels
   int32_t parts;     // CTAs that share a tile, each a part of the source's channels
+  bool alternate;       // the warpgroups of a CTA share a tile, each every other stage
   int32_t strip_width;  // columns of positions
   int32_t tile_images;  // whole ones, or 1 of which a tile has a part
   int32_t tile_quads;   // of four neighbouring positions
   bool whole_images;    // of the source in a stage: an image of a channel is one row of it
+  bool image_copies;    // which is too long for a tensor map's box, and a copy of its own
   int32_t box_rows, pitch, box_lead;  // rows, elements of a row, of these before the first
   int32_t num_chunks;  // stages
   int32_t stage_bytes, source_slots, weight_slots;

@@ -52,19 +52,21 @@ int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads)
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, int32_t parts,
              Plan* whole) {
   StridedPlan& plan = whole->strided;
+  const int32_t most_quads = strided_quads(instance.alternate);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t step = strided_step(instance.form), vector = 16 / element;
   const bool forward = instance.form == StridedForm::kOutput;
   plan.block_n = instance.block_n;
+  plan.alternate = instance.alternate;
   plan.parts = parts;
   plan.strip_width = std::min(problem.w.in, kStridedStripWidth);
   const int32_t quads_of_row = plan.strip_width / 4;
   if (int64_t{problem.h.in} * quads_of_row > (int64_t{1} << 30)) return false;
   const int32_t strip_quads = problem.h.in * quads_of_row;
   plan.tile_images = 1;
-  plan.tile_quads = kStridedQuads;
-  if (strip_quads <= kStridedQuads) {
-    plan.tile_images = static_cast<int32_t>(std::min<int64_t>(kStridedQuads / strip_quads, problem.batch));
+  plan.tile_quads = most_quads;
+  if (strip_quads <= most_quads) {
+    plan.tile_images = static_cast<int32_t>(std::min<int64_t>(most_quads / strip_quads, problem.batch));
     plan.tile_quads = plan.tile_images * strip_quads;
   }
   // Lanes 0 to 7 read two quads of four channels at a time, in half precision of every other channel.
@@ -74,31 +76,34 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
     return (vectors | 1) * vector;
   };
   const int64_t image = int64_t{step} * step * problem.h.in * problem.w.in;  // elements
-  plan.whole_images = strip_quads <= kStridedQuads && plan.strip_width == problem.w.in &&
-                      source_stride(problem)[2] == step * problem.w.in && image % vector == 0 &&
-                      without_conflicts(static_cast<int32_t>(image)) <= kMostOfBox;
+  const int64_t k_channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
+  plan.whole_images = strip_quads <= most_quads && plan.strip_width == problem.w.in &&
+                      source_stride(problem)[2] == step * problem.w.in && image % vector == 0;
+  // A longer image is one copy, if no channel beyond the last would have to be zero.
+  plan.image_copies = plan.whole_images && without_conflicts(static_cast<int32_t>(image)) > kMostOfBox;
+  if (plan.image_copies && k_channels % strided_channels(element) != 0) plan.whole_images = plan.image_copies = false;
   if (plan.whole_images) {
     plan.box_rows = 1;
     plan.pitch = without_conflicts(static_cast<int32_t>(image));
   } else {
     if (source_on_vectors(problem) != OnVectors::kRows) return false;
     const int32_t tile_rows =
-        strip_quads <= kStridedQuads ? problem.h.in : most_rows(quads_of_row, strip_quads, kStridedQuads);
+        strip_quads <= most_quads ? problem.h.in : most_rows(quads_of_row, strip_quads, most_quads);
     plan.box_rows = step * (tile_rows - 1) + strided_rows(instance.form, instance.kernel);
     // Strips have their neighbours' columns beside them, on vectors.
     plan.box_lead = plan.strip_width == problem.w.in ? 0 : vector;
     plan.pitch = without_conflicts(step * plan.strip_width + 2 * plan.box_lead);
   }
-  if (plan.pitch > kMostOfBox || plan.box_rows > kMostOfBox) return false;
+  if ((plan.pitch > kMostOfBox && !plan.image_copies) || plan.box_rows > kMostOfBox) return false;
 
   const StridedGrid grid = make_strided_grid(problem, plan);
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phase_tiles * grid.groups * grid.strip_tiles * grid.strips * grid.image_tiles;
-  const int64_t k_channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
   plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, int64_t{strided_channels(element)}));
   // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
   const int32_t clustered = parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
+  if (plan.alternate && (plan.num_tiles > device.num_sms || plan.num_chunks % kStridedConsumers != 0)) return false;
   whole->num_blocks = parts > 1 ? plan.num_tiles * parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
 
   const int64_t box_bytes = int64_t{plan.tile_images} * plan.box_rows * 32 * plan.pitch;
@@ -120,8 +125,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
-  // Parts are exchanged where stages were.
-  if (parts > 1 && strided_sum_bytes(instance.form, instance.kernel, instance.block_n) > plan.zeros_begin) return false;
+  // Parts, or warpgroups' sums, are exchanged where stages were.
+  const int32_t sum_bytes = strided_sum_bytes(instance.form, instance.kernel, instance.block_n, plan.alternate);
+  if ((parts > 1 || plan.alternate) && sum_bytes > plan.zeros_begin) return false;
   return true;
 }
 
@@ -134,12 +140,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const bool forward = instance.form == StridedForm::kOutput;
   const double taps = forward ? strided_slot_taps(instance.form, instance.kernel) : instance.kernel * instance.kernel;
   const bool split = instance.precision == Precision::kTf32x3;
-  const double products = (split ? 3 : 1) * taps * 2 * kStridedConsumers * plan.block_n / 2 / (920 * device.clock_ghz);
-  const double bytes = (taps * tap_bytes(instance) + plan.stage_bytes) / 43e3;
+  const int32_t warpgroups = plan.alternate ? 1 : kStridedConsumers;  // of a stage
+  const double products = (split ? 3 : 1) * taps * 2 * warpgroups * plan.block_n / 2 / (920 * device.clock_ghz);
+  const double bytes = (taps * tap_bytes(instance) + plan.stage_bytes) / (plan.alternate ? 60e3 : 43e3);
   const double beside = forward && instance.kernel == 4 ? 1.16 : 1.07;  // what does not run while products do
   const double stage =
       split ? beside * products : std::max(products, element == 4 ? (products + bytes) / 2 : 1.1 * bytes);
-  const double sums = 4.0 * kStridedQuads * plan.block_n * strided_phases(instance.form, instance.kernel);
+  const double sums =
+      4.0 * strided_quads(plan.alternate) * plan.block_n * strided_phases(instance.form, instance.kernel);
   const double stores = sums * element * (forward ? 3.5e-5 : 2.8e-5);
   const double chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
   const double tiles =
@@ -152,7 +160,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = static_cast<double>(whole->packed_bytes) / (0.58 * copy);
-  whole->estimate_us = 12.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
+  whole->estimate_us = (plan.alternate ? 10.5 : 12.5) + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
 }
 
 }  // namespace
@@ -165,7 +173,7 @@ StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& pl
   grid.channel_tiles = static_cast<int32_t>(ceil_div(n_channels, int64_t{plan.block_n}));
   grid.phase_tiles = forward && problem.h.kernel == 4 ? 2 : 1;
   grid.groups = static_cast<int32_t>(problem.groups);
-  grid.strip_tiles = strip_quads <= kStridedQuads ? 1 : ceil_div(strip_quads, plan.tile_quads);
+  grid.strip_tiles = strip_quads <= strided_quads(plan.alternate) ? 1 : ceil_div(strip_quads, plan.tile_quads);
   grid.strips = ceil_div(problem.w.in, plan.strip_width);
   grid.image_tiles = ceil_div(problem.batch, int64_t{plan.tile_images});
   return grid;
@@ -196,7 +204,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
         instance.kernel != problem.h.kernel) {
       continue;
     }
-    for (int32_t parts = 1; parts <= kStridedMostParts; parts *= 2) {
+    for (int32_t parts = 1; parts <= (instance.alternate ? 1 : kStridedMostParts); parts *= 2) {
       Plan plan{};
       plan.strided.instance = index;
       if (!lay_out(problem, device, instance, parts, &plan)) continue;

@@ -19,6 +19,10 @@ namespace convt {
 inline constexpr int32_t kStridedConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kStridedThreads = 128 * (kStridedConsumers + 1);
 inline constexpr int32_t kStridedQuads = 32 * kStridedConsumers;  // of a tile
+// Where warpgroups take turns in stages they have the same quads.
+inline constexpr int32_t strided_quads(bool alternate) {
+  return alternate ? kStridedQuads / kStridedConsumers : kStridedQuads;
+}
 inline constexpr int32_t kStridedStripWidth = 64;  // positions, at most
 inline constexpr int32_t kStridedMostParts = 4;  // CTAs that share a tile
 inline constexpr int32_t kStridedZeroBytes = 64;  // what is read of a row beside the source
@@ -47,9 +51,9 @@ inline constexpr int32_t strided_slot_rows(StridedForm form) { return form == St
 inline constexpr int32_t strided_slot_taps(StridedForm form, int32_t kernel) {
   return form == StridedForm::kGather ? kernel : kernel == 3 ? 9 : 8;
 }
-// Bytes that CTAs of a cluster exchange of a tile, at most.
-inline constexpr int32_t strided_sum_bytes(StridedForm form, int32_t kernel, int32_t block_n) {
-  return 4 * kStridedQuads * block_n * strided_phases(form, kernel) * 4;
+// Bytes that CTAs of a cluster, or warpgroups of a CTA, exchange of a tile, at most.
+inline constexpr int32_t strided_sum_bytes(StridedForm form, int32_t kernel, int32_t block_n, bool alternate) {
+  return 4 * strided_quads(alternate) * block_n * strided_phases(form, kernel) * 4;
 }
 // A stage is a step of K.
 inline constexpr int32_t strided_channels(int32_t element) { return 32 / element; }

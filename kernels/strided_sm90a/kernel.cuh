@@ -22,19 +22,21 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
   const uint32_t s_zeros = s_source + params.zeros_begin;
   const uint32_t s_barriers = s_source + params.barriers_begin;
   const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
-  if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
-      const bool by_threads = slot < params.source_slots && !params.has_map;
-      ptx::mbarrier_init(s_barriers + 16 * slot, by_threads ? kStridedLoaders : 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kStridedConsumers * 4);
-    }
+  if (threadIdx.x < params.source_slots + params.weight_slots) {
+    const uint32_t s_slot = s_barriers + 16 * threadIdx.x;
+    const bool of_source = threadIdx.x < params.source_slots;
+    const int32_t warps = Shape::kAlternate ? 4 : 4 * kStridedConsumers;
+    ptx::mbarrier_init(s_slot, of_source && !params.has_map ? kStridedLoaders : 1);
+    ptx::mbarrier_init(s_slot + 8, warps);
     ptx::fence_mbarrier_init();
   }
   if (threadIdx.x < kStridedZeroBytes / 4) ptx::store_shared(s_zeros + 4 * threadIdx.x, 0);
   __syncthreads();  // the barriers exist
   const Chunks chunks = chunks_of_part(params, share_of_block<Shape>(params).rank);
 
-  if (threadIdx.x < kConsumerThreads) {
+  // A value that the compiler knows to be the same for the whole warp.
+  const int32_t warpgroup = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
+  if (warpgroup < kStridedConsumers) {
     ptx::take_registers<kConsumerRegisters>();
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
     for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
@@ -43,10 +45,15 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
       if constexpr (Shape::kSplit) {
         multiply_split_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
       } else {
-        multiply_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
+        multiply_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights,
+                             Shape::kAlternate ? warpgroup : 0);
       }
-      const Share share = share_of_block<Shape>(params);
-      if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+      const Share share = Shape::kAlternate ? share_of_warpgroup<Shape>(warpgroup) : share_of_block<Shape>(params);
+      if constexpr (Shape::kAlternate) {
+        add_warpgroups<Shape>(sums, share, s_source);
+      } else if (params.parts > 1) {
+        add_parts<Shape>(sums, params, share, s_source);
+      }
       ptx::forget(number);  // what follows from it takes registers from the products
       const Tile tile = tile_of(params, number);
       const Quad quad = quad_of_thread<Shape>(params, tile);
@@ -55,13 +62,14 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
       } else {
         store_gradient<Shape>(sums, params, tile, quad, share);
       }
+      if constexpr (Shape::kAlternate) break;  // there are no more tiles than CTAs, and the compiler keeps rings apart
     }
   } else {
     ptx::give_registers<kLoaderRegisters>();
-    ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
     // A value that the compiler knows to be the same for the whole warp.
     const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumerThreads / 32;
     if (warp == kStridedLoaders / 32) {
+      ptx::wait_for_previous_kernel();  // which packs; everything before it is done since it began
       if (ptx::elect_one()) load_weights<Shape>(params, chunks, s_weights, s_weight_barriers);
     } else if (!params.has_map) {
       load_source<Shape, false>(params, chunks, s_source, s_barriers,

@@ -42,6 +42,27 @@ __device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, c
   }
 }
 
+// Whole images that exist, each of a channel one copy: what lies beside them is never read.
+template <typename Shape>
+__device__ __forceinline__ void copy_images(const Params& params, uint32_t s_box, const int32_t (&at)[4],
+                                            uint32_t barrier) {
+  using Element = typename Shape::Element;
+  const int32_t images = max(0, min(params.tile_images, params.batch - at[3]));
+  const int32_t bytes = params.source_h * params.row_bytes;
+  ptx::mbarrier_expect(barrier, images * Shape::kStageChannels * bytes);
+  for (int32_t image = 0; image < images; ++image) {
+    const Element* g = static_cast<const Element*>(params.source) + (at[3] + image) * params.source_stride[0] +
+                       at[1] * params.source_stride[1];
+    uint32_t s_image = s_box + image * params.image_bytes;
+#pragma unroll 4
+    for (int32_t channel = 0; channel < Shape::kStageChannels; ++channel) {
+      ptx::bulk_copy(s_image, g, bytes, barrier);
+      g += params.source_stride[1];
+      s_image += params.channel_bytes;
+    }
+  }
+}
+
 template <typename Shape, bool kByMap>
 __device__ __forceinline__ void load_source(const Params& params, const Chunks& chunks, uint32_t s_source,
                                             uint32_t s_barriers, int32_t thread) {
@@ -55,8 +76,12 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
       const uint32_t s_box = s_source + ring.slot() * params.stage_bytes;
       ring.wait_empty();  // the consumers have read what was here
       if constexpr (kByMap) {
-        ptx::mbarrier_expect(ring.full(), box_bytes<Shape>(params));
-        ptx::tensor_copy(s_box, &params.map, at, ring.full());
+        if (params.image_copies) {
+          copy_images<Shape>(params, s_box, at, ring.full());
+        } else {
+          ptx::mbarrier_expect(ring.full(), box_bytes<Shape>(params));
+          ptx::tensor_copy(s_box, &params.map, at, ring.full());
+        }
       } else {
         copy_box<Shape>(params, s_box, at, first_channel + params.k_channels, thread);
         patch_sm90a::announce<Shape::kElement>(ring);
@@ -69,7 +94,6 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Chunks& chunks, uint32_t s_weights,
                                              uint32_t s_barriers) {
-  constexpr int kSlots = Shape::kRows / Shape::kSlotRows;  // of a stage
   Ring ring(s_barriers, params.weight_slots);
   for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
@@ -77,7 +101,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Chunks&
         static_cast<const char*>(params.packed) +
         (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step;
     for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
-      for (int32_t slot = 0; slot < kSlots; ++slot) {
+      for (int32_t slot = 0; slot < Shape::kStageSlots; ++slot) {
         const uint32_t s_slot = s_weights + ring.slot() * Shape::kSlotBytes;
         ring.wait_empty();  // the consumers have multiplied what was here
         ptx::mbarrier_expect(ring.full(), Shape::kSlotBytes);

@@ -81,11 +81,24 @@ __device__ __forceinline__ void clear(Sums<Shape>& sums) {
   }
 }
 
-// All products of a tile. The sums' order: stages, rows, taps, steps of K.
+// Here sums are in registers: ptxas, which may make them later or use them sooner, would serialize products (C7514,
+// C7515).
+template <typename Shape>
+__device__ __forceinline__ void keep(Sums<Shape>& sums) {
+#pragma unroll
+  for (int plane = 0; plane < 2 * Shape::kPhases; ++plane) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) ptx::keep_sum(sums.r[plane / 2][plane % 2][i]);
+  }
+}
+
+// All products of a tile, or of every other stage from number `first` on. The sums' order: stages, rows, taps, steps
+// of K.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
                                               const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
-                                              uint32_t s_zeros, Ring* sources, Ring* weights) {
+                                              uint32_t s_zeros, Ring* sources, Ring* weights, int32_t first) {
+  constexpr int kStep = Shape::kAlternate ? kStridedConsumers : 1;
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   Fragments<Shape> fragments[2];
   uint32_t used = 0;  // the barrier of the weights before those of the newest products
@@ -94,10 +107,15 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   const auto load = [&](int row) {
     load_row<Shape>(words, params, quad, s_source + sources->slot() * params.stage_bytes, s_zeros, row);
   };
+  if constexpr (Shape::kAlternate) {
+    keep<Shape>(sums);
+    sources->skip(first);
+    weights->skip(first * Shape::kStageSlots);
+  }
   sources->wait_full();
   load(0);
 #pragma unroll 1
-  for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+  for (int32_t chunk = chunks.begin + first; chunk < chunks.end; chunk += kStep) {
     ptx::MatrixDescriptor b{};
 #pragma unroll
     for (int number = 0; number < Shape::kRows * Shape::kGroups; ++number) {
@@ -125,8 +143,9 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         load(row + 1);
       } else {
         leave(sources->empty());
-        sources->advance();
-        if (chunk + 1 < chunks.end) {
+        sources->skip(kStep);
+        if constexpr (kStep > 1) weights->skip((kStep - 1) * Shape::kStageSlots);
+        if (chunk + kStep < chunks.end) {
           sources->wait_full();
           load(0);
         }
@@ -136,6 +155,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   ptx::wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < 2; ++i) keep<Shape>(fragments[i]);
+  if constexpr (Shape::kAlternate) keep<Shape>(sums);
   leave(used);
 }
 

@@ -48,6 +48,7 @@ struct Params {
 
   // A stage of the source.
   bool whole_images;
+  bool image_copies;  // without a map: an image of a channel is one copy
   int32_t box_lead;  // columns before the strip's first
   int32_t pitch;     // elements of a channel's row, or image, with what follows it
   int32_t box_rows;  // 1 where these are images

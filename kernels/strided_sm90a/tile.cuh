@@ -9,12 +9,13 @@ namespace convt::strided_sm90a {
 
 inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
 
-template <typename TraitsValue, StridedForm kFormValue, int kKernelValue>
+template <typename TraitsValue, StridedForm kFormValue, int kKernelValue, bool kAlternateValue>
 struct Shape {
   using Traits = TraitsValue;
   using Element = typename Traits::Element;
   static constexpr StridedForm kForm = kFormValue;
   static constexpr int kKernel = kKernelValue;
+  static constexpr bool kAlternate = kAlternateValue;  // warpgroups have the same positions and every other stage
   static constexpr bool kOutput = (kForm == StridedForm::kOutput);
   static constexpr int kElement = sizeof(Element);
   static constexpr int kN = Traits::kN;
@@ -30,6 +31,7 @@ struct Shape {
   static constexpr bool kLeft = !kAllPhases;  // the first and the last of them are read
   static constexpr bool kRight = kOutput || kKernel == 4;
   static constexpr int kSlotRows = strided_slot_rows(kForm);
+  static constexpr int kStageSlots = kRows / kSlotRows;  // of weights
   static constexpr int kStageChannels = strided_channels(kElement);
   static constexpr bool kSplit = Traits::kSplit;
   static constexpr int kTapBytes = strided_tap_bytes(kN, kSplit);
@@ -106,7 +108,7 @@ __device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile&
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   int32_t of_warp = lane / 4;
   if constexpr (Shape::kPermuted) of_warp = (of_warp & 4) | (of_warp & 1) << 1 | (of_warp >> 1 & 1);
-  const int32_t of_tile = 8 * warp + of_warp;
+  const int32_t of_tile = 8 * (Shape::kAlternate ? warp % 4 : warp) + of_warp;
   int32_t place, column;
   int32_t image = params.by_strip(tile.begin + of_tile, &place);
   int32_t row = params.by_row(place, &column);

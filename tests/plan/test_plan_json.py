@@ -41,8 +41,8 @@ PATCH_KEYS = [
     "weight_slots", "resident", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 STRIDED_KEYS = [
-    "threads", "block_n", "parts", "tile_positions", "strip_width", "num_tiles", "num_chunks", "source_slots",
-    "weight_slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+    "threads", "block_n", "parts", "alternate", "tile_positions", "strip_width", "num_tiles", "num_chunks",
+    "source_slots", "weight_slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
 MMA_KEYS = [
     "threads", "block_co", "split_phases", "tile_h", "tile_w", "chunk_steps", "raw_slots", "blocks_per_pass",

@@ -22,7 +22,7 @@ from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
 engine_plans = functools.partial(plans_of, "strided_sm90a")
 
-QUADS = 64  # of a tile
+QUADS = 64  # of a tile, half as many where its warpgroups alternate
 MOST_OF_BOX = 256  # elements along each dimension of what a tensor map copies at once
 
 
@@ -91,17 +91,18 @@ def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, si
     c_in, c_out = channels if groups == 1 else [16 * -(-c // 16) for c in channels]
     problem = doubled(batch, groups * c_in, groups * c_out, h, w, groups, kernel, dtype=dtype, precision=precision)
     for plan in engine_plans(plan_module, problem | {"direction": direction}):
+        quads = QUADS // 2 if plan["alternate"] else QUADS
         # Every quad of every strip, row and image is in one tile.
         strip = h * plan["strip_width"] // 4
         strips = -(-w // plan["strip_width"])
-        if strip <= QUADS:
-            assert plan["tile_quads"] == plan["tile_images"] * strip <= QUADS, plan
+        if strip <= quads:
+            assert plan["tile_quads"] == plan["tile_images"] * strip <= quads, plan
             tile_rows, strip_tiles = h, 1
         else:
-            assert (plan["tile_images"], plan["tile_quads"]) == (1, QUADS), plan
+            assert (plan["tile_images"], plan["tile_quads"]) == (1, quads), plan
             of_row = plan["strip_width"] // 4
-            begins = range(0, strip, QUADS)
-            tile_rows = max((min(b + QUADS, strip) - 1) // of_row - b // of_row + 1 for b in begins)
+            begins = range(0, strip, quads)
+            tile_rows = max((min(b + quads, strip) - 1) // of_row - b // of_row + 1 for b in begins)
             strip_tiles = len(begins)
         k_channels, n_channels = (c_in, c_out) if forward else (c_out, c_in)
         channel_tiles = -(-n_channels // plan["block_n"])
@@ -118,7 +119,12 @@ def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, si
             assert (plan["box_lead"] * element == 16) == (strips > 1), plan
             assert step * w * element % 16 == 0, plan
         assert plan["pitch"] * element % 16 == 0, plan
-        assert max(plan["pitch"], plan["box_rows"], plan["tile_images"]) <= MOST_OF_BOX, plan
+        # An image of a channel that is a copy of its own is longer than a map's box, and no channel has to be zero.
+        if plan["image_copies"]:
+            assert plan["whole_images"], plan
+            assert plan["pitch"] > MOST_OF_BOX, plan
+            assert k_channels * element % 32 == 0, plan
+        assert max(0 if plan["image_copies"] else plan["pitch"], plan["box_rows"], plan["tile_images"]) <= MOST_OF_BOX
         assert plan["stage_bytes"] >= plan["tile_images"] * plan["box_rows"] * plan["pitch"] * 32, plan
         assert plan["stage_bytes"] % 128 == 0, plan
         # Shared memory: stages, weights, zeros, barriers; a tile's parts are exchanged where the first two are.
@@ -134,10 +140,14 @@ def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, si
         if plan["parts"] > 1:
             assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
             assert plan["num_chunks"] >= 2 * plan["parts"], plan
-            sums = 4 * QUADS * plan["block_n"] * phases
-            assert 4 * sums <= plan["zeros_begin"], plan
         else:
             assert plan["num_blocks"] == min(H200[1], plan["num_tiles"]), plan
+        if plan["alternate"]:  # every other stage, of no more than one tile
+            assert plan["num_tiles"] <= H200[1], plan
+            assert (plan["num_chunks"] % 2, plan["parts"]) == (0, 1), plan
+        if plan["parts"] > 1 or plan["alternate"]:
+            sums = 4 * quads * plan["block_n"] * phases
+            assert 4 * sums <= plan["zeros_begin"], plan
         of_chunk = kernel**2 * tap
         assert plan["packed_bytes"] == groups * channel_tiles * plan["num_chunks"] * of_chunk, plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan

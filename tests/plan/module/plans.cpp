@@ -176,6 +176,7 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["strip_width"] = tile.strip_width, result["tile_images"] = tile.tile_images;
     result["tile_quads"] = tile.tile_quads, result["tile_positions"] = 4 * tile.tile_quads;
     result["whole_images"] = tile.whole_images, result["box_rows"] = tile.box_rows;
+    result["image_copies"] = tile.image_copies, result["alternate"] = tile.alternate;
     result["pitch"] = tile.pitch, result["box_lead"] = tile.box_lead;
     result["num_chunks"] = tile.num_chunks, result["stage_bytes"] = tile.stage_bytes;
     result["source_slots"] = tile.source_slots, result["weight_slots"] = tile.weight_slots;
