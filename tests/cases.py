@@ -207,6 +207,8 @@ STAGED_CASES = [
          c_out=20, h=4, w=62, k=(2, 2), s=(2, 2)),
     Case("patches_many", "more tiles than SMs, two blocks an SM", n=1, c_in=16, c_out=16, h=34, w=34, g=8, k=(2, 2),
          s=(2, 2)),
+    Case("patches_turns", "warpgroups that multiply and store in turn, several tiles for each", n=24, c_in=256,
+         c_out=128, h=14, w=14, g=16, k=(2, 2), s=(2, 2)),
     Case("patches_odd", "rows end between two neighbours", c_in=40, c_out=20, h=9, w=13, k=(2, 2), s=(2, 2)),
     Case("patches_wide", "patches of several vectors, odd width", c_in=24, c_out=70, h=4, w=7, k=(3, 8), s=(3, 8)),
     Case("patches_wide_even", "several vectors, two of which are no neighbours", c_in=24, c_out=70, h=4, w=10,

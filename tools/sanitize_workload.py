@@ -40,7 +40,7 @@ PROBLEMS = (
     "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
     "many_taps", "wide_kernel", "tall_kernel", "wide_stride", "fcn8s", "many_stages", "groups_of_16",
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
-    "patches", "patches_nhwc", "patches_rows", "patches_wide", "patches_unaligned", "few_channels_out",
+    "patches", "patches_nhwc", "patches_rows", "patches_turns", "patches_wide", "patches_unaligned", "few_channels_out",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
     "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps",

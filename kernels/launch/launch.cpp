@@ -69,7 +69,9 @@ void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaS
 
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers) {
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
-  return (!plan.source_on_vectors || is_aligned(source, 16)) && (!plan.weight_on_vectors || is_aligned(pointers.w, 16));
+  const void* result = problem.direction == Direction::kForward ? pointers.y : pointers.x;
+  return (!plan.source_on_vectors || is_aligned(source, 16)) &&
+         (!plan.weight_on_vectors || is_aligned(pointers.w, 16)) && (!plan.result_on_vectors || is_aligned(result, 16));
 }
 
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {

@@ -42,6 +42,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   // A tensor may begin in the middle of a vector.
   params.source_vector = patch_source_vector(problem);
   while (!is_aligned(params.source, params.source_vector)) params.source_vector /= 2;
+  params.vector_mask = params.source_vector / static_cast<int32_t>(element_bytes(problem.dtype)) - 1;
   params.unit = storable_neighbours(problem, params.result);
   const PatchForm form = kPatchInstances[plan.instance].form;
   const bool aligned = is_aligned(params.result, 16);
@@ -59,8 +60,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
   params.packed_tile_step = weights.packed_tile_step;
-  params.packed_row_step =
-      int64_t{problem.w.kernel} * plan.num_chunks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+  params.packed_row_step = int64_t{problem.w.kernel} * plan.num_chunks * weights.tap_bytes;
   params.staged = plan.staged && aligned;
   params.whole_rows = plan.whole_rows && aligned;
   const int32_t columns = form == PatchForm::kPairs ? 2 : 4;

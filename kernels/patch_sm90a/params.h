@@ -42,6 +42,7 @@ struct Params {
   bool whole_rows;  // and are whole rows of positions
   bool vectors;     // or, 16 bytes of them are of one row, and neighbours
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int32_t vector_mask;    // the positions in them, a power of two, less one
 };
 
 }  // namespace convt::patch_sm90a

@@ -27,13 +27,9 @@ class Ring {
       parity_ ^= 1;
     }
   }
-  // By several slots, no more than there are.
-  __device__ __forceinline__ void skip(int32_t slots) {
-    slot_ += slots;
-    if (slot_ >= slots_) {
-      slot_ -= slots_;
-      parity_ ^= 1;
-    }
+  // Past slots that others use.
+  __device__ __forceinline__ void advance(int32_t slots) {
+    for (slot_ += slots; slot_ >= slots_; slot_ -= slots_) parity_ ^= 1;
   }
 
  private:

@@ -12,9 +12,11 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kMostSourceSlots = 8;
+constexpr int32_t kMostSourceSlots = 8, kMostTurnsSlots = 16;
 constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
+
+bool takes_turns(const PatchPlan& plan) { return kPatchInstances[plan.instance].form == PatchForm::kTurns; }
 
 bool makes_patches(const Axis& axis) {
   return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
@@ -95,6 +97,67 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   return true;
 }
 
+// The same for warpgroups that multiply and store in turn: tiles of whole rows, or whole parts of a row.
+bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+  PatchPlan& plan = whole->patch;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int64_t* result = result_stride(problem);
+  const int32_t positions = turns_positions(element), width = problem.w.in;
+  if (problem.h.kernel != 2 || width % 2 != 0 || result[3] != 1 || result[2] != problem.w.out ||
+      (result[0] | result[1]) * element % 16 != 0)
+    return false;
+  plan.blocks = kPatchTaps;
+  plan.consumers = 2;
+  plan.parts = 1;
+  plan.whole_rows = width <= positions;
+  plan.staged = plan.resident = true;
+  plan.step = plan.tile_positions = plan.whole_rows ? positions / width * width : positions;
+  // A tile begins anywhere in a vector of the source, and has room for those.
+  const int32_t vector = patch_source_vector(problem) / element;
+  const int32_t lead = plan.step % vector == 0 ? 0 : vector - 2;
+  if (plan.step + lead > positions || plan.step < positions * 3 / 4 || (!plan.whole_rows && width % positions != 0))
+    return false;
+  plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kTurnsSteps / element);
+  const PatchGrid grid = make_patch_grid(problem, plan);
+  const int64_t columns = int64_t{grid.channel_tiles} * grid.groups;
+  if (columns > device.num_sms) return false;
+  plan.num_tiles = columns * grid.position_tiles;
+  whole->num_blocks = std::min(plan.num_tiles, device.num_sms / columns * columns);
+  plan.weight_slots = plan.num_chunks;
+  const int32_t weight_bytes = plan.num_chunks * turns_chunk_bytes(element), staged_bytes = turns_staged_bytes(element);
+  const int32_t barrier_bytes = 16 * (kMostTurnsSlots + plan.weight_slots + 2) + turns_channels(element) * 4;
+  const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
+  plan.source_slots = std::min(left / turns_stage_bytes(element), kMostTurnsSlots);
+  if (left < 0 || plan.source_slots < kTurnsLoaderWarps) return false;
+  plan.weights_begin = plan.source_slots * turns_stage_bytes(element);
+  plan.staged_begin = plan.weights_begin + weight_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
+  whole->result_on_vectors = true;
+  return true;
+}
+
+// Its cycles: loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements
+// of 10 layers on an H200 (docs/performance.md).
+void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+  const PatchPlan& plan = whole->patch;
+  const bool half = problem.precision == Precision::kHalf;
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double loads = half && patch_source_vector(problem) == 16 ? 295 : half ? 360 : 300;
+  const double stores =
+      half ? 1250 + 840 * std::min(1.0, static_cast<double>(problem.c_out / problem.groups) / 64) : 3450;
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
+  // All weights come first; with one tile there are no turns.
+  const double cycles = tiles * (loads * plan.num_chunks + stores) + (tiles > 1 ? 2500 : 5000);
+  whole->compute_us = 1.08 * cycles * 1e-3 / device.clock_ghz;
+  const double input = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * element;
+  const double output = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * element;
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.9);
+}
+
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
 // tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
 // H200 (docs/performance.md).
@@ -151,7 +214,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   whole->memory_us = (input + output) / copy;
   const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the rate of a copy
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / share);
+  const bool half_pairs = problem.precision == Precision::kHalf && form == PatchForm::kPairs && !plan.whole_rows;
+  whole->estimate_us = 8.5 + pack + (half_pairs ? 1.13 : 1.0) * std::max(whole->compute_us, whole->memory_us / share);
 }
 
 // The kernels' form for a problem, or false where none serves it.
@@ -175,7 +239,8 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan) {
   PatchGrid grid;
   grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / plan.blocks : 1;
   grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
-  grid.channel_tiles = ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
+  grid.channel_tiles = takes_turns(plan) ? ceil_div(n_channels, int64_t{turns_channels(element_bytes(problem.dtype))})
+                                         : ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
   grid.groups = static_cast<int32_t>(problem.groups);
   grid.position_tiles = ceil_div(problem.batch * problem.h.in * problem.w.in, int64_t{plan.tile_positions});
   return grid;
@@ -216,7 +281,9 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
   if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
-    if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
+    const bool turns = instance.form == PatchForm::kTurns && form == PatchForm::kPairs;
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision || (instance.form != form && !turns))
+      continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
     const int32_t most_parts =
         gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
@@ -224,7 +291,8 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
       for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
         Plan plan{};
         plan.patch.instance = index;
-        if (!lay_out(problem, device, instance, ctas, parts, &plan)) continue;
+        if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
+          continue;
         const PatchGrid grid = make_patch_grid(problem, plan.patch);
         const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
         const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
@@ -232,12 +300,16 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         constexpr int64_t kLimit = int64_t{1} << 30;
         if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
-            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
+            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
         plan.engine = Engine::kPatch;
         plan.kernel = instance.name;
         plan.served_precision = problem.precision;
         plan.threads = patch_threads(instance.consumers);
-        estimate(problem, device, form, &plan);
+        if (turns) {
+          estimate_turns(problem, device, &plan);
+        } else {
+          estimate(problem, device, form, &plan);
+        }
         plans->push_back(plan);
       }
     }

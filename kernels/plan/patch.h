@@ -20,6 +20,7 @@ inline constexpr int32_t kPatchPositions = 64;  // of a warpgroup
 inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
 inline constexpr int32_t kPatchTaps = 4;  // of a patch in a tile, or where patches are gathered of a patch
 inline constexpr int32_t kPatchSteps = 4;  // steps of K in a stage: 128 bytes of every position
+inline constexpr int32_t kTurnsSteps = 2;  // the same where warpgroups take turns
 inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 16;  // weights of a stage
 // Operands that are split (tf32x3) have low parts behind the high ones, and a slot of weights has one block alone.
 inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
@@ -59,7 +60,27 @@ inline constexpr bool gathers_patches(PatchForm form) {
 }
 // Steps of K of one tap in a stage: where patches are gathered, a stage has four taps.
 inline constexpr int32_t patch_tap_steps(PatchForm form) {
-  return gathers_patches(form) ? kPatchSteps / kPatchTaps : kPatchSteps;
+  return gathers_patches(form) ? kPatchSteps / kPatchTaps : form == PatchForm::kTurns ? kTurnsSteps : kPatchSteps;
+}
+
+// Where warpgroups multiply and store in turn, a stage has 64 bytes of every position, and a tile of one warpgroup 128
+// columns of 128 positions, or in half precision 256 of 64: as many as have sums in registers.
+inline constexpr int32_t turns_positions(int32_t element) { return 32 * element; }
+inline constexpr int32_t turns_channels(int32_t element) { return 128 / element; }
+inline constexpr int32_t turns_stage_bytes(int32_t element) {
+  return patch_row_bytes(PatchForm::kTurns, turns_positions(element), element) * (32 * kTurnsSteps / element);
+}
+inline constexpr int32_t kTurnsLoaderWarps = 4;  // one of which has all weights before its stages
+// Results are staged some channels at a time, twice.
+inline constexpr int32_t turns_staged_channels(int32_t element) { return element == 4 ? 8 : 32; }
+inline constexpr int32_t turns_staged_pitch(int32_t element) {
+  return turns_positions(element) * kPatchTaps * element + 16;
+}
+inline constexpr int32_t turns_staged_bytes(int32_t element) {
+  return 2 * turns_staged_channels(element) * turns_staged_pitch(element);
+}
+inline constexpr int32_t turns_chunk_bytes(int32_t element) {  // weights of a stage
+  return 2 * kTurnsSteps * kPatchTaps * turns_channels(element) * 16;
 }
 
 // Tiles along each digit of a tile's number: the first three are columns of the matrix product.

@@ -15,6 +15,7 @@ enum class PatchForm : int32_t {
   kChannels,  // channels_last, either of these
   kGather,    // NCHW, an element of the input's gradient from two columns of each of two rows of its patch at a time
   kGatherQuads,  // the same from four columns of a row
+  kTurns,  // as kPairs, of 2 x 2 kernels whose weights stay: two warpgroups multiply and store in turn
 };
 
 // A kernel of the patch engine. Blocks are taps of 64 channels or, where it gathers, 64 channels each; two warpgroups
@@ -42,6 +43,7 @@ struct PatchInstance {
   X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)                \
   X(tf32_gather_quads_4x2, kFloat32, kTf32, kGatherQuads, 4, 2)     \
   X(tf32_gather_quads_2x2, kFloat32, kTf32, kGatherQuads, 2, 2)     \
+  X(tf32_turns, kFloat32, kTf32, kTurns, 4, 2)                      \
   X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
   X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)              \
   X(tf32x3_quads_4x2, kFloat32, kTf32x3, kQuads, 4, 2)              \
@@ -63,6 +65,7 @@ struct PatchInstance {
   X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)               \
   X(bf16_gather_quads_4x2, kBFloat16, kHalf, kGatherQuads, 4, 2)    \
   X(bf16_gather_quads_2x2, kBFloat16, kHalf, kGatherQuads, 2, 2)    \
+  X(bf16_turns, kBFloat16, kHalf, kTurns, 4, 2)                     \
   X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)                   \
   X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)                   \
   X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)                   \
@@ -74,7 +77,8 @@ struct PatchInstance {
   X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)                 \
   X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)                 \
   X(f16_gather_quads_4x2, kFloat16, kHalf, kGatherQuads, 4, 2)      \
-  X(f16_gather_quads_2x2, kFloat16, kHalf, kGatherQuads, 2, 2)
+  X(f16_gather_quads_2x2, kFloat16, kHalf, kGatherQuads, 2, 2)      \
+  X(f16_turns, kFloat16, kHalf, kTurns, 4, 2)
 
 inline constexpr PatchInstance kPatchInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, form, blocks, consumers) \

@@ -247,6 +247,7 @@ struct Plan {
   int64_t packed_bytes;  // the beginning of that, for the packed weights, which a caller may keep
 
   // Plans know strides, but not where a tensor begins: these must begin on 16 bytes, for tensor maps and wide copies.
+  bool result_on_vectors;
   bool source_on_vectors;
   bool weight_on_vectors;
 

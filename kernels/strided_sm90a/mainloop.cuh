@@ -109,8 +109,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   };
   if constexpr (Shape::kAlternate) {
     keep<Shape>(sums);
-    sources->skip(first);
-    weights->skip(first * Shape::kStageSlots);
+    sources->advance(first);
+    weights->advance(first * Shape::kStageSlots);
   }
   sources->wait_full();
   load(0);
@@ -143,8 +143,8 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         load(row + 1);
       } else {
         leave(sources->empty());
-        sources->skip(kStep);
-        if constexpr (kStep > 1) weights->skip((kStep - 1) * Shape::kStageSlots);
+        sources->advance(kStep);
+        if constexpr (kStep > 1) weights->advance((kStep - 1) * Shape::kStageSlots);
         if (chunk + kStep < chunks.end) {
           sources->wait_full();
           load(0);

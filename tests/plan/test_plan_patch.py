@@ -26,6 +26,11 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in plans_of("patch_sm90a", module, problem, device) if "_direct_" not in plan["kernel"]]
 
 
+
+def take_turns(plan):
+    return plan["kernel"].endswith("_turns")
+
+
 BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each
 KERNELS = [(2, 2), (4, 2), (1, 4), (3, 4), (4, 4), (2, 8)]
 
@@ -93,7 +98,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     c_in, c_out = channels
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
-    plans = engine_plans(plan_module, problem)
+    plans = [plan for plan in engine_plans(plan_module, problem) if not take_turns(plan)]
     split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
     gathering = 4 - split if pairs else 2
     assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else gathering)
@@ -148,3 +153,48 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         if plan["resident"]:  # all tiles of a CTA have one column's weights, each stage its own slot
             assert plan["num_blocks"] % columns == 0, plan
             assert plan["weight_slots"] * slot_blocks == plan["num_chunks"] * plan["blocks"], plan
+
+
+@many_problems
+@given(
+    kind=st.sampled_from(sorted(set(CLASSES_WITH_TF32X3) - {"tf32x3"})),
+    groups=st.sampled_from([1, 3]),
+    batch=st.integers(1, 70),
+    height=st.integers(1, 40),
+    width=st.one_of(st.integers(1, 130), st.sampled_from([14, 192, 256])),
+    channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
+)
+def test_plans_of_turns_are_legal(plan_module, kind, groups, batch, height, width, channels):
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
+    element = 4 if dtype == FLOAT32 else 2
+    c_in, c_out = channels
+    asked = {"dtype": dtype, "precision": precision}
+    problem = patches(batch, groups * c_in, groups * c_out, height, width, (2, 2), groups, **asked)
+    positions, of_tile, chunks = 32 * element, 128 // element, -(-c_in * element // 64)
+    vector = next(size for size in (16, 8, 4, 2) if height * width * element % size == 0) // element
+    plans = [plan for plan in engine_plans(plan_module, problem) if take_turns(plan)]
+    assert len(plans) <= 1
+    for plan in plans:
+        # Whole rows, of pairs of positions, or whole parts of a row, and vectors of the source that begin before them.
+        step = positions // width * width if width <= positions else positions
+        assert width % 2 == 0, plan
+        assert plan["step"] == plan["tile_positions"] == step, plan
+        assert step * 4 >= positions * 3, plan
+        assert plan["whole_rows"] == (width <= positions), plan
+        assert plan["whole_rows"] or width % positions == 0, plan
+        assert max(tile * step % vector for tile in range(8)) + step <= positions, plan
+        columns = groups * -(-c_out // of_tile)
+        assert plan["num_tiles"] == columns * -(-batch * height * width // step), plan
+        assert plan["num_blocks"] % columns == 0, plan
+        assert plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
+        assert plan["resident"], plan
+        assert plan["weight_slots"] == plan["num_chunks"] == chunks, plan
+        assert plan["packed_bytes"] == groups * -(-c_out // 64) * 4 * chunks * BLOCK_BYTES // 2, plan
+        # As many slots as warps that load, or one of them could wait for the wrong round of a slot.
+        assert plan["source_slots"] >= 4, plan
+        assert plan["source_slots"] * (positions + 8) * 64 <= plan["weights_begin"], plan
+        assert plan["weights_begin"] + chunks * 4 * 4 * of_tile * 16 <= plan["staged_begin"], plan
+        staged = 2 * (8 if element == 4 else 32) * (positions * 4 * element + 16)
+        assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
+        barriers = 16 * (plan["source_slots"] + chunks) + 32
+        assert plan["barriers_begin"] + barriers + 4 * of_tile <= plan["shared_bytes"] <= H200[2], plan
