@@ -143,8 +143,11 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         load(row + 1);
       } else {
         leave(sources->empty());
-        sources->advance(kStep);
-        if constexpr (kStep > 1) weights->advance((kStep - 1) * Shape::kStageSlots);
+        sources->advance();
+        if constexpr (kStep > 1) {  // the other warpgroup's
+          sources->advance(kStep - 1);
+          weights->advance((kStep - 1) * Shape::kStageSlots);
+        }
         if (chunk + kStep < chunks.end) {
           sources->wait_full();
           load(0);

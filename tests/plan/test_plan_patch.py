@@ -26,7 +26,6 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in plans_of("patch_sm90a", module, problem, device) if "_direct_" not in plan["kernel"]]
 
 
-
 def take_turns(plan):
     return plan["kernel"].endswith("_turns")
 
