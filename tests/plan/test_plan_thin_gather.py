@@ -17,6 +17,7 @@ from plan.problems import (
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
+    IEEE,
     exact_data,
     expected_output,
     from_row,
@@ -141,15 +142,16 @@ def assert_computes(module, problem, layout):
 
 @few_problems
 @given(
-    problem=problems(dtypes=True),
+    problem=problems(),
     direction=st.sampled_from([FORWARD, GRAD_INPUT]),
     device=st.sampled_from(sorted(DEVICES)),
     data=st.data(),
 )
 def test_candidates(plan_module, problem, direction, device, data):
-    problem = {**problem, "direction": direction}
+    problem = {**problem, "direction": direction, "dtype": FLOAT32, "precision": IEEE}
     plans = gather_plans(plan_module, problem, DEVICES[device])
-    assume(plans)
+    if not plans:
+        return  # a depthwise layer, or too large
     plan = data.draw(st.sampled_from(plans))
     layout = plan_module.thin_gather_layout(problem, plan)
     for key in ("threads", "shared_bytes", "num_blocks"):
@@ -165,8 +167,7 @@ def test_candidates(plan_module, problem, direction, device, data):
 @given(problem=problems(), direction=st.sampled_from([FORWARD, GRAD_INPUT]), data=st.data())
 def test_any_tile(plan_module, problem, direction, data):
     """Tiles that the planner would not choose too."""
-    assume(problem["dtype"] == FLOAT32)
-    problem = {**problem, "direction": direction}
+    problem = {**problem, "direction": direction, "dtype": FLOAT32, "precision": IEEE}
     direct = plan_module.thin_direct_layout(problem)
     assume(direct is not None and direct["results"] * direct["terms"] <= 4000)
     taps = direct["terms"] // direct["group_ci"]
