@@ -61,7 +61,9 @@ SHORT_FOR_SOME = {
         "window_sm90a",
         "nhwc_sm90a",
     ),
-    ("few_out_k9", "few_out_chunks", "few_out_five"): ("scatter_sm90a",),
+    ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five"): (
+        "scatter_sm90a",
+    ),
     ("upsampled", "upsampled_unaligned"): ("upsample_sm90a",),
 }
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}

@@ -23,6 +23,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layo
 
 // Microseconds, from a fit to measured plans (docs/performance.md).
 constexpr double kLaunch = 6.0;
+constexpr double kChannelsLast = 0.6;  // more of it: a layer of 24 channels took longer than PyTorch
 constexpr double kMakeWeights = 0.39;  // of a fragment of a warp
 constexpr double kStage = 0.09;
 constexpr double kRead = 0.0037;       // of a warp's read of the source
@@ -127,7 +128,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
   const double fragments = chunks * layout.steps * layout.row_tiles;
   const double weights = instance.vectors ? 0 : kMakeWeights * fragments / layout.warps;
-  plan->estimate_us = kLaunch + weights + overlapped(plan->compute_us, plan->memory_us);
+  plan->estimate_us = kLaunch + (layout.result_channels_last ? kChannelsLast : 0) + weights +
+                      overlapped(plan->compute_us, plan->memory_us);
 }
 
 // The plan of a tile, or false where there is none.

@@ -16,13 +16,14 @@ struct Coefficients {
   double few_channels;  // power of (channels / 64) that fewer reach of that
   double passes;        // over both images, in a kernel bound by memory
   double weight;        // of the weight's bytes
+  double nhwc_weight;   // the same in channels_last: of layers of 1024 channels, whose long sums cuDNN is fastest at
   // What NCHW costs on top: cuDNN copies to channels_last and back.
   double copy_call_us, copy_images, copy_weight;
 };
-constexpr Coefficients kForwardTf32 = {10.5, 350, 0.6, 1.2, 3.6, 6.0, 3.0, 5.7};
-constexpr Coefficients kForwardHalf = {9.0, 760, 1.0, 0.95, 3.9, 9.0, 4.4, 5.8};
-constexpr Coefficients kGradientTf32 = {8.5, 400, 0.75, 1.05, 2.1, 6.0, 1.9, 3.5};
-constexpr Coefficients kGradientHalf = {8.0, 800, 0.5, 1.0, 2.9, 8.5, 3.7, 6.0};
+constexpr Coefficients kForwardTf32 = {10.5, 350, 0.6, 1.2, 3.6, 3.6, 6.0, 3.0, 5.7};
+constexpr Coefficients kForwardHalf = {9.0, 760, 1.0, 0.95, 3.9, 0.4, 9.0, 4.4, 5.8};
+constexpr Coefficients kGradientTf32 = {8.5, 400, 0.75, 1.05, 2.1, 0, 6.0, 1.9, 3.5};
+constexpr Coefficients kGradientHalf = {8.0, 800, 0.5, 1.0, 2.9, 0.2, 8.5, 3.7, 6.0};
 
 // What PyTorch computes with kernels that nobody tuned, in TFLOP/s; 0: with its tuned ones.
 double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool channels_last) {
@@ -65,8 +66,8 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const double images_us = x_us + used * y_us;
   const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
   if (const double tflops = untuned_tflops(problem, forward, half, channels_last); tflops > 0) {
-    constexpr double kCallUs = 7;
-    return kCallUs + images_us + mflops / tflops;
+    const double call_us = problem.groups == 1 ? 7.5 : 7;
+    return call_us + images_us + mflops / tflops;
   }
   const double channels = static_cast<double>(std::min(problem.c_in, problem.c_out));
   double tflops = fit.tflops * std::min(1.0, std::pow(channels / 64, fit.few_channels));
@@ -78,7 +79,8 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
     const bool overlaps = taps > strides && problem.h.dilation * problem.w.dilation == 1;
     const bool few = std::max(problem.c_in, problem.c_out) <= 64;
     if (overlaps && strides == 1 && few) tflops /= channels <= 32 ? 1.55 : 1.4;
-    if (overlaps && strides == 4 && forward && !half) tflops /= 1.35;
+    // One with fewer taps and 512 channels: 1.19 times.
+    if (overlaps && strides == 4 && forward && !half) tflops /= taps < 16 && problem.c_in >= 512 ? 1.18 : 1.35;
     // The gradient of the weight: of 64 channels in TF32 105 to 129 TFLOP/s, of 32 channels 28 and 43, in half
     // precision 120 and 141.
     if (problem.direction == Direction::kGradWeight && !half) tflops = std::min(tflops, 2.1 * channels);
@@ -88,7 +90,8 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const bool patches = forward && channels_last && taps > 1 && problem.h.kernel == problem.h.stride &&
                        problem.w.kernel == problem.w.stride && channels >= 32;
   const double passes = patches ? 1.8 * std::pow(std::max(1.0, taps / 4.0), 0.8) : fit.passes;
-  const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * images_us) + fit.weight * weight_us;
+  const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * images_us) +
+                           (channels_last ? fit.nhwc_weight : fit.weight) * weight_us;
   const bool product = taps == 1 && strides == 1;
   if (channels_last || product) return kernel_us;  // a product of matrices needs no copies
   return kernel_us + fit.copy_call_us + fit.copy_images * (x_us + y_us) + fit.copy_weight * weight_us;
