@@ -6,6 +6,7 @@
 #   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
 #   TEST_ARGS     more arguments for pytest
 #   SHARD, REPORT part I/N of the GPU tests, and the report they are written to
+#   SHARDS        how many parts of the GPU tests run side by side, on all GPUs (1)
 #   REQUIRE=current  gpu-status fails when the report is stale
 #   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
 PYTHON ?= python3
@@ -14,6 +15,7 @@ SYSTEM ?= 0
 ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
 REPORT ?= $(CURDIR)/tests/gpu_report.json
 SHARD ?=
+SHARDS ?=
 REQUIRE ?=
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
@@ -62,8 +64,12 @@ test: install ## run all that this machine can run; -rs lists what was skipped a
 	cd tests && $(RUN) -m pytest -rs $(TEST_ARGS)
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads
+ifneq ($(SHARDS),)
+	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py $(SHARDS) "$(REPORT)" $(TEST_ARGS)
+else
 	cd tests && CONVT_REQUIRE_GPU=1 $(RUN) -m pytest -m gpu -rs \
 	  --durations 15 --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
+endif
 
 gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)" $(if $(REQUIRE),--require-$(REQUIRE))

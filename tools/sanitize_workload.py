@@ -43,7 +43,7 @@ PROBLEMS = (
     "patches", "patches_nhwc", "patches_rows", "patches_turns", "patches_wide", "patches_unaligned", "few_channels_out",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
-    "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps",
+    "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps", "few_out_nhwc",
     "upsampled", "upsampled_wide", "upsampled_images", "upsampled_unaligned",
     "windows_between", "windows_between_k5",
 )  # fmt: skip

@@ -134,6 +134,7 @@ def test_every_kernel_is_offered(kind, direction):
     "wide_row",
     "patches",
     "patches_wide",
+    "patches_turns",
     "windows",
     "windows_odd",
     "windows_between",
@@ -148,6 +149,8 @@ def test_every_kernel_is_offered(kind, direction):
     "few_out_k9",
     "few_out_chunks",
     "few_out_gaps",
+    "few_out_nhwc",
+    "few_out_nhwc_five",
     "upsampled",
     "upsampled_wide",
     "upsampled_unaligned",
@@ -168,7 +171,7 @@ def test_nan_and_inf_reach_exactly_their_outputs(case, kind):
             candidates = [(call, number, plan) for number, plan in enumerate(call.candidates())]
             call = nhwc.replace(x=x.contiguous(memory_format=torch.channels_last))
             of_nhwc = [(call, number, plan) for number, plan in enumerate(call.candidates())]
-            candidates += [candidate for candidate in of_nhwc if candidate[2]["engine"] == "nhwc_sm90a"]
+            candidates += [found for found in of_nhwc if found[2]["engine"] in ("nhwc_sm90a", "scatter_sm90a")]
             for call, number, plan in candidates:
                 if plan["engine"] not in TENSOR_CORE_ENGINES:
                     continue

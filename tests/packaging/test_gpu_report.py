@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -110,3 +111,34 @@ def test_a_current_report_lists_the_tests_that_exist():
     finally:
         sys.path.remove(str(CHECKOUT / "tools"))
     assert sorted(report["tests"]) == sorted(gpu_status.collect_gpu_tests())
+
+
+STAND_IN = """
+import json, sys, time
+arguments = dict(zip(sys.argv, sys.argv[1:]))
+index, count = arguments["--shard"].split("/")
+print("this is shard", index)
+if index == "3":
+    sys.exit("the GPU fell off")
+report = json.load(open("REPORT"))
+report["tests"] = {f"test_{index}": {"outcome": "failed" if index == "2" else "passed", "reason": "", "seconds": 1.0}}
+json.dump(report, open(arguments["--gpu-report"], "w"))
+sys.exit(index == "2")
+"""
+
+
+@pytest.mark.parametrize(("number", "well"), [(1, True), (2, False), (3, False)])
+def test_shards_side_by_side_make_one_report(tmp_path, monkeypatch, capsys, number, well):
+    """With a stand-in for pytest, whose second shard has a failure and whose third breaks off."""
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    gpu_shards = importlib.import_module("gpu_shards")
+    gpu_evidence.write(tmp_path / "example.json", make_report())
+    (tmp_path / "pytest.py").write_text(STAND_IN.replace("REPORT", str(tmp_path / "example.json")))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(gpu_shards, "gpu_count", lambda: 2)
+    assert gpu_shards.run(number, tmp_path / "report.json", []) is well
+    report = gpu_evidence.read(tmp_path / "report.json")
+    assert list(report["tests"]) == [f"test_{index}" for index in range(1, min(number, 2) + 1)]
+    printed = capsys.readouterr().out
+    assert ("FAILED test_2" in printed) == (number >= 2)
+    assert ("the GPU fell off" in printed) == (number == 3)
