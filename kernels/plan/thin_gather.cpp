@@ -72,7 +72,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   // Forward, results of one phase are no neighbours: in NCHW a sector is written in as many parts as there are W
   // phases.
   const bool scattered = forward && problem.w.stride > 1;
-  const double scatter = !scattered ? 1 : problem.y_stride[1] != 1 ? 2.0 * problem.w.stride : 5;
+  // A result of one channel is in both formats, and the stride of its channels means nothing.
+  const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
+  const double scatter = !scattered ? 1 : channels_last ? 5 : 2.0 * problem.w.stride;
   plan->memory_us = 1.3 * bytes * (inputs + scatter * outputs) * 1e-3 / device.copy_gb_per_s;
   plan->estimate_us =
       kLaunch + std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us);
