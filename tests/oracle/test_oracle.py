@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.plugin import forward
-from plan.problems import exact_data, expected_output, from_row, output_padding_of, problems
+from plan.exact import exact_data, expected_output
+from plan.problems import from_row, output_padding_of, problems
 from plan.profile import many_problems
 
 

@@ -7,9 +7,9 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import operands_and_result
 from plan.problems import (
     FORWARD,
     GRAD_INPUT,
@@ -17,8 +17,6 @@ from plan.problems import (
     H200,
     IEEE,
     TF32X3,
-    exact_data,
-    expected_output,
     from_row,
     problems,
 )
@@ -84,18 +82,11 @@ def test_one_sequence_computes_the_operator(plan_module, problem, direction, see
     program = plan_module.tap_program(problem, False)
     assume(program is not None)
     geometry = plan_module.flat_geometry(problem)
-    x, weight, _ = exact_data(problem, seed)
+    (source, weight, *_), expected = operands_and_result(problem, seed)
     groups, step = problem["groups"], (problem["h"]["stride"], problem["w"]["stride"])
-    forward = direction == FORWARD
-    output = expected_output(problem, x, weight, None)
-    source, expected = x, output
-    if not forward:
-        source = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, output.shape).astype(np.float64))
-        asked = x.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(expected_output(problem, asked, weight, None), asked, source)
     shape = [expected.shape[0], expected.shape[1] // groups, *expected.shape[2:]]
     parts = [
-        flat_result(program, geometry, one.numpy(), of_group.numpy(), shape, step, forward)
+        flat_result(program, geometry, one.numpy(), of_group.numpy(), shape, step, direction == FORWARD)
         for one, of_group in zip(source.chunk(groups, 1), weight.chunk(groups, 0), strict=True)
     ]
     assert np.array_equal(np.concatenate(parts, axis=1), expected.numpy())

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from plan import interpreter
+from plan.exact import exact_data, expected_output
 from plan.interpreter import taps_of
-from plan.problems import H200, exact_data, expected_output, from_row, make_axis, make_problem, problems, sizes_of
+from plan.problems import H200, from_row, make_axis, make_problem, problems, sizes_of
 from plan.profile import few_problems, many_problems
 from plan.test_plan_choice import CLASSES, LAYERS
 

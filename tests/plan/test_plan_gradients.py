@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from plan import interpreter
+from plan.exact import assert_exact, assert_exact_grad_weight
 from plan.legal import assert_legal
 from plan.problems import (
     ATEN,
@@ -21,9 +22,7 @@ from plan.problems import (
     GRAD_WEIGHT,
     H200,
     TF32,
-    exact_data,
     from_row,
-    output_padding_of,
     problems,
     sizes_of,
 )  # fmt: skip
@@ -32,22 +31,6 @@ from plan.test_plan_choice import EXTREMES, LAYERS
 
 WORKSPACE = 2**28
 SHARED = 64 * 1024  # what every GPU has
-
-
-def grad_output_of(problem, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(-8, 9, sizes_of(problem)[2], generator=generator).to(torch.float64)
-
-
-def expected_gradient(problem, grad_output, x, weight, of_input: bool):
-    """PyTorch's, for CPU tensors."""
-    h, w = problem["h"], problem["w"]
-    pairs = ([h[key], w[key]] for key in ("stride", "padding", "dilation"))
-    padding = [output_padding_of(h), output_padding_of(w)]
-    results = torch.ops.aten.convolution_backward(
-        grad_output, x, weight, None, *pairs, True, padding, problem["groups"], [of_input, not of_input, False]
-    )
-    return results[0 if of_input else 1]
 
 
 @few_problems
@@ -61,11 +44,7 @@ def test_grad_input_plans(plan_module, problem, device, seed, data):
     plan = data.draw(st.sampled_from([plan for plan in candidates if plan["engine"] == "simt"]))
     assert_legal(plan_module, problem, DEVICES[device], plan)
     assert plan["workspace_bytes"] == 0
-    x, weight, _ = exact_data(problem, seed)
-    grad_output = grad_output_of(problem, seed)
-    result, writes = interpreter.run_grad_input(plan_module, problem, plan, grad_output.numpy(), weight.numpy())
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(result, expected_gradient(problem, grad_output, x, weight, True).numpy())
+    assert_exact(problem, partial(interpreter.run_grad_input, plan_module, problem, plan), seed)
 
 
 def run_grad_weight(module, problem, plan, grad_output, x):
@@ -128,11 +107,7 @@ def test_grad_weight_plans(plan_module, problem, device, seed, data):
     plans = simt_plans(plan_module.candidates(problem, DEVICES[device]))
     assert_grad_weight_legal(plan_module, problem, plans)
     plan = data.draw(st.sampled_from(plans))
-    x, weight, _ = exact_data(problem, seed)
-    grad_output = grad_output_of(problem, seed)
-    slabs, writes = run_grad_weight(plan_module, problem, plan, grad_output.numpy(), x.numpy())
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(slabs.sum(0), expected_gradient(problem, grad_output, x, weight, False).numpy())
+    assert_exact_grad_weight(problem, partial(run_grad_weight, plan_module, problem, plan), seed)
 
 
 def simt_plans(plans):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan import mma, mma_rows
+from plan.exact import assert_exact
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -21,8 +22,6 @@ from plan.problems import (
     TF32X3,
     channels_last_strides,
     contiguous_strides,
-    exact_data,
-    expected_output,
     from_row,
     problems,
     sizes_of,
@@ -79,13 +78,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
     shared = {key: layout[key] for key in ("shared_bytes", "num_blocks")}
     mma.assert_mma_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **shared, **times})
-    x, weight, bias = exact_data(problem, 0)
-    y, writes = mma.run(
-        plan_module, problem, plan, x.double().numpy(), weight.double().numpy(),
-        None if bias is None else bias.double().numpy(),
-    )  # fmt: skip
-    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
+    assert_exact(problem, partial(mma.run, plan_module, problem, plan))
 
 
 @few_problems
@@ -110,13 +103,7 @@ def test_any_tile_of_whole_rows_is_exact(plan_module, problem, data):
     made = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
     made |= {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
     mma_rows.assert_mma_rows_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **made})
-    x, weight, bias = exact_data(problem, 0)
-    y, writes = mma_rows.run(
-        plan_module, problem, plan, x.double().numpy(), weight.double().numpy(),
-        None if bias is None else bias.double().numpy(),
-    )  # fmt: skip
-    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).double().numpy())
+    assert_exact(problem, partial(mma_rows.run, plan_module, problem, plan))
 
 
 @pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan import mma_grad_input
+from plan.exact import assert_exact
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -19,7 +20,6 @@ from plan.problems import (
     IEEE,
     TF32,
     TF32X3,
-    exact_data,
     from_row,
     problems,
     sizes_of,
@@ -27,7 +27,6 @@ from plan.problems import (
 from plan.profile import few_problems
 from plan.tensor_cores import CLASS_OF_DTYPE, HALF, plans_of
 from plan.test_plan_choice import LAYERS
-from plan.test_plan_gradients import expected_gradient, grad_output_of
 
 engine_plans = functools.partial(plans_of, "mma_sm90a")
 
@@ -83,13 +82,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
     shared = {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
     mma_grad_input.assert_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **shared, **times})
-    x, weight, _ = exact_data(problem, 0)
-    grad_output = grad_output_of(problem, 0)
-    result, writes = mma_grad_input.run(problem, layout, grad_output.numpy(), weight.double().numpy())
-    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(
-        result, expected_gradient(problem, grad_output, x.double(), weight.double(), True).numpy()
-    )
+    assert_exact(problem, partial(mma_grad_input.run, problem, layout))
 
 
 @pytest.mark.parametrize("width", [8, 9])
@@ -104,12 +97,7 @@ def test_a_block_s_only_tile_is_zero_around_the_image(plan_module, dtype, width)
         plan = {"instance": vectors, "blocks_per_group": blocks, **numbers}
         layout = plan_module.mma_grad_input_layout(problem, plan)
         assert layout["zeroed"] == zeroed
-        x, weight, _ = exact_data(problem, 0)
-        grad_output = grad_output_of(problem, 0)
-        result, writes = mma_grad_input.run(problem, layout, grad_output.numpy(), weight.double().numpy())
-        assert (writes == 1).all()
-        expected = expected_gradient(problem, grad_output, x.double(), weight.double(), True)
-        np.testing.assert_array_equal(result, expected.numpy())
+        assert_exact(problem, partial(mma_grad_input.run, problem, layout))
 
 
 @pytest.mark.parametrize("dtype", [*CLASS_OF_DTYPE, FLOAT64])
@@ -136,12 +124,7 @@ def test_rows_of_taps_by_stages(plan_module, dtype, stride, padding, chunk_kh):
     shared = {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
     times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
     mma_grad_input.assert_is_legal(plan_module, problem, H200, {**plan, **shared, **times})
-    x, weight, _ = exact_data(problem, 0)
-    grad_output = grad_output_of(problem, 0)
-    result, writes = mma_grad_input.run(problem, layout, grad_output.numpy(), weight.double().numpy())
-    assert (writes == 1).all()
-    expected = expected_gradient(problem, grad_output, x.double(), weight.double(), True)
-    np.testing.assert_array_equal(result, expected.numpy())
+    assert_exact(problem, partial(mma_grad_input.run, problem, layout))
 
 
 @pytest.mark.parametrize("dtype", [*CLASS_OF_DTYPE, FLOAT64])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact_grad_weight
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -18,7 +20,7 @@ from plan.problems import (
     TF32,
     TF32X3,
     channels_last_strides,
-    exact_data,
+    element_bytes,
     from_row,
     problems,
     sizes_of,
@@ -26,7 +28,7 @@ from plan.problems import (
 from plan.profile import few_problems
 from plan.tensor_cores import CLASS_OF_DTYPE
 from plan.test_plan_choice import LAYERS
-from plan.test_plan_gradients import expected_gradient, grad_output_of, terms
+from plan.test_plan_gradients import terms
 from plan.test_plan_thin_grad_weight import Stage, fill_stage, memory_of, places_of, stages_of
 
 
@@ -43,7 +45,7 @@ def in_class(problem):
 def fill_pixels(problem, layout, place, rows, elems):
     """The copies of kernels/mma_sm90a/grad_weight_pixels.cuh. Returns both operands and their origins' places."""
     h, w = problem["h"], problem["w"]
-    element = 4 if problem["dtype"] == FLOAT32 else 2
+    element = element_bytes(problem)
     xs, ys = problem["x_stride"], problem["y_stride"]
     pixels = min(layout["strip"], w["in"] - place["w"])
     first = place["image"] * xs[0] + (place["group"] * layout["group_ci"] + place["ci"]) * xs[1]
@@ -150,14 +152,6 @@ def assert_legal(module, problem, plan):
     return layout
 
 
-def assert_exact(problem, layout, seed):
-    x, weight, _ = exact_data(problem, seed)
-    grad_output = grad_output_of(problem, seed)
-    slabs, writes = run(problem, layout, grad_output.numpy(), x.numpy())
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(slabs.sum(0), expected_gradient(problem, grad_output, x, weight, False).numpy())
-
-
 @few_problems
 @given(
     problem=problems(dtypes=True).filter(lambda problem: terms(problem) < 3_000),
@@ -169,7 +163,8 @@ def test_candidates_add_every_term_once(plan_module, problem, seed, data):
     plans = plans_of(plan_module, problem)
     assume(plans)
     plan = data.draw(st.sampled_from(plans))
-    assert_exact(problem, assert_legal(plan_module, problem, plan), seed)
+    layout = assert_legal(plan_module, problem, plan)
+    assert_exact_grad_weight(problem, partial(run, problem, layout), seed)
 
 
 @few_problems
@@ -200,7 +195,7 @@ def test_any_tile_adds_every_term_once(plan_module, problem, seed, data):
     }
     layout = plan_module.mma_grad_weight_layout(problem, plan)
     assume(layout is not None and layout["num_blocks"] <= 200)
-    assert_exact(problem, layout, seed)
+    assert_exact_grad_weight(problem, partial(run, problem, layout), seed)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16])

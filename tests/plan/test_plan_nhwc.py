@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from plan.exact import operands_and_result
 from plan.problems import (
     FLOAT32,
     FORWARD,
@@ -20,8 +21,6 @@ from plan.problems import (
     H200,
     IEEE,
     TF32,
-    exact_data,
-    expected_output,
     from_row,
 )
 from plan.profile import many_problems
@@ -158,15 +157,10 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h,
 )
 def test_boxes_compute_the_operator(plan_module, direction, size, h, w, seed):
     problem = problem_of_axes((4, 4), size, h, w, 1, precision=TF32, has_bias=False)
-    x, weight, _ = exact_data(problem, seed)
-    output = expected_output(problem, x, weight, None)
-    source, expected = x, output
-    if direction == GRAD_INPUT:
-        source = torch.from_numpy(np.random.default_rng(seed).integers(-8, 9, output.shape).astype(np.float64))
-        asked = x.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(expected_output(problem, asked, weight, None), asked, source)
-        weight = weight.transpose(0, 1)
     asked = problem | {"direction": direction}
+    (source, weight, *_), expected = operands_and_result(asked, seed)
+    if direction == GRAD_INPUT:
+        weight = weight.transpose(0, 1)
     program = plan_module.tap_program(asked, False)
     step_h, step_w = program["source_step_h"], program["source_step_w"]
     scale_h, scale_w = (h[1], w[1]) if direction == FORWARD else (1, 1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     FLOAT32,
     GRAD_INPUT,
@@ -14,8 +17,6 @@ from plan.problems import (
     IEEE,
     TF32,
     TF32X3,
-    exact_data,
-    expected_output,
     from_row,
 )
 from plan.profile import few_problems
@@ -113,11 +114,7 @@ def test_any_tile_is_exact(plan_module, problem, consumers, tiles, slots):
     layout = plan_module.patch_direct_layout(problem, plan)
     assume(layout is not None)
     assert_direct_is_legal(plan_module, problem, plan, layout)
-    x, weight, bias = exact_data(problem, 0)
-    bias_numbers = None if bias is None else bias.numpy()
-    y, writes = run(plan_module, problem, plan, layout, x.numpy(), weight.numpy(), bias_numbers)
-    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
+    assert_exact(problem, partial(run, plan_module, problem, plan, layout))
 
 
 @few_problems

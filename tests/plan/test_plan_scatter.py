@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -19,8 +21,7 @@ from plan.problems import (
     IEEE,
     TF32,
     TF32X3,
-    exact_data,
-    expected_output,
+    element_bytes,
     from_row,
     make_axis,
     make_problem,
@@ -42,12 +43,8 @@ INSTANCES = [
 ]
 
 
-def element_of(problem):
-    return 4 if problem["dtype"] == FLOAT32 else 2
-
-
 def assert_scatter_is_legal(module, problem, layout, instance, shared=H200[2]):
-    element = element_of(problem)
+    element = element_bytes(problem)
     kind, slots, columns, channels_last = INSTANCES[instance]
     assert kind == (problem["dtype"], problem["precision"])
     assert layout["slots"] <= slots
@@ -186,11 +183,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     layout = plan_module.scatter_layout(problem, plan)
     assume(layout is not None)
     assert_scatter_is_legal(plan_module, problem, layout, plan["instance"], 2**21)
-    x, weight, bias = exact_data(problem, 0)
-    bias_array = None if bias is None else bias.numpy()
-    y, writes = run(plan_module, problem, layout, channels_last, x.numpy(), weight.numpy(), bias_array)
-    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
+    assert_exact(problem, partial(run, plan_module, problem, layout, channels_last))
 
 
 @few_problems

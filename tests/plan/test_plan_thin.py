@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan import thin
-from plan.problems import ATEN, DEVICES, FLOAT32, FLOAT64, H200, IEEE, exact_data, expected_output, from_row, problems
+from plan.exact import assert_exact
+from plan.problems import ATEN, DEVICES, FLOAT32, FLOAT64, H200, IEEE, from_row, problems
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
 
@@ -15,13 +17,6 @@ from plan.test_plan_choice import LAYERS
 def thin_plans(module, problem, device=H200):
     """Those of tiles: plan/test_plan_thin_depthwise.py has the others, of depthwise layers alone."""
     return [plan for plan in module.candidates(problem, device) if plan["engine"] == "thin" and "tile_h" in plan]
-
-
-def assert_exact(module, problem, plan):
-    x, weight, bias = exact_data(problem, 0)
-    y, writes = thin.run(module, problem, plan, x.numpy(), weight.numpy(), None if bias is None else bias.numpy())
-    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
 
 
 @few_problems
@@ -55,7 +50,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     shared = {key: layout[key] for key in ("threads", "shared_bytes", "num_blocks")}
     times = dict.fromkeys(("compute_us", "memory_us", "estimate_us"), 1.0)
     thin.assert_thin_is_legal(plan_module, problem, [90, 132, 2**21, 2**21], {**plan, **shared, **times})
-    assert_exact(plan_module, problem, plan)
+    assert_exact(problem, partial(thin.run, plan_module, problem, plan))
 
 
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dw_up", "dcgan_rgb", "fcn8s", "fsrcnn"])

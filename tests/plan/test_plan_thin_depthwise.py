@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     ATEN,
     BFLOAT16,
@@ -20,8 +21,6 @@ from plan.problems import (
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
-    exact_data,
-    expected_output,
     from_row,
     make_axis,
     make_problem,
@@ -167,7 +166,7 @@ def taps_of(axis, q):
     yield q, [(o, k) for o, k in places if 0 <= o < axis["out"]]
 
 
-def run_channels_last(problem, layout, source, weight, bias):
+def run_channels_last(problem, layout, source, weight, bias=None):
     """A plan executed, and how often each result is written."""
     forward, h, w = problem["direction"] == FORWARD, problem["h"], problem["w"]
     end = "out" if forward else "in"
@@ -202,21 +201,7 @@ def test_channels_last_is_exact(plan_module, problem, direction, data):
     changed = {**plan, "rows": data.draw(st.integers(1, 12)), "vector": data.draw(st.sampled_from([1, plan["vector"]]))}
     layout = plan_module.thin_channels_last_layout(problem, changed)
     assert layout["lanes"] * layout["columns"] <= 256
-    x, weight, bias = exact_data(problem, 0)
-    if direction == FORWARD:
-        wanted = expected_output(problem, x, weight, bias)
-        source = x
-    else:
-        x.requires_grad_()
-        y = expected_output(problem, x, weight, None)
-        source = torch.arange(y.numel(), dtype=y.dtype).reshape(y.shape) % 7 - 3
-        (wanted,) = torch.autograd.grad(y, x, source)
-        bias = None
-    result, writes = run_channels_last(
-        problem, layout, source.numpy(), weight.numpy(), None if bias is None else bias.numpy()
-    )
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(result, wanted.numpy())
+    assert_exact(problem, partial(run_channels_last, problem, layout))
 
 
 @few_problems

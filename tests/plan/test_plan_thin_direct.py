@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     ATEN,
     FLOAT32,
@@ -16,15 +18,12 @@ from plan.problems import (
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
-    exact_data,
-    expected_output,
     from_row,
     problems,
     sizes_of,
 )
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
-from plan.test_plan_gradients import expected_gradient, grad_output_of
 
 PWC_NET = {"n": 1, "c_in": 2, "c_out": 2, "size": 32, "kernel": 4, "stride": 2, "padding": 1, "has_bias": True}
 
@@ -40,6 +39,14 @@ def strided(tensor, stride):
     for index in np.ndindex(*tensor.shape):
         memory[np.dot(index, stride)] = tensor[index]
     return memory
+
+
+def run_strided(compute, problem, layout, source, weight, bias=None):
+    """compute(layout, source, weight, bias, size) of operands that lie in memory by the problem's strides."""
+    forward = problem["direction"] == FORWARD
+    x_size, _, y_size = sizes_of(problem)
+    memory = strided(source, problem["x_stride" if forward else "y_stride"])
+    return compute(layout, memory, strided(weight, problem["w_stride"]), bias, y_size if forward else x_size)
 
 
 def run(layout, source, weight, bias, size):
@@ -80,19 +87,7 @@ def test_every_result_is_its_sum(plan_module, problem, direction):
         assert plan["num_blocks"] == layout["num_blocks"] == -(-layout["results"] // plan["threads"])
         assert plan["terms"] == layout["terms"]
         assert plan["shared_bytes"] == plan["workspace_bytes"] == 0
-    x_size, _, y_size = sizes_of(problem)
-    x, weight, bias = exact_data(problem, 0)
-    w = strided(weight.numpy(), problem["w_stride"])
-    if direction == FORWARD:
-        source = strided(x.numpy(), problem["x_stride"])
-        result, writes = run(layout, source, w, None if bias is None else bias.numpy(), y_size)
-        expected = expected_output(problem, x, weight, bias)
-    else:
-        grad_output = grad_output_of(problem, 0)
-        result, writes = run(layout, strided(grad_output.numpy(), problem["y_stride"]), w, None, x_size)
-        expected = expected_gradient(problem, grad_output, x.double(), weight.double(), True)
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(result, expected.numpy())
+    assert_exact(problem, partial(run_strided, run, problem, layout))
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     DEVICES,
     FLOAT16,
@@ -18,16 +20,12 @@ from plan.problems import (
     GRAD_WEIGHT,
     H200,
     IEEE,
-    exact_data,
-    expected_output,
     from_row,
     problems,
-    sizes_of,
 )
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
-from plan.test_plan_gradients import expected_gradient, grad_output_of
-from plan.test_plan_thin_direct import strided
+from plan.test_plan_thin_direct import run_strided
 
 SUMS = [8, 4, 2]  # channels, and positions, of a thread
 
@@ -124,22 +122,6 @@ def run(layout, source, weight, bias, size):
     return result, writes
 
 
-def assert_computes(module, problem, layout):
-    x_size, _, y_size = sizes_of(problem)
-    x, weight, bias = exact_data(problem, 0)
-    w = strided(weight.numpy(), problem["w_stride"])
-    if problem["direction"] == FORWARD:
-        source = strided(x.numpy(), problem["x_stride"])
-        result, writes = run(layout, source, w, None if bias is None else bias.numpy(), y_size)
-        expected = expected_output(problem, x, weight, bias)
-    else:
-        grad_output = grad_output_of(problem, 0)
-        result, writes = run(layout, strided(grad_output.numpy(), problem["y_stride"]), w, None, x_size)
-        expected = expected_gradient(problem, grad_output, x.double(), weight.double(), True)
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(result, expected.numpy())
-
-
 @few_problems
 @given(
     problem=problems(),
@@ -160,7 +142,7 @@ def test_candidates(plan_module, problem, direction, device, data):
     assert plan["workspace_bytes"] == 0
     assert_places_are_right(layout, SUMS[plan["instance"] % 3])
     if layout["results"] * layout["terms"] <= 4000:
-        assert_computes(plan_module, problem, layout)
+        assert_exact(problem, partial(run_strided, run, problem, layout))
 
 
 @few_problems
@@ -185,7 +167,7 @@ def test_any_tile(plan_module, problem, direction, data):
     layout = plan_module.thin_gather_layout(problem, plan)
     assume(layout is not None and layout["num_blocks"] <= 200)
     assert_places_are_right(layout, SUMS[plan["instance"] % 3])
-    assert_computes(plan_module, problem, layout)
+    assert_exact(problem, partial(run_strided, run, problem, layout))
 
 
 @pytest.mark.parametrize("name", ["kb75", "kb81", "dcgan_rgb", "fsrcnn"])

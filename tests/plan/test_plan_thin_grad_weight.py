@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact_grad_weight
 from plan.problems import (
     BFLOAT16,
     DEVICES,
@@ -17,14 +19,14 @@ from plan.problems import (
     FLOAT64,
     GRAD_WEIGHT,
     H200,
-    exact_data,
+    element_bytes,
     from_row,
     problems,
     sizes_of,
 )
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
-from plan.test_plan_gradients import expected_gradient, grad_output_of, terms
+from plan.test_plan_gradients import terms
 
 ORDER = ("strip", "units_per_chunk")
 
@@ -62,7 +64,7 @@ class Stage:
 def fill_stage(problem, layout, place, rows, elems):
     """The copies of kernels/thin/grad_weight_loader.cuh. Returns both operands and their origins' places."""
     h, w = problem["h"], problem["w"]
-    element = 4 if problem["dtype"] == FLOAT32 else 2
+    element = element_bytes(problem)
     xs, ys = problem["x_stride"], problem["y_stride"]
     image, pixel_h, pixel_w = place["image"], place["h"], place["w"]
     x_first = image * xs[0] + (place["group"] * layout["group_ci"] + place["ci"]) * xs[1]
@@ -200,15 +202,7 @@ def test_candidates_add_every_term_once(plan_module, problem, device, seed, data
     assume(plans)
     plan = data.draw(st.sampled_from(plans))
     layout = assert_legal(plan_module, problem, plan, DEVICES[device])
-    assert_exact(problem, layout, seed)
-
-
-def assert_exact(problem, layout, seed):
-    x, weight, _ = exact_data(problem, seed)
-    grad_output = grad_output_of(problem, seed)
-    slabs, writes = run(problem, layout, grad_output.numpy(), x.numpy())
-    assert (writes == 1).all()
-    np.testing.assert_array_equal(slabs.sum(0), expected_gradient(problem, grad_output, x, weight, False).numpy())
+    assert_exact_grad_weight(problem, partial(run, problem, layout), seed)
 
 
 @few_problems
@@ -236,7 +230,7 @@ def test_any_tile_adds_every_term_once(plan_module, problem, seed, data):
     }
     layout = plan_module.thin_grad_weight_layout(problem, plan)
     assume(layout is not None and layout["num_blocks"] <= 200)
-    assert_exact(problem, layout, seed)
+    assert_exact_grad_weight(problem, partial(run, problem, layout), seed)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plan import interpreter
-from plan.problems import ATEN, IEEE, exact_data, expected_output, from_row, make_axis, make_problem, problems
+from plan.exact import assert_exact
+from plan.problems import ATEN, IEEE, from_row, make_axis, make_problem, problems
 from plan.profile import many_problems
 
 MAX_TILES = 200  # keeps one example at a few milliseconds
@@ -46,16 +47,6 @@ def draw_plan(draw, module, problem):
     return {**plan, "chunk_ci": 1, "chunk_kh": 1, "chunk_kw": draw(st.integers(1, taps_w))}
 
 
-def assert_exact(module, problem, plan, seed=0):
-    """Every output written once, and equal to float64 conv_transpose2d in every bit."""
-    x, weight, bias = exact_data(problem, seed)
-    y, writes = interpreter.run(
-        module, problem, plan, x.numpy(), weight.numpy(), None if bias is None else bias.numpy()
-    )
-    assert (writes == 1).all(), f"{(writes == 0).sum()} outputs never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
-
-
 def assert_order(module, problem, plan):
     """The terms of every output come in the documented order, each once."""
     aten = problem["precision"] == ATEN
@@ -84,7 +75,7 @@ def test_any_legal_plan_is_exact(plan_module, data, problem, seed):
     problem = {**problem, "precision": data.draw(st.sampled_from([IEEE, ATEN]))}
     plan = draw_plan(data.draw, plan_module, problem)
     assert_order(plan_module, interpreter.computed_problem(plan_module, problem, plan), plan)
-    assert_exact(plan_module, problem, plan, seed)
+    assert_exact(problem, partial(interpreter.run, plan_module, problem, plan), seed)
 
 
 @many_problems
@@ -149,7 +140,7 @@ def test_named_plans(plan_module, name):
     plan = dict(zip(("block_co", "tile_n", "tile_h", "tile_w", "phases_w"), tile, strict=True))
     plan |= {"fused_w": fused_w, "chunk_ci": 1, "chunk_kh": 99, "chunk_kw": 99}
     assert_order(plan_module, interpreter.computed_problem(plan_module, problem, plan), plan)
-    assert_exact(plan_module, problem, plan)
+    assert_exact(problem, partial(interpreter.run, plan_module, problem, plan))
 
 
 def test_the_interpreter_sees_a_wrong_plan(plan_module):
@@ -168,6 +159,6 @@ def test_the_interpreter_sees_a_wrong_plan(plan_module):
             return plan_module.all_tiles(problem, {**plan, "block_co": 5})
 
     with pytest.raises(AssertionError, match="never written"):
-        assert_exact(Narrow, problem, plan)
+        assert_exact(problem, partial(interpreter.run, Narrow, problem, plan))
     with pytest.raises(AssertionError):
         assert_order(plan_module, problem, {**plan, "chunk_ci": 2, "chunk_kh": 2})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from plan.exact import assert_exact
 from plan.problems import (
     BFLOAT16,
     FLOAT16,
@@ -18,8 +20,7 @@ from plan.problems import (
     IEEE,
     TF32,
     TF32X3,
-    exact_data,
-    expected_output,
+    element_bytes,
     from_row,
     make_axis,
     make_problem,
@@ -31,12 +32,8 @@ from plan.test_plan_choice import LAYERS
 engine_plans = functools.partial(plans_of, "upsample_sm90a")
 
 
-def element_of(problem):
-    return 4 if problem["dtype"] == FLOAT32 else 2
-
-
 def assert_upsample_is_legal(module, problem, layout, shared=H200[2]):
-    element = element_of(problem)
+    element = element_bytes(problem)
     vector = 16 // element
     # A copy's box: whole vectors, on 128 bytes, with a product's columns wherever in a vector they begin.
     assert layout["pitch"] % vector == 0
@@ -148,10 +145,7 @@ def test_any_tile_is_exact(plan_module, problem, data):
     layout = plan_module.upsample_layout(problem, plan)
     assume(layout is not None)
     assert_upsample_is_legal(plan_module, problem, layout)
-    x, weight, bias = exact_data(problem, 0)
-    y, writes = run(plan_module, problem, layout, x.numpy(), weight.numpy(), None if bias is None else bias.numpy())
-    assert (writes == 1).all(), f"{(writes == 0).sum()} results never written, {(writes > 1).sum()} more than once"
-    np.testing.assert_array_equal(y, expected_output(problem, x, weight, bias).numpy())
+    assert_exact(problem, partial(run, plan_module, problem, layout))
 
 
 @few_problems
