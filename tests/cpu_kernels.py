@@ -16,7 +16,7 @@ from convt_ext import _extension, geometry, ops, planner, routing
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 
-# Ops that ran, by name, in order; a test clears it.
+# Ops that a test ran, by name, in order; tests/cpu/conftest.py clears it before each.
 RAN: list[str] = []
 
 
@@ -96,7 +96,6 @@ def cpu_is_gpu(monkeypatch):
     if ops.forward is None:
         pytest.skip("the binary is not installed")
     pretend(monkeypatch)
-    RAN.clear()
     with allow_tf32(False):
         yield RAN
     routing.decide.cache_clear()
