@@ -77,13 +77,22 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in others]
 
 
+class ModuleWithoutGpu(pytest.Module):
+    """A file of GPU tests where they cannot run: one skip, for thousands of tests that are not even made."""
+
+    def collect(self):
+        pytest.skip(_missing_gpu(), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    if TESTS / "gpu" not in module_path.parents or REQUIRE_GPU or parent.config.option.collectonly:
+        return None
+    return ModuleWithoutGpu.from_parent(parent, path=module_path) if _missing_gpu() else None
+
+
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu"):
-        reason = _missing_gpu()
-        if reason and REQUIRE_GPU:
-            pytest.fail(f"CONVT_REQUIRE_GPU=1, but {reason}", pytrace=False)
-        elif reason:
-            pytest.skip(reason)
+    if item.get_closest_marker("gpu") and (reason := _missing_gpu()):
+        pytest.fail(f"CONVT_REQUIRE_GPU=1, but {reason}", pytrace=False)
 
 
 def pytest_report_header(config):
