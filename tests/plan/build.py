@@ -3,7 +3,7 @@
     python tests/plan/build.py --out build/plan
 
 Needs a C++17 compiler ($CXX, else c++, g++ or clang++) and pybind11. A module is compiled again only when its
-sources, the headers it includes or its command line have changed.
+sources, the headers it includes or its command line have changed, and of its sources those that have.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_OUT = ROOT / "build" / "plan"
-FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC", "-shared"]
+FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC"]
 
 
 class NoCompiler(RuntimeError):
@@ -71,34 +72,52 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _digest(command: list[str], files: list[Path]) -> str:
+    digest = hashlib.sha256("\0".join(command).encode())
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _make(name: str, command: list[str], files: list[Path], target: Path) -> Path:
+    """Runs the command that makes the target from these files and no others, unless it has; returns the target."""
+    digest, stamp = _digest(command, files), target.with_suffix(".digest")
+    if target.exists() and stamp.exists() and stamp.read_text() == digest:
+        return target
+    # Made beside the target and moved: a process that has the old file mapped keeps it whole.
+    unfinished = target.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        result = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
+        if result.returncode:
+            raise RuntimeError(f"{name} does not compile:\n{shlex.join(command)}\n{result.stderr}")
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    stamp.write_text(digest)
+    return target
+
+
 def build(name: str, out: Path = DEFAULT_OUT) -> Path:
     """Compiles a module into `out` unless it is there and current; returns the path of the extension."""
     import pybind11
 
     sources, headers, flags = _module(name)
     includes = ["-I", pybind11.get_include(), "-I", sysconfig.get_paths()["include"]]
-    command = [*find_compiler(), *FLAGS, *flags, *includes, *map(str, sources)]
-    digest = hashlib.sha256("\0".join(command).encode())
-    for path in [*sources, *headers]:
-        digest.update(path.read_bytes())
+    compiler = find_compiler()
+    command = [*compiler, *FLAGS, *flags, *includes]
 
     out = Path(out).resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    stamp = target.with_suffix(".digest")
-    with _locked(out / f"{name}.lock"):
-        if not (target.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest()):
-            # Compiled beside the target and moved: a process that has the old file mapped keeps it whole.
-            unfinished = target.with_suffix(f".{os.getpid()}.tmp")
-            try:
-                result = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
-                if result.returncode:
-                    raise RuntimeError(f"{name} does not compile:\n{shlex.join(command)}\n{result.stderr}")
-                unfinished.replace(target)
-            finally:
-                unfinished.unlink(missing_ok=True)
-            stamp.write_text(digest.hexdigest())
-    return target
+    objects = out / name
+    objects.mkdir(parents=True, exist_ok=True)
+
+    def compile_source(source: Path) -> Path:
+        path = source.relative_to(ROOT).with_suffix(".o")  # names alone are not unique
+        return _make(name, [*command, "-c", str(source)], [source, *headers], objects / "-".join(path.parts))
+
+    with _locked(out / f"{name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(compile_source, sources))
+        target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        return _make(name, [*compiler, "-shared", *map(str, compiled)], compiled, target)
 
 
 def load(name: str, out: Path = DEFAULT_OUT) -> ModuleType:
