@@ -145,4 +145,14 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
+// The same for a number that is not known when the kernel is compiled: of more than three, three.
+__device__ __forceinline__ void cp_async_wait_all_but(int32_t pending) {
+  switch (pending) {
+    case 0: return cp_async_wait<0>();
+    case 1: return cp_async_wait<1>();
+    case 2: return cp_async_wait<2>();
+    default: return cp_async_wait<3>();
+  }
+}
+
 }  // namespace convt::ptx

@@ -28,16 +28,6 @@ struct GatherCursor {
   }
 };
 
-// The copies of the stage that the mainloop needs next are complete; up to stages - 2 later ones are not.
-__device__ __forceinline__ void wait_for_gathered(int32_t stages) {
-  switch (stages) {
-    case 2: return ptx::cp_async_wait<0>();
-    case 3: return ptx::cp_async_wait<1>();
-    case 4: return ptx::cp_async_wait<2>();
-    default: return ptx::cp_async_wait<4>();
-  }
-}
-
 // Runs of neighbours along whichever axis is contiguous in memory, as far as they exist.
 template <int kChannels, int kPositions>
 __device__ __forceinline__ void store_results(const GatherParams& params, const GatherTile& tile,
@@ -134,7 +124,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   float r_sums[kChannels][kPositions] = {};
 #pragma unroll 1
   for (GatherCursor cursor; cursor.ci < end_ci; cursor.advance(params, taps)) {
-    wait_for_gathered(params.stages);
+    ptx::cp_async_wait_all_but(params.stages - 2);
     __syncthreads();  // the stage is complete for everybody, and everybody has read the one before, filled again here
     load_ahead();
     const GatherChunk chunk = cursor.chunk(params, taps);

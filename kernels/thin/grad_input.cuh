@@ -26,16 +26,6 @@ struct StageCursor {
   }
 };
 
-// The copies of the stage that the mainloop needs next are complete; up to stages - 1 later ones are not.
-__device__ __forceinline__ void wait_for_stage(int32_t stages) {
-  switch (stages) {
-    case 1: return ptx::cp_async_wait<0>();
-    case 2: return ptx::cp_async_wait<1>();
-    case 3: return ptx::cp_async_wait<2>();
-    default: return ptx::cp_async_wait<3>();
-  }
-}
-
 template <typename Traits>
 __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_thin_gradient_blocks(Traits::kSums))
     grad_input_kernel(const __grid_constant__ GradInputParams params) {
@@ -94,7 +84,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
     const bool inside = rows_inside && __all_sync(0xffffffffu, operands.columns_outside == 0) != 0;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < params.chunks; ++chunk) {
-      wait_for_stage(params.stages);
+      ptx::cp_async_wait_all_but(params.stages - 1);
       __syncthreads();  // the stage, and at first the weights, are complete for everybody
       const int32_t co = chunk * params.chunk_co;
       operands.num_co = min(params.chunk_co, params.group_co - co);
