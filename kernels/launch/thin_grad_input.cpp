@@ -49,10 +49,10 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.x_stride, 4, params.gx_stride);
   params.pitches = make_thin_pitches(params, problem);
-  params.by_slots = make_divisor(params.slots);
-  params.by_kernel_h = make_divisor(params.h.kernel);
-  params.by_tiles_w = make_divisor(params.tiles_w);
-  params.by_tiles_h = make_divisor(params.tiles_h);
+  params.by_slots = Reciprocal::of(params.slots);
+  params.by_kernel_h = Reciprocal::of(params.h.kernel);
+  params.by_tiles_w = Reciprocal::of(params.tiles_w);
+  params.by_tiles_h = Reciprocal::of(params.tiles_h);
   params.vector = vector_columns(params);
   params.copy_vectors = problem.y_stride[3] == 1;
   // As many neighbouring threads copy a row as it has vectors, or a power of two below.

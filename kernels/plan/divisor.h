@@ -1,4 +1,5 @@
-// Division of numbers below 2^31 by a divisor that the host knows: a multiplication and a shift on the device.
+// Division by a number that the host knows, without a division on the device: of any number by a multiplication and a
+// shift of 64 bits, of a small one by the high half of a multiplication.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 namespace convt {
 
+// Of numbers from 0 to below 2^31.
 struct Divisor {
   int32_t value;
   uint32_t magic;  // ceil(2^shift / value): the excess times any number below 2^31 stays below 2^shift
@@ -25,5 +27,17 @@ struct Divisor {
     return quotient;
   }
 };
+
+// Of numbers from 0 on whose product with the divisor is below 2^32.
+struct Reciprocal {
+  int32_t divisor;
+  uint32_t reciprocal;  // rounded up
+
+  static Reciprocal of(int32_t divisor) { return {divisor, 0xffffffffu / static_cast<uint32_t>(divisor) + 1}; }
+};
+
+CONVT_HOST_DEVICE inline int32_t quotient(int32_t number, const Reciprocal& by) {
+  return by.divisor == 1 ? number : static_cast<int32_t>(uint64_t{static_cast<uint32_t>(number)} * by.reciprocal >> 32);
+}
 
 }  // namespace convt

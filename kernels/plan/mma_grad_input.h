@@ -104,8 +104,8 @@ struct MmaGradInputLayout {
       run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
   bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
   bool alternate;  // a position tile has every second of sixteen columns
-  Divisor by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_turns, by_row_tiles, by_steps;
-  Divisor by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
+  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_turns, by_row_tiles, by_steps;
+  Reciprocal by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
   int64_t num_blocks;

@@ -137,7 +137,8 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->stages = plan.stages;
   if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
   layout->turn_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
-  layout->by_turns = make_divisor(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
+  layout->by_turns =
+      Reciprocal::of(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
   // Sums of several stages, or parts of K, stay in the registers of their warp.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
@@ -227,18 +228,18 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
                                                                         : 0;
     layout->wide = layout->run == 16 ? divides(4) : element == 4 && plan.tile_w % 2 == 0 && divides(2);
   }
-  layout->by_tiles_w = make_divisor(layout->tiles_w);
-  layout->by_tiles_h = make_divisor(layout->tiles_h);
-  layout->by_copies = make_divisor(layout->joined ? 1 : layout->slots);
-  layout->by_chunk_kh = make_divisor(plan.chunk_kh);
-  layout->by_row_tiles = make_divisor(layout->row_tiles);
-  layout->by_steps = make_divisor(layout->steps);
-  layout->by_taps = make_divisor(plan.chunk_kh * w.kernel);
-  layout->by_kernel_w = make_divisor(w.kernel);
-  layout->by_chunk_co = make_divisor(plan.chunk_co);
-  layout->by_order_run = make_divisor(plan.order > 0 ? plan.chunk_co / plan.order : 1);
-  layout->by_tile_h = make_divisor(plan.tile_h);
-  layout->by_tile_w = make_divisor(plan.tile_w);
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_copies = Reciprocal::of(layout->joined ? 1 : layout->slots);
+  layout->by_chunk_kh = Reciprocal::of(plan.chunk_kh);
+  layout->by_row_tiles = Reciprocal::of(layout->row_tiles);
+  layout->by_steps = Reciprocal::of(layout->steps);
+  layout->by_taps = Reciprocal::of(plan.chunk_kh * w.kernel);
+  layout->by_kernel_w = Reciprocal::of(w.kernel);
+  layout->by_chunk_co = Reciprocal::of(plan.chunk_co);
+  layout->by_order_run = Reciprocal::of(plan.order > 0 ? plan.chunk_co / plan.order : 1);
+  layout->by_tile_h = Reciprocal::of(plan.tile_h);
+  layout->by_tile_w = Reciprocal::of(plan.tile_w);
   return true;
 }
 

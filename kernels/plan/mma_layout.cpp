@@ -31,8 +31,8 @@ int32_t make_classes(const ThinAxis& axis, MmaClass* classes) {
 void list_places(MmaLayout* layout) {
   layout->vectors = layout->pitch / layout->vector;
   layout->places = layout->rows * layout->vectors;
-  layout->by_vectors = make_divisor(layout->vectors);
-  layout->by_places = make_divisor(layout->places);
+  layout->by_vectors = Reciprocal::of(layout->vectors);
+  layout->by_places = Reciprocal::of(layout->places);
 }
 
 // The source tile of one channel, raw and as operand.
@@ -188,13 +188,13 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   layout->shared_bytes =
       round_up(layout->step_begin + 8 * layout->taps * layout->chunk_steps * layout->column_units, 16);
 
-  layout->by_tiles_w = make_divisor(layout->tiles_w);
-  layout->by_tiles_h = make_divisor(layout->tiles_h);
-  layout->by_plane_quads = make_divisor(layout->raw_channel / 4);
-  layout->by_tile_w = make_divisor(layout->tile_w);
-  layout->by_column_tiles = make_divisor(layout->column_tiles);
-  layout->by_chunk_steps = make_divisor(layout->chunk_steps);
-  layout->by_taps = make_divisor(layout->taps);
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_plane_quads = Reciprocal::of(layout->raw_channel / 4);
+  layout->by_tile_w = Reciprocal::of(layout->tile_w);
+  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
+  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
+  layout->by_taps = Reciprocal::of(layout->taps);
   return true;
 }
 

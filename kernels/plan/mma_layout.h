@@ -102,7 +102,7 @@ struct MmaLayout {
   int32_t threads;
   int32_t warps;
   int32_t loaders;  // threads that load and convert: with one chunk all but those of the last warp, which alone stores
-  Divisor by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
+  Reciprocal by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
       by_taps;
 
   // Of tiles of whole rows alone (plan/mma_rows.h), which have no raw slots, operand planes and staged rows.
@@ -116,7 +116,7 @@ struct MmaLayout {
   int32_t row_step;  // elements from a position row to the next, in a staged channel as in memory
   int32_t barriers_begin;
   int32_t group_begin;
-  Divisor by_units, by_unit_columns, by_units_w, by_slots;
+  Reciprocal by_units, by_unit_columns, by_units_w, by_slots;
 
   int32_t shared_bytes;
   int64_t num_blocks;

@@ -93,15 +93,15 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, 
   layout->barriers_begin = layout->group_begin + 16 * layout->groups_of_steps;
   layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
 
-  layout->by_tiles_w = make_divisor(1);
-  layout->by_tiles_h = make_divisor(layout->tiles_h);
-  layout->by_column_tiles = make_divisor(layout->column_tiles);
-  layout->by_chunk_steps = make_divisor(layout->chunk_steps);
-  layout->by_taps = make_divisor(layout->taps);
-  layout->by_units = make_divisor(layout->units);
-  layout->by_unit_columns = make_divisor(layout->column_units);
-  layout->by_units_w = make_divisor(layout->units_w);
-  layout->by_slots = make_divisor(plan.slots);
+  layout->by_tiles_w = Reciprocal::of(1);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
+  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
+  layout->by_taps = Reciprocal::of(layout->taps);
+  layout->by_units = Reciprocal::of(layout->units);
+  layout->by_unit_columns = Reciprocal::of(layout->column_units);
+  layout->by_units_w = Reciprocal::of(layout->units_w);
+  layout->by_slots = Reciprocal::of(plan.slots);
   return true;
 }
 

@@ -110,7 +110,7 @@ int32_t lay_out_results(int32_t element, ThinLayout* layout) {
   const int32_t channels = layout->block_groups * layout->block_co;
   const int32_t phases = layout->phase_splits > 1 ? 1 : layout->h.out_stride;
   const int32_t width = layout->tile_w * layout->w.out_stride;
-  layout->channels_last_result = stride[1] == 1 && stride[3] != 1;
+  layout->channels_last_result = is_channels_last(stride);
   if (layout->channels_last_result) {
     // Whole vectors of channels, from whatever channel a pass begins with.
     const bool vectors = stride[3] % vector == 0 && layout->block_co % vector == 0 && layout->group_co % vector == 0;
@@ -270,15 +270,15 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t
   // While the weights are loaded, a table of them takes the source's place.
   if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;
   const int32_t phases = plan.split_phases ? 1 : layout->h.out_stride;
-  layout->by_tiles_w = make_divisor(layout->tiles_w);
-  layout->by_tiles_h = make_divisor(layout->tiles_h);
-  layout->by_columns = make_divisor(layout->columns);
-  layout->by_in_stride_h = make_divisor(layout->h.in_stride);
-  layout->by_in_stride_w = make_divisor(layout->w.in_stride);
-  layout->by_phases_h = make_divisor(phases);
-  layout->by_pitch = make_divisor(layout->pitch);
-  layout->by_weights = make_divisor(layout->taps * layout->outputs);
-  layout->by_group_ci = make_divisor(layout->group_ci);
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_columns = Reciprocal::of(layout->columns);
+  layout->by_in_stride_h = Reciprocal::of(layout->h.in_stride);
+  layout->by_in_stride_w = Reciprocal::of(layout->w.in_stride);
+  layout->by_phases_h = Reciprocal::of(phases);
+  layout->by_pitch = Reciprocal::of(layout->pitch);
+  layout->by_weights = Reciprocal::of(layout->taps * layout->outputs);
+  layout->by_group_ci = Reciprocal::of(layout->group_ci);
   return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
 }
 

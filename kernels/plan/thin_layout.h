@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "plan/divisor.h"
 #include "plan/plan.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
@@ -61,21 +62,6 @@ enum class ThinLoad : int32_t {
   kElements,  // element by element, lanes along columns
   kChannels,  // element by element, lanes along channels (channels_last)
 };
-
-// Division by a number known before the launch: multiply by the rounded-up reciprocal. Exact for 0 <= number and
-// number * divisor < 2^32.
-struct Divisor {
-  int32_t divisor;
-  uint32_t reciprocal;
-};
-
-inline Divisor make_divisor(int32_t divisor) {
-  return Divisor{divisor, 0xffffffffu / static_cast<uint32_t>(divisor) + 1};
-}
-
-CONVT_HOST_DEVICE inline int32_t quotient(int32_t number, const Divisor& by) {
-  return by.divisor == 1 ? number : static_cast<int32_t>(uint64_t{static_cast<uint32_t>(number)} * by.reciprocal >> 32);
-}
 
 // Everything about a launch that follows from the problem, the plan and the instance, but the pointers.
 struct ThinLayout {
@@ -149,7 +135,7 @@ struct ThinLayout {
   bool channels_last_result;
   bool aligned_runs;  // every row and channel of the result begins on a vector like the first
 
-  Divisor by_tiles_w, by_tiles_h, by_columns, by_in_stride_h, by_in_stride_w, by_phases_h, by_pitch, by_weights,
+  Reciprocal by_tiles_w, by_tiles_h, by_columns, by_in_stride_h, by_in_stride_w, by_phases_h, by_pitch, by_weights,
       by_group_ci;
 
   int32_t threads;

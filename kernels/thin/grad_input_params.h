@@ -14,10 +14,10 @@ struct GradInputParams : ThinGradInputLayout {
   int64_t weight_stride[4];
   int64_t gx_stride[4];
   ThinPitches pitches;
-  Divisor by_slots;
-  Divisor by_kernel_h;
-  Divisor by_tiles_w;
-  Divisor by_tiles_h;
+  Reciprocal by_slots;
+  Reciprocal by_kernel_h;
+  Reciprocal by_tiles_w;
+  Reciprocal by_tiles_h;
   int32_t load_lanes_log2;  // threads that copy one row together
   int32_t vector;           // columns that a thread reads at once: 1, 2 or 4
   bool copy_vectors;        // columns are neighbours in memory

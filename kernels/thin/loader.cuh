@@ -19,7 +19,7 @@ __device__ __forceinline__ void copy_element(Element* s_destination, const Eleme
 
 // Where a source row or column lies: the number of the plane with its residue, or -1 if no tap reads it, and its index
 // there.
-__device__ __forceinline__ int32_t plane_of(int32_t coordinate, const Divisor& by_in_stride, uint32_t needed,
+__device__ __forceinline__ int32_t plane_of(int32_t coordinate, const Reciprocal& by_in_stride, uint32_t needed,
                                             int32_t* index) {
   int32_t residue;
   *index = divide(coordinate, by_in_stride, &residue);

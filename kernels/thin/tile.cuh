@@ -43,7 +43,7 @@ struct Tile {
   int32_t q_w;
 };
 
-__device__ __forceinline__ int32_t divide(int32_t number, const Divisor& by, int32_t* remainder) {
+__device__ __forceinline__ int32_t divide(int32_t number, const Reciprocal& by, int32_t* remainder) {
   const int32_t result = quotient(number, by);
   *remainder = number - result * by.divisor;
   return result;
