@@ -76,8 +76,8 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   params.chunk_kw = tile.chunk_kw;
   params.stages = tile.stages;
   params.channel_groups_log2 = log2_of(tile.block_co / instance.thread_co);
-  params.channels_last_input = computed.x_stride[1] == 1 && computed.x_stride[3] != 1;
-  params.channels_last_output = computed.y_stride[1] == 1 && computed.y_stride[3] != 1;
+  params.channels_last_input = is_channels_last(computed.x_stride);
+  params.channels_last_output = is_channels_last(computed.y_stride);
   params.input_vectors = has_input_vectors(computed, params.x);
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 

@@ -37,10 +37,9 @@ double useful_multiply_adds(const ConvTProblem& problem) {
 
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops) {
   const double elements =
-      static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in +
+      input_elements(problem) +
       static_cast<double>(problem.c_in) * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel +
-      (problem.has_bias ? problem.c_out : 0.0) +
-      static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+      (problem.has_bias ? problem.c_out : 0.0) + output_elements(problem);
   const double memory = elements * element_bytes(problem.dtype) / (device.copy_gb_per_s * 1e3);
   double rate = rate_tflops * 1e6;  // operations per microsecond
   if (rate <= 0) {
@@ -136,7 +135,7 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   // Stores: a run that does not begin and end on 32-byte sectors pays for two partial ones, which cost
   // about four whole ones each. W phases written apart pay for every sector.
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.y_stride);
   const double group_c_out = static_cast<double>(problem.c_out / problem.groups);
   const double run_bytes =
       channels_last ? std::min<double>(plan->simt.block_co, group_c_out) * bytes
@@ -146,9 +145,8 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 &&
                        (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
   const double sectors = run_bytes / 32 + (aligned ? 0 : 6);
-  const double output_bytes =
-      static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;
-  const double input_bytes = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * bytes;
+  const double output_bytes = bytes * output_elements(problem);
+  const double input_bytes = bytes * input_elements(problem);
   const double halo = static_cast<double>(rows.extent) * columns.extent / plan->simt.tile_h / plan->simt.tile_w;
   const double l2_reads = input_bytes * halo * grid.co_tiles * phases_h * share_h * phases_w * reload;
   plan->memory_us = output_bytes * (sectors * 32 / run_bytes) / (device.copy_gb_per_s * 1e3) +
@@ -203,16 +201,14 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
     constexpr double kImageUs = 12;
     return 1.25 * multiply_us + 9 * columns * gb_to_us + kImageUs * batch;
   }
-  const double copies_us =
-      2 * bytes * gb_to_us *
-      (batch * problem.c_in * problem.h.in * problem.w.in + batch * problem.c_out * problem.h.out * problem.w.out);
+  const double copies_us = 2 * bytes * gb_to_us * (input_elements(problem) + output_elements(problem));
   if (problem.direction != Direction::kForward && !float64)
     return torch_gradient_us(problem, multiply_us, copies_us / 2);
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
   const bool untuned = problem.groups > 1 || (strided && (problem.h.dilation > 1 || problem.w.dilation > 1));
   if (untuned) return 2.5 * (1.55 * multiply_us + copies_us + call_us);
-  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.x_stride);
   if (strided && !float64) return torch_strided_us(channels, channels_last, multiply_us, copies_us);
   if (channels < 16) return 1.2 * (1.55 * multiply_us + copies_us + call_us);
   if (float64) return 2 * multiply_us + call_us;

@@ -12,6 +12,14 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 // Multiply-adds that land inside the output, whole problem.
 double useful_multiply_adds(const ConvTProblem& problem);
 
+// Of the whole input and the whole output; gradients have their shapes.
+inline double input_elements(const ConvTProblem& problem) {
+  return static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
+}
+inline double output_elements(const ConvTProblem& problem) {
+  return static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+}
+
 // Whether no tensor cores are asked for. The least times of calls are fitted for these classes and the others apart.
 inline bool is_exact(const ConvTProblem& problem) {
   return problem.precision == Precision::kIeee || problem.precision == Precision::kAten;

@@ -87,8 +87,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   result->compute_us = waves * static_cast<double>(resident) * cta_slots / 4 / efficiency / (device.clock_ghz * 1e3);
   if (bytes == 2) result->compute_us *= 1.75;  // measured: such elements are converted on their way
 
-  const double input = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * bytes;
-  const double output = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * bytes;
+  const double input = bytes * input_elements(problem);
+  const double output = bytes * output_elements(problem);
   const double slabs = 2.0 * static_cast<double>(result->workspace_bytes);
   const double l2 = static_cast<double>(result->num_blocks) * tiles * 32 * (x_sectors + y_sectors);
   result->memory_us =

@@ -112,12 +112,11 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   const double cta = stages * root_of_cubes(issue, latency, load) + kStore * products * layout.warps;
   plan->compute_us = waves * cta / kCyclesPerUs;
 
-  const double input = element * problem.batch * problem.c_in * problem.h.in * problem.w.in;
+  const double input = element * input_elements(problem);
   auto share = [](const Axis& axis) { return std::min(1.0, static_cast<double>(axis.kernel) / axis.stride); };
   const double rows_read = share(problem.h) / (problem.h.dilation > 1 && problem.h.stride > 1 ? layout.row_step : 1);
   const double columns_read = layout.columns_apart ? share(problem.w) : 1;
-  const double output =
-      element * problem.batch * problem.c_out * problem.h.out * problem.w.out * rows_read * columns_read;
+  const double output = element * output_elements(problem) * rows_read * columns_read;
   const double l2 = static_cast<double>(layout.num_blocks) * stages * copies.bytes;
   plan->memory_us = (input + output + l2 / kL2) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(plan->workspace_bytes) +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/patch_instances.h"
 #include "plan/tap_program.h"
@@ -150,8 +151,8 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
   // All weights come first; with one tile there are no turns.
   const double cycles = tiles * (loads * plan.num_chunks + stores) + (tiles > 1 ? 2500 : 5000);
   whole->compute_us = 1.08 * cycles * 1e-3 / device.clock_ghz;
-  const double input = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in * element;
-  const double output = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out * element;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
@@ -207,9 +208,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   if (whole->num_blocks > device.num_sms) cycles *= 1.08;
   whole->compute_us = (cycles + 2160) * 1e-3 / device.clock_ghz;
 
-  const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * problem.c_in * problem.h.in * problem.w.in;
-  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the rate of a copy

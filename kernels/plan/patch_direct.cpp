@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/patch_instances.h"
 #include "plan/tile.h"
@@ -38,9 +39,8 @@ bool is_matrix(const ConvTProblem& problem) {
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchDirectLayout& layout, int32_t ctas,
               Plan* plan) {
   const double element = static_cast<double>(element_bytes(problem.dtype));
-  const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * problem.c_in * problem.h.in * problem.w.in;
-  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   plan->memory_us = (input + output + element * problem.c_in * layout.columns) / copy;
   const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;

@@ -113,7 +113,7 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& p
   const int64_t run = int64_t{plan.tile_w} * plan.phases_w * plan.fused_w;
   const int64_t block_co = plan.block_co / plan.fused_w;
   const int64_t image_rows = int64_t{plan.tile_n} * plan.tile_h;
-  const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.y_stride);
   const int64_t channel_stride = channels_last ? 1 : (image_rows * run + 2) / 4 * 4 + 1;
   const int64_t column_stride = channels_last ? block_co + 1 : 1;
   const int64_t staged_elems = channels_last ? image_rows * run * column_stride : block_co * channel_stride;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
@@ -154,9 +155,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
       std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * (chunks * stage + stores);
 
-  const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * problem.c_in * problem.h.in * problem.w.in;
-  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = static_cast<double>(whole->packed_bytes) / (0.58 * copy);

@@ -16,12 +16,6 @@ PositionRange positions_of(const Axis& axis, Direction direction) {
   return PositionRange{first, (axis.out - 1 + axis.padding) / axis.stride - first + 1};
 }
 
-// The result's format; of the gradient of the weight, its operands'.
-bool is_channels_last(const ConvTProblem& problem) {
-  const int64_t (&stride)[4] = problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
-  return stride[1] == 1 && stride[3] != 1;
-}
-
 // Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few: then no
 // SM is without work at the end. The gradient also reads rows before its first, so what counts is how many rows the SMs
 // walk down in whole waves.
@@ -56,8 +50,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   const double row_slots = taps * vector * unpacked + 4 * loads + 5 * stores + 30;
   const double warps = static_cast<double>(layout.num_blocks) * kChannelsLastThreads / 32;
   plan->compute_us = warps * (rows + kept / stride) * row_slots / 4 / 0.6 / device.num_sms / (device.clock_ghz * 1e3);
-  const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
-  const double outputs = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+  const double inputs = input_elements(problem);
+  const double outputs = output_elements(problem);
   const double again = 1 + kept / stride / rows;
   // Elements one by one: more instructions in flight for fewer bytes.
   const double alone = layout.vector == 1 ? 1.7 : 1;
@@ -79,7 +73,8 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
                                     int32_t vector, ThinChannelsLastLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   if (instance.dtype != problem.dtype || instance.direction != problem.direction) return false;
-  if (problem.c_in != problem.groups || problem.c_out != problem.groups || !is_channels_last(problem)) return false;
+  if (problem.c_in != problem.groups || problem.c_out != problem.groups || !is_channels_last(result_stride(problem)))
+    return false;
   for (const Axis* axis : {&h, &w}) {
     if (axis->kernel != instance.kernel || axis->stride != instance.stride || axis->dilation != 1) return false;
   }

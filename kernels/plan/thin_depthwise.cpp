@@ -49,12 +49,11 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   const bool of_input = problem.direction == Direction::kGradInput;
   plan->compute_us = rows * row_slots / 4 / (of_weight ? 0.6 : 0.85) / device.num_sms / (device.clock_ghz * 1e3);
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
-  const double outputs = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+  const double inputs = input_elements(problem);
+  const double outputs = output_elements(problem);
   const double again = 1 + kept / instance.stride / layout.rows;
   // The result's: its elements are stored one by one.
-  const int64_t (&stride)[4] = problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
-  const bool channels_last = !of_weight && stride[1] == 1 && stride[3] != 1;
+  const bool channels_last = !of_weight && is_channels_last(result_stride(problem));
   plan->memory_us = (bytes * (inputs + outputs * again) *
                          (channels_last ? 12
                           : of_weight   ? 1.2

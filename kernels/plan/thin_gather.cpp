@@ -67,14 +67,12 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                       terms / stage_terms * kStageCycles / (layout.stages - 1);
   plan->compute_us = waves * (std::max(issue, wait) + 0.3 * std::min(issue, wait)) / (device.clock_ghz * 1e3);
   const auto bytes = static_cast<double>(element_bytes(problem.dtype));
-  const double inputs = static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
-  const double outputs = static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+  const double inputs = input_elements(problem);
+  const double outputs = output_elements(problem);
   // Forward, results of one phase are no neighbours: in NCHW a sector is written in as many parts as there are W
   // phases.
   const bool scattered = forward && problem.w.stride > 1;
-  // A result of one channel is in both formats, and the stride of its channels means nothing.
-  const bool channels_last = problem.y_stride[1] == 1 && problem.y_stride[3] != 1;
-  const double scatter = !scattered ? 1 : channels_last ? 5 : 2.0 * problem.w.stride;
+  const double scatter = !scattered ? 1 : is_channels_last(problem.y_stride) ? 5 : 2.0 * problem.w.stride;
   plan->memory_us = 1.3 * bytes * (inputs + scatter * outputs) * 1e-3 / device.copy_gb_per_s;
   plan->estimate_us =
       kLaunch + std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us);

@@ -63,7 +63,7 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherPlan& pl
   layout->chunk_ci = plan.chunk_ci;
   layout->chunk_taps = plan.chunk_taps;
   layout->stages = plan.stages;
-  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.x_stride);
   layout->by_channels = channels_last && (plan.chunk_ci & (plan.chunk_ci - 1)) == 0;
   while (layout->by_channels && layout->load_lanes_log2 < 3 && (2 << layout->load_lanes_log2) <= plan.chunk_ci) {
     ++layout->load_lanes_log2;

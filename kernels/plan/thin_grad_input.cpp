@@ -38,7 +38,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double warps = layout.threads / 32.0, channels = instance.channels, positions = instance.positions;
   const double taps = static_cast<double>(problem.h.kernel) * problem.w.kernel;
   const bool half = element_bytes(problem.dtype) == 2;
-  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.x_stride);
   // Warp instructions and wavefronts of one tap of one channel.
   const double border = std::min(1.0, 1.5 / layout.tiles_h + 1.5 / layout.tiles_w);
   const double slots =
@@ -68,7 +68,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                      (device.clock_ghz * 1e3);
 
   const double bytes = static_cast<double>(element_bytes(problem.dtype)), us_per_byte = 1e-3 / device.copy_gb_per_s;
-  const double result_bytes = bytes * problem.batch * problem.c_in * problem.h.in * problem.w.in;
+  const double result_bytes = bytes * input_elements(problem);
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
   const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
   // Measured: in channels_last a channel alone is loaded and stored element by element, and of several every element

@@ -62,10 +62,10 @@ void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instanc
   constexpr double kFitted = 1.25;
   plan->compute_us = kFitted * waves * resident * cta_cycles / (device.clock_ghz * 1e3);
 
-  const double input = bytes * problem.batch * problem.c_in * problem.h.in * problem.w.in;
+  const double input = bytes * input_elements(problem);
   const double rows_read = std::min(1.0, static_cast<double>(problem.h.kernel) / problem.h.stride) /
                            (problem.h.dilation > 1 && problem.h.stride > 1 ? layout.row_step : 1);
-  const double output = bytes * problem.batch * problem.c_out * problem.h.out * problem.w.out * rows_read;
+  const double output = bytes * output_elements(problem) * rows_read;
   const double l2 = static_cast<double>(layout.num_blocks) * stages * staged;
   plan->memory_us =
       std::max((input + output + 2.0 * static_cast<double>(plan->workspace_bytes)) / (device.copy_gb_per_s * 1e3),

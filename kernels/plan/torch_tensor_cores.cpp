@@ -52,9 +52,8 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const bool forward = problem.direction == Direction::kForward;
   const Coefficients& fit = forward ? (half ? kForwardHalf : kForwardTf32) : half ? kGradientHalf : kGradientTf32;
   const double us_per_element = static_cast<double>(element_bytes(problem.dtype)) * 1e-3 / device.copy_gb_per_s;
-  const double batch = static_cast<double>(problem.batch);
-  const double x_us = us_per_element * batch * problem.c_in * problem.h.in * problem.w.in;
-  const double y_us = us_per_element * batch * problem.c_out * problem.h.out * problem.w.out;
+  const double x_us = us_per_element * input_elements(problem);
+  const double y_us = us_per_element * output_elements(problem);
   const double weight_us = us_per_element * static_cast<double>(problem.c_in * (problem.c_out / problem.groups) *
                                                                 problem.h.kernel * problem.w.kernel);
   // Gradients need only the outputs that have a tap.
@@ -64,7 +63,7 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // beside an H200
   const double mflops = 2e-6 * useful_multiply_adds(problem) / machine;
   const double images_us = x_us + used * y_us;
-  const bool channels_last = problem.x_stride[1] == 1 && problem.x_stride[3] != 1;
+  const bool channels_last = is_channels_last(problem.x_stride);
   if (const double tflops = untuned_tflops(problem, forward, half, channels_last); tflops > 0) {
     const double call_us = problem.groups == 1 ? 7.5 : 7;
     return call_us + images_us + mflops / tflops;

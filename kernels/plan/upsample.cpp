@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/tile.h"
 #include "plan/upsample_instances.h"
@@ -60,9 +61,9 @@ int32_t best_rows(const ConvTProblem& problem, int64_t shares) {
 // position rows one after the other, and a part of the shorter. Constants from measurements on an H200
 // (docs/performance.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const UpsampleLayout& layout, Plan* plan) {
-  const double bytes = static_cast<double>(element_bytes(problem.dtype)), batch = static_cast<double>(problem.batch);
-  const double input = batch * problem.c_in * problem.h.in * problem.w.in * bytes;
-  const double output = batch * problem.c_out * problem.h.out * problem.w.out * bytes;
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  const double input = bytes * input_elements(problem);
+  const double output = bytes * output_elements(problem);
   plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
   const bool half = problem.dtype != DataType::kFloat32;
   const double waves = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));

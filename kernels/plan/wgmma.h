@@ -29,13 +29,6 @@ struct GemmShape {
 GemmShape make_gemm_shape(const ConvTProblem& problem);
 
 inline bool split_operands(const ConvTProblem& problem) { return problem.precision == Precision::kTf32x3; }
-inline bool is_channels_last(const int64_t* stride) { return stride[1] == 1 && stride[3] != 1; }
-inline const int64_t* source_stride(const ConvTProblem& problem) {
-  return problem.direction == Direction::kForward ? problem.x_stride : problem.y_stride;
-}
-inline const int64_t* result_stride(const ConvTProblem& problem) {
-  return problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
-}
 
 // The columns of the source that a window row of a tile of `pitch` positions reads, all residues together, from
 // `first` on, counted from the tile's corner.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
@@ -88,9 +89,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double cycles = std::max(compute, stores) + 0.03 * stores + 2000;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
-  const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * problem.c_in * problem.h.in * problem.w.in;
-  const double output = images * problem.c_out * problem.h.out * problem.w.out;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);

@@ -52,6 +52,16 @@ struct ConvTProblem {
   int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out]
 };
 
+// A tensor of one channel, or of one column, is in both formats: the stride of its channels means nothing.
+inline bool is_channels_last(const int64_t* stride) { return stride[1] == 1 && stride[3] != 1; }
+// Of the tensor that is summed, and of the result, of the forward pass and of the gradient of the input.
+inline const int64_t* source_stride(const ConvTProblem& problem) {
+  return problem.direction == Direction::kForward ? problem.x_stride : problem.y_stride;
+}
+inline const int64_t* result_stride(const ConvTProblem& problem) {
+  return problem.direction == Direction::kForward ? problem.y_stride : problem.x_stride;
+}
+
 inline int64_t element_bytes(DataType dtype) {
   switch (dtype) {
     case DataType::kFloat64: return 8;
