@@ -48,9 +48,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   const double vector = static_cast<double>(layout.vector_bytes) / element_bytes(problem.dtype);
   const double copies =
       static_cast<double>(layout.group_ci) * layout.block_groups * layout.rows * layout.columns / vector;
+  const bool by_channels = !half && layout.load_mode == ThinLoad::kChannels;
   const double load_slots = copies / layout.threads *
                                 (layout.load_mode == ThinLoad::kVectors ? 8
                                  : half                                 ? 20
+                                 : by_channels                          ? 45
                                                                         : 14) +
                             170 * std::ceil(static_cast<double>(layout.group_ci) / layout.chunk_ci);
   const double channels = layout.block_co * layout.block_groups;
@@ -82,7 +84,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   const double issue_cycles = resident * std::ceil(warps / 4) * block_slots * cycles_per_slot;
   const double chunks = std::ceil(static_cast<double>(layout.group_ci) / layout.chunk_ci);
   const double wait_cycles =
-      5000 + layout.tiles_per_block * filled_passes * (2500 * chunks + steps * (step_slots + 45));
+      5000 + layout.tiles_per_block * filled_passes *
+                 (2500 * chunks + steps * (step_slots + 60) + (by_channels ? 40 * copies / layout.threads : 0));
   const double waves = std::ceil(static_cast<double>(plan->num_blocks) / device.num_sms / resident);
   plan->compute_us = waves * std::max(issue_cycles, wait_cycles) / (device.clock_ghz * 1e3);
 

@@ -19,12 +19,13 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 // From a fit to measurements (docs/performance.md): microseconds, then issue slots and cycles.
 constexpr double kLaunch = 6.5;
 constexpr double kBorder = 0.6;       // of a term that not all positions have, for each of a thread's positions
+constexpr double kSourceRead = 0.5;   // of a term, for each position of a thread, where lanes have no channels
 constexpr double kCopySlots = 40;      // of a warp's copy
 constexpr double kBorderCopy = 1.8;    // where each copy asks whether the term exists
 constexpr double kSpreadCopy = 0.1;    // in channels_last, for each further sector that lanes read
 constexpr double kTileSlots = 550;     // of a warp, besides its terms
-constexpr double kTermCycles = 11;     // that a warp alone waits
-constexpr double kCopyCycles = 1.5;  // of a warp's copy
+constexpr double kTermCycles = 30;     // that a warp alone waits
+constexpr double kCopyCycles = 6;      // of a warp's copy
 constexpr double kStageCycles = 3000;
 
 int64_t resident_blocks(const DeviceInfo& device, const ThinGatherInstance& instance, const ThinGatherLayout& layout) {
@@ -48,8 +49,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double taps = forward ? static_cast<double>(problem.h.kernel) * problem.w.kernel / layout.by_phases.value
                               : static_cast<double>(problem.h.kernel) * problem.w.kernel;
   const double terms = layout.group_ci * taps;
-  const double term_slots =
-      sums + 2 * std::max(1, instance.channels / 4) + 4 + (inside ? 0 : kBorder * instance.positions);
+  const double term_slots = sums + 2 * std::max(1, instance.channels / 4) + 4 +
+                            (inside ? 0 : kBorder * instance.positions) +
+                            kSourceRead * instance.positions / layout.lanes_channels;
   const int64_t* source = forward ? problem.x_stride : problem.y_stride;
   const bool spread = layout.group_ci > 1 && source[1] == 1 && source[3] != 1;
   const double sectors = spread ? 8.0 / (1 << layout.load_lanes_log2) - 1 : 0;
