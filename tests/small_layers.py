@@ -1,0 +1,13 @@
+"""Layers that the benchmark's tests measure in no time."""
+
+from __future__ import annotations
+
+from convt_ext.bench.layers import Layer
+
+# Small relatives of real layers; together they have bias, groups, dilation, empty phases and output_padding >= stride.
+SMALL = (
+    Layer("plain", 2, 4, 6, 7, 9, (3, 3), (1, 1)),
+    Layer("grouped", 3, 8, 16, 6, 5, (3, 5), (2, 3), (1, 2), (0, 0), 4, (2, 1)),
+    Layer("empty_phases", 2, 4, 8, 5, 6, (3, 3), (5, 5), (1, 1), (0, 0), 1, (2, 2)),
+    Layer("padding_over_stride", 2, 4, 4, 5, 5, (2, 2), (1, 1), (0, 1), (1, 1), 1, (3, 2), bias=True),
+)
