@@ -90,15 +90,6 @@ def test_every_candidate_is_right(case, kernel):
             assert_same_bits(result, chosen, what)
 
 
-def test_the_list_of_kernels_is_complete():
-    """Every instance of kernels/plan/instances.h is a candidate somewhere above, and no candidate is none of them."""
-    offered = set()
-    for case, channels_last in product((*CASES, *STAGED_CASES), (False, True)):
-        for dtype, precision in CLASSES.values():
-            offered |= {plan["kernel"] for plan in Call.of(case, dtype, precision, channels_last).candidates()}
-    assert offered == set(kernel_names())
-
-
 @each_kernel
 def test_every_kernel_is_launched(kernel):
     """The cases above reach it: a kernel that no plan offers is tested by nobody."""

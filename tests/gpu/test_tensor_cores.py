@@ -103,26 +103,6 @@ def test_layouts_of_source_and_result_may_differ(case, kind):
 
 
 @each_class
-@each_direction
-def test_every_kernel_is_offered(kind, direction):
-    offered = set()
-    for case in ALL_CASES:
-        for channels_last in (False, True):
-            offered |= {plan["kernel"] for plan in make_call(case, kind, direction, channels_last).candidates()}
-    expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
-    of_weight = {kernel for kernel in expected if "_grad_weight_" in kernel}
-    of_input = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
-    if direction == "grad_weight":
-        expected = of_weight
-    elif direction == "grad_input":  # has one W phase, and patches are gathered
-        everywhere = ("wgmma_", "window_", "nhwc_")
-        expected = of_input | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
-    else:
-        expected -= of_input | of_weight
-    assert offered & set(tensor_core_kernels()) == expected
-
-
-@each_class
 @each_case(
     "plain",
     "k4s2p1",

@@ -1,0 +1,69 @@
+"""Every kernel instance is a candidate of some case on an H200, so what the GPU tests force there leaves none out."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from cases import CASES, STAGED_CASES
+from cpu_kernels import needs_binary
+from plan.problems import H200
+from raw_ops import (
+    CLASSES,
+    DTYPES,
+    TENSOR_CORE_CLASSES,
+    Call,
+    GradientCall,
+    gradient_kernels,
+    kernel_names,
+    tensor_core_kernels,
+)
+
+pytestmark = needs_binary
+
+ALL_CASES = [*CASES, *STAGED_CASES]
+LAYOUTS = (False, True)  # channels_last
+
+
+def offered(calls) -> set[str]:
+    return {plan["kernel"] for call in calls for plan in call.candidates(H200)}
+
+
+def test_exact_kernels_of_the_forward_pass():
+    calls = (
+        Call.of(case, dtype, precision, channels_last, device="cpu")
+        for case, (dtype, precision), channels_last in product(ALL_CASES, CLASSES.values(), LAYOUTS)
+    )
+    assert offered(calls) == set(kernel_names())
+
+
+@pytest.mark.parametrize("direction", ["grad_input", "grad_weight"])
+def test_exact_kernels_of_gradients(direction):
+    gradients = (
+        GradientCall.of(direction, Call.of(case, dtype, device="cpu")).replace(channels_last=channels_last)
+        for case, dtype, channels_last in product(ALL_CASES, DTYPES, LAYOUTS)
+    )
+    assert offered(gradients) - set(tensor_core_kernels()) == set(gradient_kernels(direction))
+
+
+def tensor_core_call(case, kind: str, direction: str, channels_last: bool) -> Call | GradientCall:
+    dtype, precision = TENSOR_CORE_CLASSES[kind]
+    call = Call.of(case, dtype, precision, channels_last, device="cpu")
+    return call if direction == "forward" else GradientCall.of(direction, call).in_layout(channels_last)
+
+
+@pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
+@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+def test_tensor_core_kernels(kind, direction):
+    calls = (tensor_core_call(case, kind, direction, layout) for case, layout in product(ALL_CASES, LAYOUTS))
+    expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
+    of_weight = {kernel for kernel in expected if "_grad_weight_" in kernel}
+    of_input = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
+    if direction == "grad_weight":
+        expected = of_weight
+    elif direction == "grad_input":  # has one W phase, and patches are gathered
+        everywhere = ("wgmma_", "window_", "nhwc_")
+        expected = of_input | {kernel for kernel in expected if kernel.startswith(everywhere) or "_1x" in kernel}
+    else:
+        expected -= of_input | of_weight
+    assert offered(calls) & set(tensor_core_kernels()) == expected
