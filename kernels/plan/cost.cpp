@@ -122,8 +122,8 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
   // Elements of two bytes pass through registers on their way, in batches that are waited for (measured: 1.2 to 3.5).
-  // Sums of two channels took 1.4 to 2.2 times as long as counted, on layers of 3 channels.
-  const bool narrow = forward && float32 && instance.thread_co == 2;
+  // Sums of two channels took 1.4 to 2.2 times as long as counted, on layers of 3 channels in ieee order.
+  const bool narrow = forward && float32 && !tap_sums && instance.thread_co == 2;
   const double waits = narrow ? 1.45 : element_bytes(instance.dtype) != 2 ? 1 : forward ? 1.8 : 2.2;
   plan->compute_us = waits * blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
 

@@ -18,8 +18,8 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 
 // From a fit to measurements (docs/performance.md): microseconds, then issue slots and cycles.
 constexpr double kLaunch = 6.5;
-constexpr double kBorder = 0.6;       // of a term that not all positions have, for each of a thread's positions
-constexpr double kSourceRead = 0.5;   // of a term, for each position of a thread, where lanes have no channels
+constexpr double kBorder = 0.6;        // of a term that not all positions have, for each of a thread's positions
+constexpr double kSourceRead = 0.5;    // of a term, for each position of a thread, where lanes have no channels
 constexpr double kCopySlots = 40;      // of a warp's copy
 constexpr double kBorderCopy = 1.8;    // where each copy asks whether the term exists
 constexpr double kSpreadCopy = 0.1;    // in channels_last, for each further sector that lanes read
