@@ -1,8 +1,9 @@
 """Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
-    python tools/cuda12_device_code.py --quick     each file for one: 7.0, which CUDA 13 does not have, or 9.0a
-                                                   where the file's folder is named after it
+    python tools/cuda12_device_code.py --quick     one of the files that differ in sizes alone, for one architecture:
+                                                   7.0, which CUDA 13 does not have, or 9.0a where the file's folder
+                                                   is named after it
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
 machine code for each architecture (a CUDA 12 release's list by default), and must hold a kernel. This proves that
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -81,8 +83,11 @@ def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:
     return contents.raw
 
 
-def quick_choice(source: Path) -> list[str]:
-    return ["9.0a"] if any("sm90a" in part for part in source.parts) else ["7.0"]
+def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
+    kinds: dict[str, Path] = {}
+    for source in sources:
+        kinds.setdefault(re.sub(r"_(k?)[\dxs]+\.", r"_\1.", str(source)), source)
+    return {source: ["9.0a" if "sm90a" in str(source) else "7.0"] for source in kinds.values()}
 
 
 def main() -> None:
@@ -94,14 +99,14 @@ def main() -> None:
     fetch()
     sources = arguments.files or sorted((CHECKOUT / "kernels").rglob("*.cu"))
     architectures = [entry.removesuffix("+PTX") for entry in arguments.architectures.split(";")]
-    wanted = {source: quick_choice(source) if arguments.quick else architectures for source in sources}
+    wanted = quick_choice(sources) if arguments.quick else dict.fromkeys(sources, architectures)
     failed = 0
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         write_headers(Path(name))
         jobs = {
             (source, architecture): pool.submit(compile_file, source, architecture, Path(name))
-            for source in sources
-            for architecture in wanted[source]
+            for source, chosen in wanted.items()
+            for architecture in chosen
         }
         for (source, architecture), job in jobs.items():
             fault = job.result()
