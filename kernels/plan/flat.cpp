@@ -177,7 +177,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     if (instance.phases != program.phases_w || instance.phases != gemm.result_step_w) continue;
     for (const bool split_channels : {false, true}) {
       if (split_channels && (instance.consumers == 1 || gemm.n_channels <= kFlatChannels)) continue;
-      Plan plan{};
+      Plan plan = begin_plan(Engine::kFlat, instance.name, problem.precision);
       FlatPlan& tile = plan.flat;
       tile.instance = index;
       tile.phases = instance.phases;
@@ -196,9 +196,6 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       const int64_t planes = problem.groups * tile.num_chunks * 2 * tile.k_steps * program.sub_h * program.sub_w;
       plan.workspace_bytes = plan.packed_bytes + planes * tile.plane_bytes;
       if (tile.num_tiles > INT32_MAX || packed_taps > INT32_MAX || plan.workspace_bytes > kMostWorkspaceBytes) continue;
-      plan.engine = Engine::kFlat;
-      plan.kernel = instance.name;
-      plan.served_precision = problem.precision;
       plan.threads = flat_threads(instance.consumers);
       plan.num_blocks = std::min<int64_t>(tile.num_tiles, (3 - instance.consumers) * device.num_sms);
       estimate(problem, device, program, gemm, &plan);

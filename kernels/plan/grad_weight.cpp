@@ -133,10 +133,7 @@ void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device
       if (!complete(problem, reference, &trial)) return;
       if (best.kernel == nullptr || trial.estimate_us < best.estimate_us) best = trial;
     };
-    Plan trial{};
-    trial.engine = Engine::kSimt;
-    trial.kernel = instance.name;
-    trial.served_precision = Precision::kIeee;
+    Plan trial = begin_plan(Engine::kSimt, instance.name, Precision::kIeee);
     GradWeightPlan& tile = trial.grad_weight;
     tile.instance = index;
     const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);

@@ -133,13 +133,8 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
     tile.blocks_per_pass = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
     layout.blocks_per_pass = tile.blocks_per_pass;
     layout.num_blocks = int64_t{layout.passes} * layout.blocks_per_pass;
-    Plan plan{};
-    plan.engine = Engine::kMma;
-    plan.kernel = kMmaInstances[tile.instance].name;
-    plan.served_precision = problem.precision;
-    plan.threads = layout.threads;
-    plan.shared_bytes = layout.shared_bytes;
-    plan.num_blocks = layout.num_blocks;
+    Plan plan = begin_plan(Engine::kMma, kMmaInstances[tile.instance].name, problem.precision);
+    set_launch(layout, &plan);
     plan.mma = tile;
     estimate(problem, device, layout, kMmaInstances[tile.instance], &plan);
     best->consider(plan);

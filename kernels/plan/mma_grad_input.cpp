@@ -145,13 +145,8 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
   // A stage that is zeroed is larger.
   if (resident_blocks(device, layout, instance) < resident) return false;
-  *plan = Plan{};
-  plan->engine = Engine::kMma;
-  plan->kernel = instance.name;
-  plan->served_precision = problem.precision;
-  plan->threads = layout.threads;
-  plan->shared_bytes = layout.shared_bytes;
-  plan->num_blocks = layout.num_blocks;
+  *plan = begin_plan(Engine::kMma, instance.name, problem.precision);
+  set_launch(layout, plan);
   plan->mma_grad_input = tile;
   plan->source_on_vectors = plan->weight_on_vectors = instance.vectors && layout.interleaved;
   estimate(problem, device, layout, instance, plan);

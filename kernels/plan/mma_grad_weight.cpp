@@ -291,10 +291,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       if (strip < problem.w.in && wanted) strips.push_back(strip);
     }
     if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, step) * step);
-    Plan trial{};
-    trial.engine = Engine::kMma;
-    trial.kernel = instance.name;
-    trial.served_precision = problem.precision;
+    Plan trial = begin_plan(Engine::kMma, instance.name, problem.precision);
     MmaGradWeightPlan& tile = trial.mma_grad_weight;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
     BestPlans tiles(48), piped(4);

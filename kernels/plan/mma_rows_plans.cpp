@@ -129,13 +129,8 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     if (tile.interleaved && blocks >= 16) blocks = blocks / 8 * 8;
     tile.blocks_per_pass = layout.blocks_per_pass = blocks;
     layout.num_blocks = int64_t{layout.passes} * blocks;
-    Plan plan{};
-    plan.engine = Engine::kMma;
-    plan.kernel = kMmaRowsInstances[tile.instance].name;
-    plan.served_precision = problem.precision;
-    plan.threads = layout.threads;
-    plan.shared_bytes = layout.shared_bytes;
-    plan.num_blocks = layout.num_blocks;
+    Plan plan = begin_plan(Engine::kMma, kMmaRowsInstances[tile.instance].name, problem.precision);
+    set_launch(layout, &plan);
     plan.mma_rows = tile;
     estimate(problem, device, layout, resident, waits, &plan);
     plans->push_back(plan);

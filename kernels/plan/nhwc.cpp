@@ -263,10 +263,7 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   for (int32_t index = 0; index < kNumNhwcInstances; ++index) {
     const NhwcInstance& instance = kNhwcInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    Plan begun{};
-    begun.engine = Engine::kNhwc;
-    begun.kernel = instance.name;
-    begun.served_precision = problem.precision;
+    Plan begun = begin_plan(Engine::kNhwc, instance.name, problem.precision);
     begun.threads = kNhwcThreads;
     begun.nhwc.instance = index;
     begun.nhwc.direct = is_direct(problem);

@@ -289,7 +289,7 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
-        Plan plan{};
+        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
         plan.patch.instance = index;
         if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
           continue;
@@ -301,9 +301,6 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
             packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
-        plan.engine = Engine::kPatch;
-        plan.kernel = instance.name;
-        plan.served_precision = problem.precision;
         plan.threads = patch_threads(instance.consumers);
         if (turns) {
           estimate_turns(problem, device, &plan);

@@ -114,10 +114,7 @@ void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& devic
         const int32_t more = (room - layout.shared_bytes) / (kDirectStageBytes + 16);
         tile.slots = std::clamp(layout.num_chunks * tiles, kLeastSlots, std::min(kLeastSlots + more, kMostSlots));
         make_patch_direct_layout(problem, tile, &layout);
-        Plan plan{};
-        plan.engine = Engine::kPatch;
-        plan.kernel = instance.name;
-        plan.served_precision = problem.precision;
+        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
         plan.patch_direct = tile;
         plan.threads = direct_threads(tile.consumers);
         plan.shared_bytes = layout.shared_bytes;

@@ -280,6 +280,22 @@ struct Plan {
   double estimate_us;
 };
 
+// A plan of one instance, before anything of its tile is known.
+inline Plan begin_plan(Engine engine, const char* kernel, Precision served_precision) {
+  Plan plan{};
+  plan.engine = engine;
+  plan.kernel = kernel;
+  plan.served_precision = served_precision;
+  return plan;
+}
+
+template <typename Layout>
+void set_launch(const Layout& layout, Plan* plan) {
+  plan->threads = layout.threads;
+  plan->shared_bytes = layout.shared_bytes;
+  plan->num_blocks = layout.num_blocks;
+}
+
 // Every legal plan that is worth considering, best estimate first, unproven engines last. Never empty for a legal
 // problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for its dtype).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);

@@ -77,7 +77,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
                std::vector<Plan>* plans) {
   const ScatterInstance& instance = kScatterInstances[index];
   const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
-  Plan plan{};
+  Plan plan = begin_plan(Engine::kScatter, instance.name, problem.precision);
   ScatterLayout layout;
   bool fits = false;
   for (int32_t more = 0; more < 3 && !fits; ++more) {
@@ -94,10 +94,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
     const int64_t shares = std::max<int64_t>(1, tiles * blocks / columns);
     plan.scatter.tile_rows = static_cast<int32_t>(ceil_div(int64_t{rows}, shares));
     if (!make_scatter_layout(problem, plan.scatter, &layout)) continue;
-    plan.engine = Engine::kScatter;
     plan.source_on_vectors = true;
-    plan.kernel = instance.name;
-    plan.served_precision = problem.precision;
     plan.threads = scatter_threads(is_split(instance));
     plan.shared_bytes = layout.shared_bytes;
     plan.num_blocks = std::min<int64_t>(layout.num_tiles, blocks);

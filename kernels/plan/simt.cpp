@@ -98,10 +98,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   for (int32_t width = 1; width < std::min(capacity, row_quads); width *= 2) widths.push_back(width);
   widths.push_back(std::min(capacity, row_quads));
   for (const int32_t width : widths) {
-    Plan plan{};
-    plan.engine = Engine::kSimt;
-    plan.kernel = instance.name;
-    plan.served_precision = instance.precision;
+    Plan plan = begin_plan(Engine::kSimt, instance.name, instance.precision);
     plan.simt.instance = instance_index;
     plan.threads = threads;
     plan.simt.block_co = block_co;

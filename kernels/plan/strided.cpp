@@ -205,7 +205,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       continue;
     }
     for (int32_t parts = 1; parts <= (instance.alternate ? 1 : kStridedMostParts); parts *= 2) {
-      Plan plan{};
+      Plan plan = begin_plan(Engine::kStrided, instance.name, problem.precision);
       plan.strided.instance = index;
       if (!lay_out(problem, device, instance, parts, &plan)) continue;
       const StridedGrid grid = make_strided_grid(problem, plan.strided);
@@ -213,9 +213,6 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (plan.strided.num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
       plan.packed_bytes = plan.workspace_bytes = packed_tiles * program.total_taps * tap_bytes(instance);
-      plan.engine = Engine::kStrided;
-      plan.kernel = instance.name;
-      plan.served_precision = problem.precision;
       plan.threads = kStridedThreads;
       estimate(problem, device, instance, &plan);
       plans->push_back(plan);

@@ -113,13 +113,8 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, layout) < 1) return;
   // Measured from four warps on; fewer only where there is little to do.
   if (layout.threads < 128 && layout.num_blocks > 4 * device.num_sms) return;
-  Plan plan{};
-  plan.engine = Engine::kThin;
-  plan.kernel = instance.name;
-  plan.served_precision = Precision::kIeee;
-  plan.threads = layout.threads;
-  plan.shared_bytes = layout.shared_bytes;
-  plan.num_blocks = layout.num_blocks;
+  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  set_launch(layout, &plan);
   plan.thin = tile;
   plan.thin.instance = index;
   estimate(problem, device, instance, layout, &plan);

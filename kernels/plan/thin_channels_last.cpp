@@ -107,10 +107,7 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
     const int32_t rows = rows_of_blocks(problem, device, instance, vector);
     ThinChannelsLastLayout layout;
     if (rows == 0 || !make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) continue;
-    Plan plan{};
-    plan.engine = Engine::kThin;
-    plan.kernel = instance.name;
-    plan.served_precision = Precision::kIeee;
+    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
     plan.threads = kChannelsLastThreads;
     plan.shared_bytes = layout.shared_bytes;
     plan.num_blocks = layout.num_blocks;

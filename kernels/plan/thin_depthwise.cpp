@@ -103,10 +103,7 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
     const int32_t rows = rows_of_warps(problem, instance);
     ThinDepthwiseLayout layout;
     if (rows == 0 || !make_thin_depthwise_layout(problem, instance, rows, &layout)) continue;
-    Plan plan{};
-    plan.engine = Engine::kThin;
-    plan.kernel = instance.name;
-    plan.served_precision = Precision::kIeee;
+    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
     plan.threads = kDepthwiseThreads;
     plan.num_blocks = layout.num_blocks;
     plan.thin_depthwise =

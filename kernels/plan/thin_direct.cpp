@@ -98,10 +98,7 @@ void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device
   for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
     const ThinDirectInstance& instance = kThinDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.direction != problem.direction) continue;
-    Plan plan{};
-    plan.engine = Engine::kThin;
-    plan.kernel = instance.name;
-    plan.served_precision = Precision::kIeee;
+    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
     plan.threads = kDirectThreads;
     plan.num_blocks = layout.num_blocks;
     plan.thin_direct = ThinDirectPlan{index, layout.terms};

@@ -85,13 +85,8 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   ThinGatherLayout layout;
   if (!make_thin_gather_layout(problem, tile, &layout)) return;
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, instance, layout) < 1) return;
-  Plan plan{};
-  plan.engine = Engine::kThin;
-  plan.kernel = instance.name;
-  plan.served_precision = Precision::kIeee;
-  plan.threads = layout.threads;
-  plan.shared_bytes = layout.shared_bytes;
-  plan.num_blocks = layout.num_blocks;
+  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  set_launch(layout, &plan);
   plan.thin_gather = tile;
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);

@@ -88,7 +88,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
 void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputPlan& tile, BestPlans* plans) {
   const ThinGradInputInstance& instance = kThinGradInputInstances[tile.instance];
   ThinGradInputLayout layout;
-  Plan plan{};
+  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
   plan.thin_grad_input = tile;
   if (!make_thin_grad_input_layout(problem, plan.thin_grad_input, &layout)) return;
   const int64_t resident = resident_blocks(device, instance, layout);
@@ -97,12 +97,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const int64_t blocks = std::max<int64_t>(device.num_sms * resident / layout.passes, 1);
   plan.thin_grad_input.tiles_per_block = static_cast<int32_t>(ceil_div(int64_t{layout.num_tiles}, blocks));
   if (!make_thin_grad_input_layout(problem, plan.thin_grad_input, &layout)) return;
-  plan.engine = Engine::kThin;
-  plan.kernel = instance.name;
-  plan.served_precision = Precision::kIeee;
-  plan.threads = layout.threads;
-  plan.shared_bytes = layout.shared_bytes;
-  plan.num_blocks = layout.num_blocks;
+  set_launch(layout, &plan);
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);
 }

@@ -145,10 +145,7 @@ Plan best_plan(const ConvTProblem& problem, int32_t index, int32_t most_shared, 
   const int32_t blocks_co = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{instance.thread_co}));
   const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
   constexpr int32_t kMostWarps = kMaxThinWeightThreads / 32;
-  Plan best{}, trial{};
-  trial.engine = Engine::kThin;
-  trial.kernel = instance.name;
-  trial.served_precision = Precision::kIeee;
+  Plan best{}, trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
   ThinGradWeightPlan& tile = trial.thin_grad_weight;
   tile.instance = index;
   tile.strip = order.strip;

@@ -93,10 +93,7 @@ void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   tile.slots =
       std::min({kUpsampleLeastSlots + room, std::max(kUpsampleLeastSlots, 2 * tile.tile_rows + 2), kMostSlots});
   if (!make_upsample_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return;
-  Plan plan{};
-  plan.engine = Engine::kUpsample;
-  plan.kernel = instance->name;
-  plan.served_precision = problem.precision;
+  Plan plan = begin_plan(Engine::kUpsample, instance->name, problem.precision);
   plan.upsample = tile;
   plan.threads = kUpsampleThreads;
   plan.shared_bytes = layout.shared_bytes;

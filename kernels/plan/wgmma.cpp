@@ -191,7 +191,7 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
   const int32_t parts = split_operands(problem) ? 2 : 1;
 
   auto add = [&](const WgmmaPlan& tile) {
-    Plan plan{};
+    Plan plan = begin_plan(Engine::kWgmma, kWgmmaInstances[tile.instance].name, problem.precision);
     plan.wgmma = tile;
     if (!lay_out(problem, device, program, gemm, &plan.wgmma, &plan.shared_bytes)) return;
     const WgmmaGrid grid = make_wgmma_grid(problem, program, tile);
@@ -204,9 +204,6 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         !offsets_fit(problem, gemm, program, plan.wgmma)) {
       return;
     }
-    plan.engine = Engine::kWgmma;
-    plan.kernel = kWgmmaInstances[tile.instance].name;
-    plan.served_precision = problem.precision;
     plan.threads = kWgmmaThreads;
     plan.num_blocks = std::min<int64_t>(plan.wgmma.num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
     estimate_wgmma(problem, device, program, gemm, &plan);

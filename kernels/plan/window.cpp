@@ -171,7 +171,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
     for (int32_t way = 0; way < 6; ++way) {
       const int32_t tile_w = 32 << way % 3, overlap = way < 3 ? 0 : sector;
       if (overlap > 0 && on_sectors(problem, begin)) continue;
-      Plan plan{};
+      Plan plan = begin_plan(Engine::kWindow, instance.name, problem.precision);
       plan.window.instance = index;
       plan.window.tile_w = tile_w;
       plan.window.overlap = overlap;
@@ -183,10 +183,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       plan.packed_bytes =
           packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;
-      plan.engine = Engine::kWindow;
       plan.source_on_vectors = true;
-      plan.kernel = instance.name;
-      plan.served_precision = problem.precision;
       plan.threads = kWindowThreads;
       estimate(problem, device, instance, &plan);
       plans->push_back(plan);
