@@ -44,6 +44,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 // The thin engine's gathered terms; called by launch_thin().
+void launch_thin_streamed(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 // Its gradient of the weight, of other layers; called by launch_thin().

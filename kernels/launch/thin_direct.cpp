@@ -6,11 +6,30 @@
 #include "launch/engines.h"
 #include "launch/kernel_table.h"
 #include "thin/direct_params.h"
+#include "thin/direct_weight_params.h"
 #include "thin/instances.h"
 
 namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_DIRECT_INSTANCES, const void*)
+
+namespace {
+
+[[noreturn]] void refuse(const Plan& plan) {
+  throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+}
+
+void launch_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  thin::DirectWeightParams params{};
+  if (!make_thin_direct_weight_layout(problem, &params) || params.num_blocks != plan.num_blocks) refuse(plan);
+  params.x = pointers.x;
+  params.gy = pointers.y;
+  params.weight = pointers.w;
+  void* arguments[] = {&params};
+  launch_kernel(thin::kKernels[plan.thin_direct.instance](), plan, arguments, stream);
+}
+
+}  // namespace
 
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   const int32_t index = plan.thin_direct.instance;
@@ -18,10 +37,12 @@ void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Poi
     throw std::runtime_error("convt_ext: no kernel of small layers number " + std::to_string(index) + " computes in " +
                              name_of(problem.dtype));
   }
+  if (kThinDirectInstances[index].direction != problem.direction) refuse(plan);
+  if (problem.direction == Direction::kGradWeight) return launch_weight(problem, plan, pointers, stream);
   thin::DirectParams params{};
   if (!make_thin_direct_layout(problem, &params) || params.num_blocks != plan.num_blocks ||
       params.terms != plan.thin_direct.terms) {
-    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+    refuse(plan);
   }
   const bool forward = problem.direction == Direction::kForward;
   params.source = forward ? pointers.x : pointers.y;

@@ -34,8 +34,14 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
 // Its kernels of small layers, forward and the gradient of the input; called by add_thin_plans().
 void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Its kernels of small layers' gradients of the weight; called by add_thin_plans().
+void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Its kernels of gathered terms, forward and the gradient of the input; called by add_thin_plans().
 void add_thin_gather_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// Its kernels of streamed sources, forward and the gradient of the input; called by add_thin_plans().
+void add_thin_streamed_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Nothing but tensor-core classes on GPUs that have wgmma.
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);

@@ -220,6 +220,12 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         const int32_t positions = tile.warps_positions * (32 / tile.lanes_channels) * instance.positions;
         const int32_t channels = tile.warps_channels * tile.lanes_channels * instance.channels;
         write_thin_plan(json, ThinPlan{0, 1, positions, 1, channels, 1, true, tile.chunk_ci});
+      } else if (plan.thin_streamed.warps_channels > 0) {
+        const ThinStreamedPlan& tile = plan.thin_streamed;
+        const ThinStreamedInstance& instance = kThinStreamedInstances[tile.instance];
+        const int32_t positions = 32 * tile.warps_positions * instance.positions;
+        const int32_t channels = tile.warps_channels * instance.channels;
+        write_thin_plan(json, ThinPlan{0, 1, positions, 1, channels, 1, true, 1});
       } else if (plan.thin_grad_weight.strip > 0) {
         write_thin_grad_weight_plan(json, plan.thin_grad_weight);
       } else if (problem.direction == Direction::kGradInput) {

@@ -260,6 +260,7 @@ struct Plan {
   ThinChannelsLastPlan thin_channels_last;
   ThinDirectPlan thin_direct;
   ThinGatherPlan thin_gather;
+  ThinStreamedPlan thin_streamed;
   ThinGradWeightPlan thin_grad_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;

@@ -130,7 +130,9 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   add_thin_depthwise_plans(problem, device, plans);
   add_thin_channels_last_plans(problem, device, plans);
   add_thin_direct_plans(problem, device, plans);
+  add_thin_direct_weight_plans(problem, device, plans);
   add_thin_gather_plans(problem, device, plans);
+  add_thin_streamed_plans(problem, device, plans);
   if (problem.direction == Direction::kGradInput) add_thin_grad_input_plans(problem, device, plans);
   if (problem.direction == Direction::kGradWeight) add_thin_grad_weight_plans(problem, device, plans);
   if (!forward) return;

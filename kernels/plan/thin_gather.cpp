@@ -27,6 +27,7 @@ constexpr double kTileSlots = 550;     // of a warp, besides its terms
 constexpr double kTermCycles = 30;     // that a warp alone waits
 constexpr double kCopyCycles = 6;      // of a warp's copy
 constexpr double kStageCycles = 3000;
+constexpr double kForward = 1.3;       // where phases share the work, by few measurements
 
 int64_t resident_blocks(const DeviceInfo& device, const ThinGatherInstance& instance, const ThinGatherLayout& layout) {
   const int32_t threads = min_gather_blocks(instance.channels * instance.positions) * kMaxGatherThreads;
@@ -45,7 +46,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const bool forward = problem.direction == Direction::kForward;
   const bool inside = has_no_border(problem, problem.h) && has_no_border(problem, problem.w);
   const double sums = instance.channels * instance.positions, warps = layout.threads / 32;
-  // Phases may have fewer taps than the most.
+  // Phases may have fewer taps than the most, for which others wait.
   const double taps = forward ? static_cast<double>(problem.h.kernel) * problem.w.kernel / layout.by_phases.value
                               : static_cast<double>(problem.h.kernel) * problem.w.kernel;
   const double terms = layout.group_ci * taps;
@@ -65,9 +66,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double waves = std::ceil(static_cast<double>(plan->num_blocks) / device.num_sms / resident);
   const double issue = resident * slots / 4;
   const double stage_terms = static_cast<double>(layout.chunk_ci) * layout.chunk_taps;
-  const double wait = 4000 + terms * (term_slots + kTermCycles) + copies / warps * kCopyCycles +
-                      terms / stage_terms * kStageCycles / (layout.stages - 1);
-  plan->compute_us = waves * (std::max(issue, wait) + 0.3 * std::min(issue, wait)) / (device.clock_ghz * 1e3);
+  const double longest = layout.terms / terms;
+  const double wait = 4000 + longest * (terms * (term_slots + kTermCycles) + copies / warps * kCopyCycles +
+                                        terms / stage_terms * kStageCycles / (layout.stages - 1));
+  plan->compute_us = (layout.by_phases.value > 1 ? kForward : 1) * waves *
+                     (std::max(issue, wait) + 0.3 * std::min(issue, wait)) / (device.clock_ghz * 1e3);
   const auto bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = input_elements(problem);
   const double outputs = output_elements(problem);

@@ -9,9 +9,8 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
-#include "plan/thin_direct.h"
 #include "plan/thin_plans.h"
+#include "plan/thin_tiled.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -22,15 +21,7 @@ inline constexpr int32_t kMostGatherTaps = 256;
 // CTAs of kMaxGatherThreads threads that share an SM: its registers divided by those of a thread.
 CONVT_HOST_DEVICE constexpr int32_t min_gather_blocks(int32_t sums) { return sums > 32 ? 2 : sums > 8 ? 3 : 4; }
 
-struct ThinGatherLayout : ThinDirectLayout {
-  int32_t group_co;
-  int32_t result_rows, result_columns;
-  int32_t num_positions;  // of a phase, the most; of all images
-  Divisor by_columns, by_rows;  // of the positions of an image
-  Divisor by_channel_tiles, by_phases, by_position_tiles;  // a CTA's index: channel tiles are its fastest digit
-
-  int32_t block_positions;
-  int32_t block_channels;
+struct ThinGatherLayout : ThinTiledLayout {
   int32_t lanes_channels;  // of a warp: that many lanes along channels, the others along positions
   int32_t warps_channels;
   int32_t warps_positions;

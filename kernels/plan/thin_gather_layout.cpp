@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "plan/thin_gather.h"
 #include "plan/thin_grad_input.h"
@@ -9,12 +8,6 @@
 namespace convt {
 namespace {
 
-// Elements from a tensor's first to its last.
-int64_t extent(const int64_t (&stride)[4], int64_t batch, int64_t channels, int64_t rows, int64_t columns) {
-  return (batch - 1) * std::abs(stride[0]) + (channels - 1) * std::abs(stride[1]) + (rows - 1) * std::abs(stride[2]) +
-         (columns - 1) * std::abs(stride[3]);
-}
-
 // The next number of quads that is odd, as elements: neighbouring rows then begin in different banks.
 int32_t odd_quads(int32_t elems) { return (elems + 3) / 4 * 4 + ((elems + 3) / 4 % 2 == 0 ? 4 : 0); }
 
@@ -22,44 +15,19 @@ int32_t odd_quads(int32_t elems) { return (elems + 3) / 4 * 4 + ((elems + 3) / 4
 
 bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherPlan& plan, ThinGatherLayout* layout) {
   *layout = ThinGatherLayout{};
-  if (asked.dtype != DataType::kFloat32 || !make_thin_direct_layout(asked, layout)) return false;
   const ThinGatherInstance& instance = kThinGatherInstances[plan.instance];
-  const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
-  const Axis &h = problem.h, &w = problem.w;
-  constexpr int64_t kMost = int64_t{1} << 30;
-  // The kernel counts from the first element in 32 bits, beyond the image's borders too.
-  const int64_t border =
-      (int64_t{h.kernel} * std::abs(h.dilation) + std::abs(h.padding)) * std::abs(problem.x_stride[2]);
-  if (border > kMost || extent(problem.x_stride, problem.batch, problem.c_in, h.in, w.in) > kMost ||
-      extent(problem.y_stride, problem.batch, problem.c_out, h.out, w.out) > kMost) {
-    return false;
-  }
-  const int32_t taps = max_taps(h) * max_taps(w);
-  if (taps > kMostGatherTaps || plan.chunk_taps > taps) return false;
-  if (plan.chunk_taps < taps && plan.chunk_ci > 1) return false;  // terms follow each other, channels before taps
-  layout->group_co = static_cast<int32_t>(problem.c_out / problem.groups);
-  layout->result_rows = h.out;
-  layout->result_columns = w.out;
-  const int32_t rows = ceil_div(h.out, h.stride), columns = ceil_div(w.out, w.stride);
-  const int64_t positions = problem.batch * rows * columns;
-  layout->num_positions = static_cast<int32_t>(positions);
-  layout->by_columns = Divisor::of(columns);
-  layout->by_rows = Divisor::of(rows);
   layout->lanes_channels = plan.lanes_channels;
   layout->warps_channels = plan.warps_channels;
   layout->warps_positions = plan.warps_positions;
-  layout->block_channels = plan.warps_channels * plan.lanes_channels * instance.channels;
-  layout->block_positions = plan.warps_positions * (32 / plan.lanes_channels) * instance.positions;
   layout->threads = 32 * plan.warps_channels * plan.warps_positions;
-  if (layout->threads > kMaxGatherThreads) return false;
-  const int64_t channel_tiles = ceil_div(layout->group_co, layout->block_channels);
-  const int64_t position_tiles = ceil_div(positions, int64_t{layout->block_positions});
-  const int64_t phases = int64_t{h.stride} * w.stride;
-  layout->by_channel_tiles = Divisor::of(static_cast<int32_t>(channel_tiles));
-  layout->by_phases = Divisor::of(static_cast<int32_t>(phases));
-  layout->by_position_tiles = Divisor::of(static_cast<int32_t>(position_tiles));
-  layout->num_blocks = channel_tiles * position_tiles * phases * problem.groups;
-  if (layout->num_blocks > kMost) return false;
+  const int32_t block_positions = plan.warps_positions * (32 / plan.lanes_channels) * instance.positions;
+  const int32_t block_channels = plan.warps_channels * plan.lanes_channels * instance.channels;
+  if (asked.dtype != DataType::kFloat32 || layout->threads > kMaxGatherThreads) return false;
+  if (!make_thin_tiled_layout(asked, block_positions, block_channels, layout)) return false;
+  const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
+  const int32_t taps = max_taps(problem.h) * max_taps(problem.w);
+  if (taps > kMostGatherTaps || plan.chunk_taps > taps) return false;
+  if (plan.chunk_taps < taps && plan.chunk_ci > 1) return false;  // terms follow each other, channels before taps
   layout->chunk_ci = plan.chunk_ci;
   layout->chunk_taps = plan.chunk_taps;
   layout->stages = plan.stages;

@@ -194,7 +194,7 @@ enum ThinChannelsLastInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
-// A kernel of small layers: a thread computes a result.
+// A kernel of small layers: a thread computes a result, or a CTA a few taps of the gradient of the weight.
 struct ThinDirectInstance {
   const char* name;
   DataType dtype;
@@ -202,13 +202,16 @@ struct ThinDirectInstance {
 };
 
 // X(symbol, dtype, direction)
-#define CONVT_THIN_DIRECT_INSTANCES(X)           \
-  X(ieee_f32_direct, kFloat32, kForward)         \
-  X(ieee_f16_direct, kFloat16, kForward)         \
-  X(ieee_bf16_direct, kBFloat16, kForward)       \
-  X(grad_input_f32_direct, kFloat32, kGradInput) \
-  X(grad_input_f16_direct, kFloat16, kGradInput) \
-  X(grad_input_bf16_direct, kBFloat16, kGradInput)
+#define CONVT_THIN_DIRECT_INSTANCES(X)             \
+  X(ieee_f32_direct, kFloat32, kForward)           \
+  X(ieee_f16_direct, kFloat16, kForward)           \
+  X(ieee_bf16_direct, kBFloat16, kForward)         \
+  X(grad_input_f32_direct, kFloat32, kGradInput)   \
+  X(grad_input_f16_direct, kFloat16, kGradInput)   \
+  X(grad_input_bf16_direct, kBFloat16, kGradInput) \
+  X(grad_weight_f32_direct, kFloat32, kGradWeight) \
+  X(grad_weight_f16_direct, kFloat16, kGradWeight) \
+  X(grad_weight_bf16_direct, kBFloat16, kGradWeight)
 
 inline constexpr ThinDirectInstance kThinDirectInstances[] = {
 #define CONVT_ROW(symbol, dtype, direction) {"thin_" #symbol, DataType::dtype, Direction::direction},
@@ -256,6 +259,46 @@ inline constexpr int32_t kNumThinGatherInstances = sizeof(kThinGatherInstances) 
 enum ThinGatherInstanceIndex : int32_t {
 #define CONVT_ROW(symbol, ...) k_thin_##symbol,
   CONVT_THIN_GATHER_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+// A kernel of streamed sources. A thread adds up `channels` result channels at `positions` positions.
+struct ThinStreamedInstance {
+  const char* name;
+  DataType dtype;
+  Direction direction;
+  int32_t channels;
+  int32_t positions;
+  int32_t taps;  // 0: the source is read element by element; else four channels at once, of so many taps at most
+};
+
+// X(symbol, dtype, direction, channels, positions, taps)
+#define CONVT_THIN_STREAMED_INSTANCES(X)                                \
+  X(ieee_f32_streamed_16x2, kFloat32, kForward, 16, 2, 0)               \
+  X(ieee_f32_streamed_8x2, kFloat32, kForward, 8, 2, 0)                 \
+  X(ieee_f32_streamed_4x1, kFloat32, kForward, 4, 1, 0)                 \
+  X(ieee_f32_streamed_16x2_taps4, kFloat32, kForward, 16, 2, 4)         \
+  X(ieee_f32_streamed_8x2_taps4, kFloat32, kForward, 8, 2, 4)           \
+  X(grad_input_f32_streamed_16x2, kFloat32, kGradInput, 16, 2, 0)       \
+  X(grad_input_f32_streamed_8x2, kFloat32, kGradInput, 8, 2, 0)         \
+  X(grad_input_f32_streamed_4x1, kFloat32, kGradInput, 4, 1, 0)         \
+  X(grad_input_f32_streamed_16x2_taps4, kFloat32, kGradInput, 16, 2, 4) \
+  X(grad_input_f32_streamed_8x2_taps4, kFloat32, kGradInput, 8, 2, 4)   \
+  X(grad_input_f32_streamed_16x1_taps16, kFloat32, kGradInput, 16, 1, 16)
+
+inline constexpr ThinStreamedInstance kThinStreamedInstances[] = {
+#define CONVT_ROW(symbol, dtype, direction, channels, positions, taps) \
+  {"thin_" #symbol, DataType::dtype, Direction::direction, channels, positions, taps},
+    CONVT_THIN_STREAMED_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinStreamedInstances = sizeof(kThinStreamedInstances) / sizeof(kThinStreamedInstances[0]);
+
+// Position in kThinStreamedInstances.
+enum ThinStreamedInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_STREAMED_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };
 

@@ -46,10 +46,10 @@ struct ThinChannelsLastPlan {
   int32_t columns;
 };
 
-// The same engine's kernel of small layers: plan/thin_direct.h.
+// The same engine's kernel of small layers: plan/thin_direct.h and, of the weight, plan/thin_direct_weight.h.
 struct ThinDirectPlan {
   int32_t instance;  // index into kThinDirectInstances
-  int32_t terms;     // of a result, at most; 0: this is no such plan
+  int32_t terms;     // of a thread's sum, at most; 0: this is no such plan
 };
 
 // The same engine's tile of gathered terms: plan/thin_gather.h.
@@ -61,6 +61,13 @@ struct ThinGatherPlan {
   int32_t chunk_ci;         // terms of a stage
   int32_t chunk_taps;
   int32_t stages;           // pipeline depth
+};
+
+// The same engine's tile of streamed sources: plan/thin_streamed.h.
+struct ThinStreamedPlan {
+  int32_t instance;        // index into kThinStreamedInstances
+  int32_t warps_channels;  // 0: this is no such plan
+  int32_t warps_positions;
 };
 
 // The same engine's tile for the gradient of the weight: plan/thin_grad_weight.h. The first two decide the order of

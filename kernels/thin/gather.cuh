@@ -30,7 +30,7 @@ struct GatherCursor {
 
 // Runs of neighbours along whichever axis is contiguous in memory, as far as they exist.
 template <int kChannels, int kPositions>
-__device__ __forceinline__ void store_results(const GatherParams& params, const GatherTile& tile,
+__device__ __forceinline__ void store_results(const GatherParams& params, const ResultTile& tile,
                                               const GatherTables& tables,
                                               const GatherPlace<kChannels, kPositions>& place,
                                               const float (&r_sums)[kChannels][kPositions]) {
@@ -87,7 +87,7 @@ template <int kChannels, int kPositions>
 __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels* kPositions))
     gather_kernel(const __grid_constant__ GatherParams params) {
   extern __shared__ __align__(16) unsigned char s_bytes[];
-  const GatherTile tile = gather_tile(params);
+  const ResultTile tile = result_tile(params);
   const Phase h = params.phases_h[tile.phase_h], w = params.phases_w[tile.phase_w];
   const int32_t taps = h.num_taps * w.num_taps;
   const GatherTables tables(params, s_bytes);

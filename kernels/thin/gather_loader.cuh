@@ -4,29 +4,9 @@
 
 #include "ptx/cp_async.cuh"
 #include "thin/gather_params.h"
+#include "thin/tiled.cuh"
 
 namespace convt::thin {
-
-// The results of a CTA.
-struct GatherTile {
-  int32_t group;
-  int32_t phase_h;
-  int32_t phase_w;
-  int32_t position;  // the first
-  int32_t channel;  // of the group, the first
-};
-
-__device__ __forceinline__ GatherTile gather_tile(const GatherParams& params) {
-  GatherTile tile;
-  int32_t phase;
-  int32_t rest = params.by_channel_tiles(static_cast<int32_t>(blockIdx.x), &tile.channel);
-  rest = params.by_phases(rest, &phase);
-  tile.group = params.by_position_tiles(rest, &tile.position);
-  tile.phase_h = params.by_phases_w(phase, &tile.phase_w);
-  tile.channel *= params.block_channels;
-  tile.position *= params.block_positions;
-  return tile;
-}
 
 // A term of a stage, counted from a position's and a result channel's first. Places are bytes of a stage's parts.
 struct GatherTerm {
@@ -54,7 +34,7 @@ struct GatherTables {
         s_terms(reinterpret_cast<GatherTerm*>(s_bytes + params.terms_begin)) {}
 
   // Returns whether all positions that this thread described exist and have all taps.
-  __device__ __forceinline__ bool fill(const GatherParams& params, const GatherTile& tile, const Phase& h,
+  __device__ __forceinline__ bool fill(const GatherParams& params, const ResultTile& tile, const Phase& h,
                                        const Phase& w) const {
     const auto thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
     const auto row_stride = static_cast<int32_t>(params.source_stride[2]);
@@ -79,28 +59,21 @@ struct GatherTables {
     const int32_t words = params.table_positions / 32;
 #pragma unroll 1
     for (int32_t m = thread; m < params.table_positions; m += threads) {
-      int32_t column, row;
-      const int32_t image = params.by_rows(params.by_columns(tile.position + m, &column), &row);
-      const int32_t result_row = row * params.by_phases_h.value + tile.phase_h;
-      const int32_t result_column = column * params.by_phases_w.value + tile.phase_w;
-      const bool exists = m < params.block_positions && tile.position + m < params.num_positions &&
-                          result_row < params.result_rows && result_column < params.result_columns;
-      const int32_t source_row = row * params.row_step + h.first_shift;
-      const int32_t source_column = column * params.column_step + w.first_shift;
-      s_source[m] = image * static_cast<int32_t>(params.source_stride[0]) + source_row * row_stride +
-                    source_column * column_stride;
-      s_result[m] = exists ? image * static_cast<int32_t>(params.result_stride[0]) +
-                                 result_row * static_cast<int32_t>(params.result_stride[2]) +
-                                 result_column * static_cast<int32_t>(params.result_stride[3])
-                           : -1;
+      TiledPosition position;
+      const int32_t number = tile.position + m;
+      position.image = params.by_rows(params.by_columns(number, &position.column), &position.row);
+      const TiledPlace place(params, tile, h, w, position);
+      const bool exists = m < params.block_positions && number < params.num_positions && place.result >= 0;
+      s_source[m] = place.source;
+      s_result[m] = exists ? place.result : -1;
       int32_t word = m / 32;
 #pragma unroll 1
       for (int32_t k_h = 0; k_h < h.num_taps; ++k_h) {
         const bool row_inside =
-            exists && static_cast<uint32_t>(source_row - k_h * h.shift_step) < static_cast<uint32_t>(params.rows);
+            exists && static_cast<uint32_t>(place.source_row - k_h * h.shift_step) < static_cast<uint32_t>(params.rows);
 #pragma unroll 2
         for (int32_t k_w = 0; k_w < w.num_taps; ++k_w, word += words) {
-          const bool has_tap = row_inside && static_cast<uint32_t>(source_column - k_w * w.shift_step) <
+          const bool has_tap = row_inside && static_cast<uint32_t>(place.source_column - k_w * w.shift_step) <
                                                  static_cast<uint32_t>(params.columns);
           const uint32_t bits = __ballot_sync(0xffffffffu, has_tap);
           if (m % 32 == 0) s_bits[word] = bits;

@@ -1,11 +1,21 @@
 #include "thin/direct.cuh"
+#include "thin/direct_weight.cuh"
 #include "thin/instances.h"
 
 namespace convt::thin {
 
 // Forward and the gradient of the input are one kernel.
+template <typename Element, Direction kDirection>
+const void* direct_function() {
+  if constexpr (kDirection == Direction::kGradWeight) {
+    return reinterpret_cast<const void*>(&direct_weight_kernel<Element>);
+  } else {
+    return reinterpret_cast<const void*>(&direct_kernel<Element>);
+  }
+}
+
 #define CONVT_ROW(symbol, dtype, direction) \
-  const void* symbol() { return reinterpret_cast<const void*>(&direct_kernel<simt::ElementOf<DataType::dtype>::type>); }
+  const void* symbol() { return direct_function<simt::ElementOf<DataType::dtype>::type, Direction::direction>(); }
 CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 

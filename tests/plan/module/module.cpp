@@ -33,7 +33,9 @@ PYBIND11_MODULE(_plan, module) {
   add_grad_weight(module);
   add_thin(module);
   add_thin_direct(module);
+  add_thin_direct_weight(module);
   add_thin_gather(module);
+  add_thin_streamed(module);
   add_mma(module);
   add_patch_direct(module);
   add_scatter(module);

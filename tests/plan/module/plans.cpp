@@ -33,6 +33,12 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["chunk_ci"] = tile.chunk_ci, result["chunk_taps"] = tile.chunk_taps, result["stages"] = tile.stages;
     return result;
   }
+  if (plan.thin_streamed.warps_channels > 0) {
+    const convt::ThinStreamedPlan& tile = plan.thin_streamed;
+    result["instance"] = tile.instance, result["warps_channels"] = tile.warps_channels;
+    result["warps_positions"] = tile.warps_positions;
+    return result;
+  }
   if (plan.thin_grad_input.tile_h > 0) {
     const convt::ThinGradInputPlan& tile = plan.thin_grad_input;
     result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;

@@ -3,11 +3,6 @@
 
 #include "module/values.h"
 
-template <typename T>
-static py::tuple tuple_of(const T (&values)[4]) {
-  return py::make_tuple(values[0], values[1], values[2], values[3]);
-}
-
 py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout) {
   const bool forward = asked.direction == convt::Direction::kForward;
   py::list phases_h, phases_w, digits;
