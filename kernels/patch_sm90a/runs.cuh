@@ -1,0 +1,50 @@
+// The patch engine's kernel for runs of grad_output: two warpgroups multiply and store, a warp loads. Every result is
+// one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+#pragma once
+
+#include "patch_sm90a/runs_loader.cuh"
+#include "patch_sm90a/runs_mainloop.cuh"
+#include "patch_sm90a/runs_store.cuh"
+
+namespace convt::patch_sm90a {
+
+// Per thread. Those of the launch: 2 * 216 + 72 = 3 * 168.
+inline constexpr int kRunsConsumerRegisters = 216;
+inline constexpr int kRunsLoaderRegisters = 72;
+
+template <typename Element, int kChannels>
+__global__ void __launch_bounds__(runs_threads(kChannels), kChannels == 64 ? 2 : 1)
+    convolve_runs(const __grid_constant__ RunsParams params) {
+#ifdef CONVT_HAS_WGMMA
+  extern __shared__ __align__(1024) unsigned char s_bytes[];
+  const uint32_t s_weights = ptx::shared_address(s_bytes);
+  const uint32_t s_source = s_weights + params.slots * params.weights_bytes;
+  const uint32_t s_barriers = s_weights + params.barriers_begin;
+  if (threadIdx.x == kRunsConsumerThreads) {
+    for (int32_t slot = 0; slot < params.slots; ++slot) {
+      ptx::mbarrier_init(s_barriers + 16 * slot, 1);
+      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kRunsConsumerThreads / 32);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();  // the barriers exist
+  const RunsTile tile = runs_tile(params, kChannels);
+  const Ring ring(s_barriers, params.slots);
+  if (threadIdx.x >= kRunsConsumerThreads) {
+    if constexpr (runs_moves_registers(kChannels)) ptx::give_registers<kRunsLoaderRegisters>();
+    if (threadIdx.x < kRunsConsumerThreads + 32) load_runs(params, tile, s_weights, s_source, ring);
+    return;
+  }
+  if constexpr (runs_moves_registers(kChannels)) ptx::take_registers<kRunsConsumerRegisters>();
+  RunsSums<kChannels> sums;
+  multiply_runs<Element>(sums, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
+  const reduce::Share share = reduce::share_of_block(params.parts, kChannels);
+  if (params.parts > 1) {
+    const auto sums_of = [&](int) { return &sums.r[0]; };
+    reduce::add_parts<kRunsConsumerThreads, 1, kChannels / 8>(sums_of, params.parts, share, s_weights);
+  }
+  store_runs_tile<Element>(sums, params, tile, share, s_weights);
+#endif
+}
+
+}  // namespace convt::patch_sm90a

@@ -1,0 +1,128 @@
+#include "plan/patch_runs.h"
+
+#include <algorithm>
+
+#include "plan/cost.h"
+#include "plan/engines.h"
+#include "plan/patch_instances.h"
+#include "plan/tile.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
+constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
+constexpr int32_t kMostTiles = 4;  // for each SM
+
+int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Rows of grad_output follow each other, and channels begin where bulk copies can; of the result, positions of a
+// channel are one run.
+bool lies_well(const ConvTProblem& problem, int64_t element) {
+  const int64_t *x = problem.x_stride, *y = problem.y_stride;
+  if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
+  return y[3] == 1 && y[2] == problem.w.out && (problem.c_out == 1 || y[1] * element % 16 == 0) &&
+         (problem.batch == 1 || y[0] * element % 16 == 0);
+}
+
+// The weights are a matrix of rows of K, as a tensor map can have them.
+bool is_matrix(const ConvTProblem& problem, int64_t element) {
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
+  const int64_t* w = problem.w_stride;
+  return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
+         (problem.c_in == 1 || w[0] * element % 16 == 0);
+}
+
+// Times in microseconds.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchRunsLayout& layout, int32_t ctas,
+              Plan* plan) {
+  const double element = static_cast<double>(element_bytes(problem.dtype));
+  const double copy = device.copy_gb_per_s * 1e3;
+  const double weights = element * problem.c_in * layout.num_stages * (128 / element);
+  plan->memory_us = (element * (input_elements(problem) + output_elements(problem)) + weights) / copy;
+  const double stages = ceil_div(layout.num_stages, layout.parts);
+  const double rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
+  const double channels = plan->patch_runs.channels;
+  const double cycles = rounds * ctas * (stages * (2 * 2 * channels + 300) + 2000 + channels * 20 / layout.parts);
+  plan->compute_us = cycles * 1e-3 / device.clock_ghz;
+  plan->estimate_us = 5 + std::max(plan->compute_us, 1.2 * plan->memory_us);
+}
+
+}  // namespace
+
+bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& plan, PatchRunsLayout* layout) {
+  const Axis &h = problem.h, &w = problem.w;
+  const int64_t element = element_bytes(problem.dtype);
+  const int64_t of_stage = 128 / element, taps = int64_t{h.kernel} * w.kernel;  // elements of K
+  const int64_t positions = problem.batch * h.in * w.in;
+  constexpr int64_t kLimit = int64_t{1} << 30;
+  if (problem.groups != 1 || w.kernel % 2 != 0 || of_stage % taps != 0 || problem.c_out * taps % of_stage != 0 ||
+      !lies_well(problem, element) || !is_matrix(problem, element))
+    return false;
+  if (h.kernel * w.out * element % 16 != 0 || positions > kLimit || problem.c_in > kLimit ||
+      problem.c_out * taps > kLimit)
+    return false;
+  if (plan.rows < 1 || plan.rows * int64_t{w.in} > kRunsPositions || plan.slots < kLeastSlots) return false;
+  *layout = PatchRunsLayout{};
+  layout->positions = static_cast<int32_t>(positions);
+  layout->by_image = Divisor::of(h.in * w.in);
+  layout->by_rows = Divisor::of(h.in);
+  layout->width = w.in;
+  layout->total_rows = static_cast<int32_t>(problem.batch * h.in);
+  layout->rows = plan.rows;
+  layout->channel_tiles = Divisor::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
+  layout->parts = plan.parts;
+  layout->num_stages = static_cast<int32_t>(problem.c_out * taps / of_stage);
+  layout->stage_channels = static_cast<int32_t>(of_stage / taps);
+  if (layout->num_stages < plan.parts) return false;
+  layout->kernel_h = h.kernel;
+  layout->kernel_w = w.kernel;
+  layout->line_bytes = static_cast<int32_t>(w.out * element);
+  layout->row_bytes = h.kernel * layout->line_bytes;
+  // Channels whose taps are less than 16 bytes are read side by side.
+  layout->channel_pitch = round_up(plan.rows * layout->row_bytes, 128) + (taps * element < 16 ? 32 : 0);
+  layout->slots = plan.slots;
+  layout->weights_bytes = 128 * plan.channels;
+  layout->source_bytes = layout->stage_channels * layout->channel_pitch;
+  const int32_t pipeline = plan.slots * (layout->weights_bytes + layout->source_bytes);
+  const int32_t sums = plan.parts > 1 ? 4 * kRunsPositions * plan.channels : 0;
+  const int32_t staged = plan.channels / plan.parts * kRunsStagedPitch * 4;
+  layout->barriers_begin = round_up(std::max({pipeline, sums, staged}), 16);
+  layout->threads = runs_threads(plan.channels);
+  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
+  layout->num_blocks = ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
+  return layout->num_blocks < kLimit;
+}
+
+void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
+  for (int32_t index = 0; index < kNumPatchRunsInstances; ++index) {
+    const PatchRunsInstance& instance = kPatchRunsInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    for (int32_t ctas = 1; ctas <= (instance.channels == 64 ? 2 : 1); ++ctas) {
+      const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+      for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
+        PatchRunsPlan tile{index, instance.channels, kRunsPositions / problem.w.in, parts, kLeastSlots};
+        tile.rows = static_cast<int32_t>(std::min<int64_t>(tile.rows, problem.batch * problem.h.in));
+        PatchRunsLayout layout;
+        if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
+        // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+        const int64_t sms = parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+        if (layout.num_blocks > (parts > 1 ? ctas * sms : int64_t{kMostTiles} * sms)) continue;
+        if (ctas > 1 && layout.num_blocks <= device.num_sms) continue;
+        const int32_t slot_bytes = layout.weights_bytes + layout.source_bytes + 16;
+        tile.slots = std::clamp(static_cast<int32_t>(ceil_div(layout.num_stages, parts)), kLeastSlots,
+                                std::clamp(room / slot_bytes, kLeastSlots, kMostSlots));
+        if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
+        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
+        plan.patch_runs = tile;
+        set_launch(layout, &plan);
+        plan.source_on_vectors = plan.weight_on_vectors = true;
+        estimate(problem, device, layout, ctas, &plan);
+        plans->push_back(plan);
+      }
+    }
+  }
+}
+
+}  // namespace convt
