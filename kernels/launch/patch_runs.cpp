@@ -31,6 +31,19 @@ CUtensorMap map_weights(const ConvTProblem& problem, const PatchRunsPlan& tile, 
   return make_tensor_map(problem.dtype, box);
 }
 
+// grad_output as [channel][image][line][column]: a box is the lines of a tile's rows, of a stage's channels.
+CUtensorMap map_lines(const ConvTProblem& problem, const PatchRunsLayout& layout, const void* source) {
+  const int64_t* stride = problem.y_stride;
+  const int32_t rows = std::min(layout.rows, problem.h.in);
+  const TensorBox box = {
+      source,
+      {problem.w.out, problem.h.out, problem.batch, problem.c_out},
+      {stride[2], stride[0], stride[1]},
+      {problem.w.out, rows * layout.kernel_h, layout.rows / rows, layout.stage_channels},
+  };
+  return make_tensor_map(problem.dtype, box);
+}
+
 }  // namespace
 
 void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
@@ -46,6 +59,7 @@ void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Poin
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
   params.weights = map_weights(problem, tile, pointers.w);
+  if (params.boxes) params.lines = map_lines(problem, params, pointers.y);
   params.source = pointers.y;
   params.result = pointers.x;
   const int64_t element = element_bytes(problem.dtype);
@@ -53,7 +67,7 @@ void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Poin
   std::copy_n(problem.x_stride, 2, params.result_stride);
   params.n_channels = static_cast<int32_t>(problem.c_in);
   const int64_t together = problem.x_stride[0] | problem.x_stride[1] | int64_t{problem.h.in} * problem.w.in |
-                           int64_t{params.rows} * params.width;
+                           int64_t{params.rows} * problem.w.in;
   params.quads = together % 4 == 0 && is_aligned(params.result, 4 * element);
   void* arguments[] = {&params};
   launch_kernel(patch_sm90a::kKernels[tile.instance](), plan, arguments, stream, false, tile.parts);

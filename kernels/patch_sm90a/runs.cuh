@@ -19,30 +19,36 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == 64 ? 2 :
   extern __shared__ __align__(1024) unsigned char s_bytes[];
   const uint32_t s_weights = ptx::shared_address(s_bytes);
   const uint32_t s_source = s_weights + params.slots * params.weights_bytes;
-  const uint32_t s_barriers = s_weights + params.barriers_begin;
-  if (threadIdx.x == kRunsConsumerThreads) {
-    for (int32_t slot = 0; slot < params.slots; ++slot) {
-      ptx::mbarrier_init(s_barriers + 16 * slot, 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kRunsConsumerThreads / 32);
-    }
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();  // the barriers exist
+  const uint32_t s_barriers = s_weights + params.barriers_begin, s_sums_barrier = s_barriers + 16 * params.slots;
   const RunsTile tile = runs_tile(params, kChannels);
   const Ring ring(s_barriers, params.slots);
+  constexpr int kMeeting = kRunsConsumerThreads + 32;
   if (threadIdx.x >= kRunsConsumerThreads) {
     if constexpr (runs_moves_registers(kChannels)) ptx::give_registers<kRunsLoaderRegisters>();
-    if (threadIdx.x < kRunsConsumerThreads + 32) load_runs(params, tile, s_weights, s_source, ring);
+    if (threadIdx.x >= kRunsConsumerThreads + 32) return;
+    if (threadIdx.x == kRunsConsumerThreads) {
+      for (int32_t slot = 0; slot < params.slots; ++slot) {
+        ptx::mbarrier_init(s_barriers + 16 * slot, 1);
+        ptx::mbarrier_init(s_barriers + 16 * slot + 8, kRunsConsumerThreads / 32);
+      }
+      ptx::mbarrier_init(s_sums_barrier, 1);
+      ptx::fence_mbarrier_init();
+      if (params.parts > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
+    }
+    __syncwarp();
+    ptx::named_arrive(1, kMeeting);  // the barriers exist
+    if (params.parts > 1) ptx::cluster_arrive();
+    load_runs(params, tile, s_weights, s_source, ring);
+    if (params.parts > 1) ptx::cluster_wait();
     return;
   }
   if constexpr (runs_moves_registers(kChannels)) ptx::take_registers<kRunsConsumerRegisters>();
+  ptx::named_barrier(1, kMeeting);
+  if (params.parts > 1) ptx::cluster_arrive();
   RunsSums<kChannels> sums;
   multiply_runs<Element>(sums, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
-  const reduce::Share share = reduce::share_of_block(params.parts, kChannels);
-  if (params.parts > 1) {
-    const auto sums_of = [&](int) { return &sums.r[0]; };
-    reduce::add_parts<kRunsConsumerThreads, 1, kChannels / 8>(sums_of, params.parts, share, s_weights);
-  }
+  const Share share = reduce::share_of_block(params.parts, kChannels);
+  if (params.parts > 1) add_runs_parts(sums, params, share, s_weights + params.sums_begin, s_sums_barrier);
   store_runs_tile<Element>(sums, params, tile, share, s_weights);
 #endif
 }

@@ -22,19 +22,21 @@ struct RunsPlaces {
   uint32_t position[2];
   uint32_t of_k[2 * kRunsSteps];
 
-  __device__ __forceinline__ RunsPlaces(const RunsParams& params, int32_t element) {
+  __device__ __forceinline__ explicit RunsPlaces(const RunsParams& params) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
-    const int32_t columns = params.kernel_w * element, taps = params.kernel_h * columns;  // bytes
+    const int32_t last = params.rows * params.by_width.value - 1;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Positions beyond the tile's are no results: these repeat the last one.
-      const int32_t place = min(16 * warp + lane / 4 + 8 * h, params.rows * params.width - 1);
-      position[h] = place / params.width * params.row_bytes + place % params.width * columns;
+      int32_t column;
+      const int32_t row = params.by_width(min(16 * warp + lane / 4 + 8 * h, last), &column);
+      position[h] = row * params.row_bytes + (column << params.columns_log2);
     }
 #pragma unroll
     for (int i = 0; i < 2 * kRunsSteps; ++i) {
-      const int32_t k = 16 * i + lane % 4 * 4, of_channel = k % taps;
-      of_k[i] = k / taps * params.channel_pitch + of_channel / columns * params.line_bytes + of_channel % columns;
+      const int32_t k = 16 * i + lane % 4 * 4, of_channel = k & ((1 << params.patch_log2) - 1);
+      of_k[i] = (k >> params.patch_log2) * params.channel_pitch + (of_channel >> params.columns_log2) * params.line_bytes +
+                (of_channel & ((1 << params.columns_log2) - 1));
     }
   }
 };
@@ -50,7 +52,7 @@ __device__ __forceinline__ void multiply_runs(RunsSums<kChannels>& sums, const R
                                               uint32_t s_weights, uint32_t s_source, Ring ring) {
   // 0, which ptxas does not know: it drops a copy.
   const uint32_t zero = static_cast<uint32_t>(params.num_stages) >> 31;
-  const RunsPlaces places(params, sizeof(Element));
+  const RunsPlaces places(params);
   RunsFragments fragments{};
   uint32_t used = 0;  // the barrier of the slot that products in flight read
 #pragma unroll

@@ -14,6 +14,7 @@ struct RunsParams : PatchRunsLayout {
   // The weights as [channel of the result][K], zeros outside of them. A box is a stage: 128 bytes of K of the rows of a
   // tile, with the swizzle of 128 bytes; float32 is rounded to TF32.
   CUtensorMap weights;
+  CUtensorMap lines;  // grad_output as [channel][image][line][column], where runs come by boxes
   const void* source;  // grad_output [batch, channels, h.out, w.out]
   void* result;        // [batch, n_channels, h.in, w.in]
   int64_t source_stride[2];  // bytes, of images and channels

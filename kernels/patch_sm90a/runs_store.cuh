@@ -3,10 +3,7 @@
 #pragma once
 
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/runs_tile.cuh"
-#include "ptx/mbarrier_sm90.cuh"
-#include "ptx/shared.cuh"
-#include "reduce/parts.cuh"
+#include "patch_sm90a/runs_parts.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -18,8 +15,8 @@ __device__ __forceinline__ void leave_runs(const RunsParams& params, const RunsT
                                            int32_t channels, uint32_t s_staged) {
   constexpr int kOfChannel = kRunsPositions / kCount;  // threads
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t of_tile = thread % kOfChannel * kCount, position = tile.first_row * params.width + of_tile;
-  if (of_tile >= params.rows * params.width || position >= params.positions) return;
+  const int32_t of_tile = thread % kOfChannel * kCount, position = tile.first_row * params.by_width.value + of_tile;
+  if (of_tile >= params.rows * params.by_width.value || position >= params.positions) return;
   int32_t place;
   const int32_t image = params.by_image(position, &place);
   const int32_t begin = thread / kOfChannel;
@@ -47,7 +44,7 @@ __device__ __forceinline__ void leave_runs(const RunsParams& params, const RunsT
 // The sums of the CTA's share of the tile's channels. `s_staged` is free once all threads that multiply are here.
 template <typename Element, int kChannels>
 __device__ __forceinline__ void store_runs_tile(const RunsSums<kChannels>& sums, const RunsParams& params,
-                                                const RunsTile& tile, const reduce::Share& share, uint32_t s_staged) {
+                                                const RunsTile& tile, const Share& share, uint32_t s_staged) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   const uint32_t s_mine = s_staged + (lane % 4 * 2 * kRunsStagedPitch + 16 * warp + lane / 4) * 4;
   ptx::named_barrier(1, kRunsConsumerThreads);
@@ -61,7 +58,7 @@ __device__ __forceinline__ void store_runs_tile(const RunsSums<kChannels>& sums,
     }
   }
   ptx::named_barrier(1, kRunsConsumerThreads);  // all sums are staged
-  const int32_t channels = kChannels / params.parts, first = tile.first_channel + share.rank * channels;
+  const int32_t channels = kChannels >> params.parts_log2, first = tile.first_channel + share.rank * channels;
   if (params.quads) {
     leave_runs<Element, 4>(params, tile, first, channels, s_staged);
   } else {

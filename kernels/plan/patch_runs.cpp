@@ -14,6 +14,19 @@ constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
 constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kMostTiles = 4;  // for each SM
 
+constexpr int32_t kMostBox = 256;  // elements of a tensor map's box along a dimension
+
+int32_t log2_of(int64_t power) {
+  int32_t log2 = 0;
+  while (int64_t{1} << log2 < power) ++log2;
+  return log2;
+}
+
+// A tile's rows are some of one image, or several whole images.
+bool has_box(const ConvTProblem& problem, int32_t rows) {
+  return problem.batch == 1 || problem.h.in % rows == 0 || rows % problem.h.in == 0;
+}
+
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Rows of grad_output follow each other, and channels begin where bulk copies can; of the result, positions of a
@@ -48,6 +61,26 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   plan->estimate_us = 5 + std::max(plan->compute_us, 1.2 * plan->memory_us);
 }
 
+// Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas, Plan* plan) {
+  PatchRunsPlan& tile = plan->patch_runs;
+  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+  PatchRunsLayout layout;
+  if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
+  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  const int64_t sms = tile.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (layout.num_blocks > sms * (tile.parts > 1 ? ctas : kMostTiles)) return false;
+  if (ctas > 1 && layout.num_blocks <= device.num_sms) return false;
+  const int32_t slot_bytes = layout.weights_bytes + layout.source_bytes + 16;
+  const int32_t most = kLeastSlots + (room - layout.shared_bytes) / slot_bytes;
+  tile.slots = std::clamp(ceil_div(layout.num_stages, tile.parts), kLeastSlots, std::min(most, kMostSlots));
+  if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
+  set_launch(layout, plan);
+  plan->source_on_vectors = plan->weight_on_vectors = true;
+  estimate(problem, device, layout, ctas, plan);
+  return true;
+}
+
 }  // namespace
 
 bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& plan, PatchRunsLayout* layout) {
@@ -67,59 +100,55 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& pl
   layout->positions = static_cast<int32_t>(positions);
   layout->by_image = Divisor::of(h.in * w.in);
   layout->by_rows = Divisor::of(h.in);
-  layout->width = w.in;
+  layout->by_width = Divisor::of(w.in);
   layout->total_rows = static_cast<int32_t>(problem.batch * h.in);
   layout->rows = plan.rows;
   layout->channel_tiles = Divisor::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
   layout->parts = plan.parts;
+  layout->parts_log2 = log2_of(plan.parts);
   layout->num_stages = static_cast<int32_t>(problem.c_out * taps / of_stage);
   layout->stage_channels = static_cast<int32_t>(of_stage / taps);
+  layout->stage_elements = static_cast<int32_t>(of_stage);
   if (layout->num_stages < plan.parts) return false;
   layout->kernel_h = h.kernel;
-  layout->kernel_w = w.kernel;
+  layout->patch_log2 = log2_of(taps * element);
+  layout->columns_log2 = log2_of(w.kernel * element);
   layout->line_bytes = static_cast<int32_t>(w.out * element);
   layout->row_bytes = h.kernel * layout->line_bytes;
-  // Channels whose taps are less than 16 bytes are read side by side.
-  layout->channel_pitch = round_up(plan.rows * layout->row_bytes, 128) + (taps * element < 16 ? 32 : 0);
+  layout->boxes = layout->line_bytes % 16 == 0 && w.out <= kMostBox && has_box(problem, plan.rows);
+  // Of copies, channels whose taps are less than 16 bytes are read side by side.
+  layout->channel_pitch = plan.rows * layout->row_bytes;
+  if (!layout->boxes) layout->channel_pitch = round_up(layout->channel_pitch, 128) + (taps * element < 16 ? 32 : 0);
   layout->slots = plan.slots;
   layout->weights_bytes = 128 * plan.channels;
-  layout->source_bytes = layout->stage_channels * layout->channel_pitch;
+  layout->source_bytes = round_up(layout->stage_channels * layout->channel_pitch, 128);
   const int32_t pipeline = plan.slots * (layout->weights_bytes + layout->source_bytes);
-  const int32_t sums = plan.parts > 1 ? 4 * kRunsPositions * plan.channels : 0;
   const int32_t staged = plan.channels / plan.parts * kRunsStagedPitch * 4;
-  layout->barriers_begin = round_up(std::max({pipeline, sums, staged}), 16);
+  layout->sums_begin = round_up(std::max(pipeline, staged), 16);
+  layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.parts * (plan.parts - 1);
+  layout->barriers_begin = layout->sums_begin + layout->sums_bytes;
   layout->threads = runs_threads(plan.channels);
-  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
+  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8;
   layout->num_blocks = ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
   return layout->num_blocks < kLimit;
 }
 
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
+  const int32_t most_rows =
+      static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
+  int32_t box_rows = most_rows;  // as many that come by boxes
+  while (!has_box(problem, box_rows)) --box_rows;
   for (int32_t index = 0; index < kNumPatchRunsInstances; ++index) {
     const PatchRunsInstance& instance = kPatchRunsInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    for (int32_t ctas = 1; ctas <= (instance.channels == 64 ? 2 : 1); ++ctas) {
-      const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+    for (int32_t ctas = 1; ctas <= (instance.channels == kRunsPairedChannels ? 2 : 1); ++ctas) {
       for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
-        PatchRunsPlan tile{index, instance.channels, kRunsPositions / problem.w.in, parts, kLeastSlots};
-        tile.rows = static_cast<int32_t>(std::min<int64_t>(tile.rows, problem.batch * problem.h.in));
-        PatchRunsLayout layout;
-        if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
-        // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-        const int64_t sms = parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-        if (layout.num_blocks > (parts > 1 ? ctas * sms : int64_t{kMostTiles} * sms)) continue;
-        if (ctas > 1 && layout.num_blocks <= device.num_sms) continue;
-        const int32_t slot_bytes = layout.weights_bytes + layout.source_bytes + 16;
-        tile.slots = std::clamp(static_cast<int32_t>(ceil_div(layout.num_stages, parts)), kLeastSlots,
-                                std::clamp(room / slot_bytes, kLeastSlots, kMostSlots));
-        if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
-        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
-        plan.patch_runs = tile;
-        set_launch(layout, &plan);
-        plan.source_on_vectors = plan.weight_on_vectors = true;
-        estimate(problem, device, layout, ctas, &plan);
-        plans->push_back(plan);
+        for (int32_t rows = most_rows; rows >= box_rows; rows -= std::max(1, most_rows - box_rows)) {
+          Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
+          plan.patch_runs = {index, instance.channels, rows, parts, kLeastSlots};
+          if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
+        }
       }
     }
   }
