@@ -46,19 +46,45 @@ bool is_matrix(const ConvTProblem& problem, int64_t element) {
          (problem.c_in == 1 || w[0] * element % 16 == 0);
 }
 
-// Times in microseconds.
+// What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270
+// measurements of 26 layers on an H200 (docs/performance.md).
+struct Costs {
+  double launch, round;
+  double products, stage;  // of a stage
+  double traffic;  // of 10^6 bytes through L2
+  double sums, large_cluster;  // sent by the CTAs of a cluster; of eight of them
+  double stores;
+  double copies;  // each, of a stage that has more than four
+  double memory;  // for each microsecond at the rate of a copy
+  double few_slots;  // of a stage, where two slots are all there are
+};
+constexpr Costs kFloat32Costs = {7.6, 1.6, 0.108, 0.09, 0.0137, 1.53, 0.7, 0.27, 0.019, 0.46, 0.33};
+constexpr Costs kHalfCosts = {6.7, 2.2, 0.082, 0.16, 0.0365, 1.81, 0.6, 0.46, 0.019, 0.39, 0.28};
+
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchRunsLayout& layout, int32_t ctas,
               Plan* plan) {
+  const PatchRunsPlan& tile = plan->patch_runs;
+  const Costs& costs = problem.dtype == DataType::kFloat32 ? kFloat32Costs : kHalfCosts;
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const double copy = device.copy_gb_per_s * 1e3;
-  const double weights = element * problem.c_in * layout.num_stages * (128 / element);
+  const double weights = 128.0 * problem.c_in * layout.num_stages;
   plan->memory_us = (element * (input_elements(problem) + output_elements(problem)) + weights) / copy;
-  const double stages = ceil_div(layout.num_stages, layout.parts);
-  const double rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
-  const double channels = plan->patch_runs.channels;
-  const double cycles = rounds * ctas * (stages * (2 * 2 * channels + 300) + 2000 + channels * 20 / layout.parts);
-  plan->compute_us = cycles * 1e-3 / device.clock_ghz;
-  plan->estimate_us = 5 + std::max(plan->compute_us, 1.2 * plan->memory_us);
+  const auto rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
+  const double parts = tile.parts, channels = tile.channels / 64.0;
+  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.parts);  // of an SM
+  const double positions = tile.rows * problem.w.in;
+  const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.parts) * 128e-6 *
+                         (tile.channels + positions);
+  const int32_t images = has_box(problem, tile.rows) ? std::max(1, tile.rows / problem.h.in) : 2;
+  const double copies = layout.boxes ? 0 : std::max(0, layout.stage_channels * images - 4);
+  const double of_stage = costs.products * channels + costs.stage + costs.copies * copies +
+                          (tile.slots == kLeastSlots ? costs.few_slots : 0);
+  const double sums = tile.parts > 1 ? costs.sums * ctas * channels * (parts - 1) / parts : 0;
+  plan->compute_us = costs.round * (rounds - 1) + stages * of_stage + costs.traffic * traffic + sums +
+                     (tile.parts == kRunsMostParts ? costs.large_cluster : 0) +
+                     costs.stores * rounds * ctas * channels / parts;
+  plan->compute_us *= 1.89 / device.clock_ghz;
+  plan->estimate_us = costs.launch + plan->compute_us + costs.memory * plan->memory_us;
 }
 
 // Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
@@ -135,20 +161,20 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& pl
 
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
-  const int32_t most_rows =
+  // Tiles that end within an image take longer than a little smaller ones that do not.
+  int32_t rows =
       static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
-  int32_t box_rows = most_rows;  // as many that come by boxes
+  int32_t box_rows = rows;
   while (!has_box(problem, box_rows)) --box_rows;
+  if (box_rows * problem.w.in >= kRunsPositions / 2) rows = box_rows;
   for (int32_t index = 0; index < kNumPatchRunsInstances; ++index) {
     const PatchRunsInstance& instance = kPatchRunsInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     for (int32_t ctas = 1; ctas <= (instance.channels == kRunsPairedChannels ? 2 : 1); ++ctas) {
       for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
-        for (int32_t rows = most_rows; rows >= box_rows; rows -= std::max(1, most_rows - box_rows)) {
-          Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
-          plan.patch_runs = {index, instance.channels, rows, parts, kLeastSlots};
-          if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
-        }
+        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
+        plan.patch_runs = {index, instance.channels, rows, parts, kLeastSlots};
+        if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
       }
     }
   }
