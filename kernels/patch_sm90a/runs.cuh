@@ -13,7 +13,7 @@ inline constexpr int kRunsConsumerRegisters = 216;
 inline constexpr int kRunsLoaderRegisters = 72;
 
 template <typename Element, int kChannels>
-__global__ void __launch_bounds__(runs_threads(kChannels), kChannels == 64 ? 2 : 1)
+__global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPairedChannels ? 2 : 1)
     convolve_runs(const __grid_constant__ RunsParams params) {
 #ifdef CONVT_HAS_WGMMA
   extern __shared__ __align__(1024) unsigned char s_bytes[];

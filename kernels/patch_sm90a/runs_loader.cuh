@@ -17,15 +17,16 @@ __device__ __forceinline__ void copy_runs(const RunsParams& params, const RunsTi
                                           uint32_t s_stage, uint32_t full) {
   const int32_t channel = static_cast<int32_t>(threadIdx.x) % 32;
   if (channel >= params.stage_channels) return;
-  const char* g_channel = static_cast<const char*>(params.source) +
-                          (stage * params.stage_channels + channel) * params.source_stride[1];
+  const char* g_channel =
+      static_cast<const char*>(params.source) + (stage * params.stage_channels + channel) * params.source_stride[1];
   uint32_t s_run = s_stage + channel * params.channel_pitch;
   for (int32_t row = 0; row < rows;) {
     int32_t of_image;
     const int32_t image = params.by_rows(tile.first_row + row, &of_image);
     const int32_t together = min(rows - row, params.by_rows.value - of_image);
+    const char* g_run = g_channel + image * params.source_stride[0] + int64_t{of_image} * params.row_bytes;
     const uint32_t bytes = together * params.row_bytes;
-    ptx::bulk_copy(s_run, g_channel + image * params.source_stride[0] + int64_t{of_image} * params.row_bytes, bytes, full);
+    ptx::bulk_copy(s_run, g_run, bytes, full);
     s_run += bytes;
     row += together;
   }

@@ -35,8 +35,8 @@ struct RunsPlaces {
 #pragma unroll
     for (int i = 0; i < 2 * kRunsSteps; ++i) {
       const int32_t k = 16 * i + lane % 4 * 4, of_channel = k & ((1 << params.patch_log2) - 1);
-      of_k[i] = (k >> params.patch_log2) * params.channel_pitch + (of_channel >> params.columns_log2) * params.line_bytes +
-                (of_channel & ((1 << params.columns_log2) - 1));
+      const int32_t row = of_channel >> params.columns_log2, of_row = of_channel & ((1 << params.columns_log2) - 1);
+      of_k[i] = (k >> params.patch_log2) * params.channel_pitch + row * params.line_bytes + of_row;
     }
   }
 };

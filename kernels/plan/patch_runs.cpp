@@ -141,7 +141,8 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& pl
   layout->columns_log2 = log2_of(w.kernel * element);
   layout->line_bytes = static_cast<int32_t>(w.out * element);
   layout->row_bytes = h.kernel * layout->line_bytes;
-  layout->boxes = layout->line_bytes % 16 == 0 && w.out <= kMostBox && has_box(problem, plan.rows);
+  layout->boxes = layout->line_bytes % 16 == 0 && w.out <= kMostBox &&
+                  std::min(plan.rows, h.in) * h.kernel <= kMostBox && has_box(problem, plan.rows);
   // Of copies, channels whose taps are less than 16 bytes are read side by side.
   layout->channel_pitch = plan.rows * layout->row_bytes;
   if (!layout->boxes) layout->channel_pitch = round_up(layout->channel_pitch, 128) + (taps * element < 16 ? 32 : 0);
@@ -155,15 +156,15 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& pl
   layout->barriers_begin = layout->sums_begin + layout->sums_bytes;
   layout->threads = runs_threads(plan.channels);
   layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8;
-  layout->num_blocks = ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
+  layout->num_blocks =
+      ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
   return layout->num_blocks < kLimit;
 }
 
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
   // Tiles that end within an image take longer than a little smaller ones that do not.
-  int32_t rows =
-      static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
+  int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
   int32_t box_rows = rows;
   while (!has_box(problem, box_rows)) --box_rows;
   if (box_rows * problem.w.in >= kRunsPositions / 2) rows = box_rows;

@@ -48,7 +48,7 @@ def assert_runs_are_legal(module, problem, plan, layout, shared=H200[2]):
     assert layout["num_stages"] >= layout["parts"]
     if layout["boxes"]:  # these are some rows of an image, or whole images, as a tensor map can have them
         assert layout["line_bytes"] % 16 == 0
-        assert problem["w"]["out"] <= 256
+        assert max(problem["w"]["out"], min(layout["rows"], height) * layout["kernel_h"]) <= 256
         assert problem["batch"] == 1 or height % layout["rows"] == 0 or layout["rows"] % height == 0
         assert layout["channel_pitch"] == layout["rows"] * layout["row_bytes"]
     # Copies are of multiples of 16 bytes; boxes of weights begin where their swizzle does.
