@@ -13,7 +13,6 @@ namespace {
 constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
 constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kMostTiles = 4;  // for each SM
-
 constexpr int32_t kMostBox = 256;  // elements of a tensor map's box along a dimension
 
 int32_t log2_of(int64_t power) {
@@ -29,13 +28,19 @@ bool has_box(const ConvTProblem& problem, int32_t rows) {
 
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rows of grad_output follow each other, and channels begin where bulk copies can; of the result, positions of a
-// channel are one run.
+// A tensor map can have it, and copies can begin there.
+bool has_stride(int64_t stride, int64_t element) {
+  const int64_t bytes = stride * element;
+  return stride > 0 && bytes % 16 == 0 && bytes < int64_t{1} << 40;
+}
+
+// Rows of grad_output follow each other, and channels begin where copies can; of the result, positions of a channel
+// are one run.
 bool lies_well(const ConvTProblem& problem, int64_t element) {
   const int64_t *x = problem.x_stride, *y = problem.y_stride;
   if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
-  return y[3] == 1 && y[2] == problem.w.out && (problem.c_out == 1 || y[1] * element % 16 == 0) &&
-         (problem.batch == 1 || y[0] * element % 16 == 0);
+  return y[3] == 1 && y[2] == problem.w.out && (problem.c_out == 1 || has_stride(y[1], element)) &&
+         (problem.batch == 1 || has_stride(y[0], element));
 }
 
 // The weights are a matrix of rows of K, as a tensor map can have them.
@@ -43,7 +48,7 @@ bool is_matrix(const ConvTProblem& problem, int64_t element) {
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   const int64_t* w = problem.w_stride;
   return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
-         (problem.c_in == 1 || w[0] * element % 16 == 0);
+         (problem.c_in == 1 || has_stride(w[0], element));
 }
 
 // What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270

@@ -183,8 +183,11 @@ def test_large_layers_do_not(plan_module, layer, dtype):
 
 @pytest.mark.parametrize(
     "change",
-    ["class", "exact", "channels_last", "forward", "grad_weight", "groups", "stages", "padding", "kernel", "wide"],
-)
+    [
+        "class", "exact", "channels_last", "forward", "grad_weight", "groups", "stages", "padding", "kernel", "wide",
+        "expanded",
+    ],
+)  # fmt: skip
 def test_other_layers_get_none(plan_module, change):
     tf32 = {"dtype": FLOAT32, "precision": TF32}
     directions = {"forward": FORWARD, "grad_weight": GRAD_WEIGHT}
@@ -199,5 +202,6 @@ def test_other_layers_get_none(plan_module, change):
         "padding": from_row(1, 64, 64, 16, 4, 4, 1, **tf32),
         "kernel": from_row(1, 64, 64, 16, 3, 3, **tf32),
         "wide": from_row(1, 64, 64, (4, 130), 2, 2, **tf32),
+        "expanded": from_row(1, 64, 64, 16, 2, 2, **tf32) | {"y_stride": [0, 0, 32, 1]},
     }
     assert not engine_plans(plan_module, rows[change] | {"direction": directions.get(change, GRAD_INPUT)})
