@@ -64,6 +64,9 @@ void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointe
 // The patch engine's kernels for weights as they are; called by launch_patch().
 void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
+// Its kernels for runs of grad_output; called by launch_patch().
+void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
 // The mma engine's tiles of whole rows; called by launch_mma().
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 

@@ -75,6 +75,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
 
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   if (plan.patch_direct.consumers > 0) return launch_patch_direct(problem, plan, pointers, stream);
+  if (plan.patch_runs.channels > 0) return launch_patch_runs(problem, plan, pointers, stream);
   const PatchPlan& tile = plan.patch;
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumPatchInstances || pointers.packed == nullptr ||

@@ -17,6 +17,7 @@ CONVT_PATCH_INSTANCES(CONVT_ROW)
 
 #define CONVT_ROW(symbol, ...) const void* symbol();
 CONVT_PATCH_DIRECT_INSTANCES(CONVT_ROW)
+CONVT_PATCH_RUNS_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 
 }  // namespace convt::patch_sm90a

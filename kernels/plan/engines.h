@@ -56,6 +56,10 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 // Its kernels for weights as they are, forward in NCHW; called by add_patch_plans().
 void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// Its kernels for runs of grad_output and weights as they are, gradients of the input in NCHW; called by
+// add_patch_plans().
+void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // The same in NCHW for 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 that double an image, and their gradients of
 // the input.
 void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);

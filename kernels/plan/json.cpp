@@ -126,6 +126,11 @@ void write_patch_direct_plan(JsonWriter& json, const PatchDirectPlan& plan) {
   json.field("slots", int64_t{plan.slots});
 }
 
+void write_patch_runs_plan(JsonWriter& json, const PatchRunsPlan& plan) {
+  json.field("channels", int64_t{plan.channels}), json.field("rows", int64_t{plan.rows});
+  json.field("parts", int64_t{plan.parts}), json.field("slots", int64_t{plan.slots});
+}
+
 void write_strided_plan(JsonWriter& json, const StridedPlan& plan) {
   json.field("block_n", int64_t{plan.block_n}), json.field("parts", int64_t{plan.parts});
   json.field("alternate", plan.alternate);
@@ -239,6 +244,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
     case Engine::kPatch:
       if (plan.patch_direct.consumers > 0) {
         write_patch_direct_plan(json, plan.patch_direct);
+      } else if (plan.patch_runs.channels > 0) {
+        write_patch_runs_plan(json, plan.patch_runs);
       } else {
         write_patch_plan(json, plan.patch);
       }

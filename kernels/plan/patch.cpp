@@ -276,6 +276,7 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
                                  (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
   add_patch_direct_plans(problem, device, plans);
+  add_patch_runs_plans(problem, device, plans);
   TapProgram program;  // by which the weights are packed
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;

@@ -115,4 +115,33 @@ inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
 
 inline constexpr int32_t kNumPatchDirectInstances = sizeof(kPatchDirectInstances) / sizeof(kPatchDirectInstances[0]);
 
+// A kernel for runs of grad_output (plan/patch_runs.h).
+struct PatchRunsInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t channels;  // of the result, of a CTA
+};
+
+// X(symbol, dtype, precision, channels)
+#define CONVT_PATCH_RUNS_INSTANCES(X)            \
+  X(tf32_gather_runs_64, kFloat32, kTf32, 64)    \
+  X(tf32_gather_runs_128, kFloat32, kTf32, 128)  \
+  X(tf32_gather_runs_256, kFloat32, kTf32, 256)  \
+  X(bf16_gather_runs_64, kBFloat16, kHalf, 64)   \
+  X(bf16_gather_runs_128, kBFloat16, kHalf, 128) \
+  X(bf16_gather_runs_256, kBFloat16, kHalf, 256) \
+  X(f16_gather_runs_64, kFloat16, kHalf, 64)     \
+  X(f16_gather_runs_128, kFloat16, kHalf, 128)   \
+  X(f16_gather_runs_256, kFloat16, kHalf, 256)
+
+inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, channels) \
+  {"patch_" #symbol, DataType::dtype, Precision::precision, channels},
+    CONVT_PATCH_RUNS_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumPatchRunsInstances = sizeof(kPatchRunsInstances) / sizeof(kPatchRunsInstances[0]);
+
 }  // namespace convt

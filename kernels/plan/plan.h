@@ -113,6 +113,15 @@ struct PatchDirectPlan {
   int32_t slots;      // stages of weights in shared memory
 };
 
+// And its tile of runs of grad_output, of which a position has its patch: plan/patch_runs.h.
+struct PatchRunsPlan {
+  int32_t instance;  // index into kPatchRunsInstances
+  int32_t channels;  // of the result, of a CTA; 0: this is no such plan
+  int32_t rows;      // of positions, of a CTA
+  int32_t parts;     // CTAs that share a tile, each a part of its stages
+  int32_t slots;     // stages in shared memory
+};
+
 // The mma engine's tile: plan/mma_layout.h.
 struct MmaPlan {
   int32_t instance;  // index into kMmaInstances
@@ -266,6 +275,7 @@ struct Plan {
   FlatPlan flat;
   PatchPlan patch;
   PatchDirectPlan patch_direct;
+  PatchRunsPlan patch_runs;
   MmaPlan mma;
   MmaRowsPlan mma_rows;
   MmaGradInputPlan mma_grad_input;

@@ -22,6 +22,12 @@ __device__ __forceinline__ void cluster_barrier() {
           : "memory");
 }
 
+// The same in two halves: a thread says that it has come, and waits later.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
 // mapa: the same place in the shared memory of the cluster's CTA number `rank`.
 __device__ __forceinline__ uint32_t shared_of_rank(uint32_t shared, uint32_t rank) {
   uint32_t there;

@@ -63,6 +63,9 @@ UPSAMPLE_KEYS = [
 PATCH_DIRECT_KEYS = [
     "threads", "consumers", "tiles", "slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
 ]  # fmt: skip
+PATCH_RUNS_KEYS = [
+    "threads", "channels", "rows", "parts", "slots", "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
+]  # fmt: skip
 MMA_ROWS_KEYS = [
     "threads", "block_co", "tile_h", "warps", "slots", "padding", "interleaved", "blocks_per_pass",
     "shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes",
@@ -92,6 +95,8 @@ def assert_plan(module, problem, written, plan):
     tile_keys = MMA_ROWS_KEYS if "_rows_" in plan["kernel"] else KEYS_OF[plan["engine"]]
     if "_direct_" in plan["kernel"]:
         tile_keys = PATCH_DIRECT_KEYS
+    if "_runs_" in plan["kernel"]:
+        tile_keys = PATCH_RUNS_KEYS
     assert list(written) == [*NAME_KEYS, *tile_keys, *TIME_KEYS]
     assert written["kernel"] == plan["kernel"]
     assert written["engine"] == plan["engine"]

@@ -22,8 +22,9 @@ from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
 
 def engine_plans(module, problem, device=H200):
-    """Without the kernels for weights as they are: test_plan_patch_direct.py."""
-    return [plan for plan in plans_of("patch_sm90a", module, problem, device) if "_direct_" not in plan["kernel"]]
+    """Without the kernels for weights as they are: test_plan_patch_direct.py, test_plan_patch_runs.py."""
+    plans = plans_of("patch_sm90a", module, problem, device)
+    return [plan for plan in plans if "_direct_" not in plan["kernel"] and "_runs_" not in plan["kernel"]]
 
 
 def take_turns(plan):

@@ -38,6 +38,7 @@ PYBIND11_MODULE(_plan, module) {
   add_thin_streamed(module);
   add_mma(module);
   add_patch_direct(module);
+  add_patch_runs(module);
   add_scatter(module);
   add_upsample(module);
   add_plans(module);

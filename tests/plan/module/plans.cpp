@@ -164,6 +164,12 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["tiles"] = tile.tiles, result["slots"] = tile.slots;
     return result;
   }
+  if (plan.patch_runs.channels > 0) {
+    const convt::PatchRunsPlan& tile = plan.patch_runs;
+    result["instance"] = tile.instance, result["channels"] = tile.channels, result["rows"] = tile.rows;
+    result["parts"] = tile.parts, result["slots"] = tile.slots;
+    return result;
+  }
   if (plan.engine == convt::Engine::kPatch) {
     const convt::PatchPlan& tile = plan.patch;
     result["instance"] = tile.instance, result["blocks"] = tile.blocks;
