@@ -261,6 +261,7 @@ struct Plan {
   ThinDirectPlan thin_direct;
   ThinGatherPlan thin_gather;
   ThinGradWeightPlan thin_grad_weight;
+  ThinOuterWeightPlan thin_outer_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;

@@ -34,6 +34,7 @@ PYBIND11_MODULE(_plan, module) {
   add_thin(module);
   add_thin_direct(module);
   add_thin_gather(module);
+  add_thin_outer_weight(module);
   add_mma(module);
   add_patch_direct(module);
   add_scatter(module);

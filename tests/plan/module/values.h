@@ -23,6 +23,7 @@ void add_plans(py::module_& module);
 void add_thin(py::module_& module);
 void add_thin_direct(py::module_& module);
 void add_thin_gather(py::module_& module);
+void add_thin_outer_weight(py::module_& module);
 void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);
 void add_scatter(py::module_& module);
