@@ -16,8 +16,7 @@ CONVT_KERNEL_TABLE(thin, CONVT_THIN_OUTER_WEIGHT_INSTANCES, const void*)
 void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                               cudaStream_t stream) {
   const int32_t index = plan.thin_outer_weight.instance;
-  if (index < 0 || index >= kNumThinOuterWeightInstances ||
-      kThinOuterWeightInstances[index].dtype != problem.dtype) {
+  if (index < 0 || index >= kNumThinOuterWeightInstances || kThinOuterWeightInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no thin kernel of outer products number " + std::to_string(index) +
                              " computes " + name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
@@ -45,13 +44,11 @@ void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, con
   };
   const int32_t block = params.block_vectors * kThinOuterWeightInstances[index].width;
   params.x_copy = widest(pointers.x, {problem.c_in, params.x_image, params.x_row});
-  params.gy_copy = widest(
-      pointers.y, {params.gy_image, params.gy_row, problem.w.padding * problem.c_out, problem.w.out * problem.c_out,
-                   int64_t{params.tile_w} * problem.w.stride * problem.c_out,
-                   params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
+  params.gy_copy =
+      widest(pointers.y, {params.gy_image, params.gy_row, problem.w.padding * problem.c_out,
+                          problem.w.out * problem.c_out, int64_t{params.tile_w} * problem.w.stride * problem.c_out,
+                          params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
   params.by_x_vectors = Divisor::of(params.block_ci / params.x_copy);
-  params.by_tile_w = Divisor::of(params.tile_w);
-  params.by_gy_vectors = Divisor::of(params.gy_pitch / params.gy_copy);
   void* arguments[] = {&params};
   launch_kernel(thin::kKernels[index](), plan, arguments, stream);
   const int64_t* w_stride = problem.w_stride;

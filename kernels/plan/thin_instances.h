@@ -310,9 +310,9 @@ struct ThinOuterWeightInstance {
 };
 
 // X(symbol, dtype, width)
-#define CONVT_THIN_OUTER_WEIGHT_INSTANCES(X)     \
-  X(grad_weight_f32_outer_8x4x2, kFloat32, 4)    \
-  X(grad_weight_f32_outer_8x2x4, kFloat32, 2)    \
+#define CONVT_THIN_OUTER_WEIGHT_INSTANCES(X)  \
+  X(grad_weight_f32_outer_8x4x2, kFloat32, 4) \
+  X(grad_weight_f32_outer_8x2x4, kFloat32, 2) \
   X(grad_weight_f32_outer_8x1x8, kFloat32, 1)
 
 inline constexpr ThinOuterWeightInstance kThinOuterWeightInstances[] = {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "plan/cost.h"
 #include "plan/engines.h"
@@ -17,6 +16,7 @@ namespace {
 constexpr int32_t kReservedBytes = 1024;     // shared memory that CUDA keeps of every CTA
 constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
 constexpr int64_t kLongestChain = 16384;     // pixels that one float32 chain adds up, where the workspace allows
+constexpr int32_t kMostSplits = 16, kWidestTile = 64;
 
 // CTAs of one SM: a thread has 128 registers.
 int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& layout) {
@@ -24,8 +24,9 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& l
 }
 
 // On the reference GPU.
-void estimate(const ConvTProblem& problem, int32_t width, const ThinOuterWeightLayout& layout, Plan* plan) {
+void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
+  const int32_t width = kThinOuterWeightInstances[plan->thin_outer_weight.instance].width;
   const double warps = layout.threads / 32.0;
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
@@ -71,76 +72,74 @@ void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& lay
   tile->tiles_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.pixel_tiles}, chunks));
 }
 
-// The parts of `total` that are as even as can be.
-int32_t even_part(int32_t total, int32_t parts) { return ceil_div(total, parts); }
+// Completes a plan whose blocks and tile are chosen, and keeps it where it is the best.
+void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
+  ThinOuterWeightPlan& tile = trial.thin_outer_weight;
+  tile.tiles_per_chunk = 1;
+  ThinOuterWeightLayout layout;
+  if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kSharedLimit) return;
+  for (const int32_t waves : {1, 2, 4}) {
+    choose_chunks(problem, layout, waves, &tile);
+    if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
+    set_launch(layout, &trial);
+    trial.workspace_bytes = slab_bytes(problem, layout.chunks);
+    estimate(problem, layout, &trial);
+    if (best->kernel == nullptr || trial.estimate_us < best->estimate_us) *best = trial;
+  }
+}
+
+// The best tile of an instance.
+Plan best_plan(const ConvTProblem& problem, int32_t index) {
+  const ThinOuterWeightInstance& instance = kThinOuterWeightInstances[index];
+  const auto blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in, int64_t{kOuterChannels}));
+  const auto row_vectors = static_cast<int32_t>(ceil_div(problem.w.kernel * problem.c_out, int64_t{instance.width}));
+  Plan best{}, trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  ThinOuterWeightPlan& tile = trial.thin_outer_weight;
+  tile.instance = index;
+  for (int32_t ci_tiles = 1; ci_tiles < 2 * blocks_ci; ci_tiles *= 2) {
+    tile.block_ci = ceil_div(blocks_ci, ci_tiles) * kOuterChannels;
+    for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; ++kh_tiles) {
+      tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
+      for (int32_t vector_tiles = 1; vector_tiles < 2 * row_vectors; vector_tiles *= 2) {
+        if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;  // rows are parted before vectors are
+        tile.block_vectors = ceil_div(row_vectors, vector_tiles);
+        for (tile.splits = 1; tile.splits <= kMostSplits; tile.splits *= 2) {
+          for (const int32_t tile_w : {4, 8, 16, 32, kWidestTile, problem.w.in}) {
+            if (tile_w > kWidestTile || tile_w >= 2 * problem.w.in) continue;
+            tile.tile_w = tile_w;
+            for (tile.tile_h = 1; tile.tile_h <= 16 && tile.tile_h < 2 * problem.h.in; tile.tile_h *= 2) {
+              consider(problem, trial, &best);
+            }
+          }
+        }
+      }
+    }
+  }
+  return best;
+}
+
+// Channels, and columns, are neighbours without a gap.
+bool is_dense(const int64_t* stride, int64_t channels, int32_t columns) {
+  return (channels == 1 || stride[1] == 1) && (columns == 1 || stride[3] == channels);
+}
 
 }  // namespace
 
 void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.batch == 0 || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
-  auto neighbours = [](const int64_t* stride, int64_t channels, int64_t columns) {
-    return (channels == 1 || stride[1] == 1) && (columns == 1 || stride[3] == channels);
-  };
-  if (!neighbours(problem.x_stride, problem.c_in, problem.w.in)) return;
-  if (!neighbours(problem.y_stride, problem.c_out, problem.w.out)) return;
+  if (!is_dense(problem.x_stride, problem.c_in, problem.w.in)) return;
+  if (!is_dense(problem.y_stride, problem.c_out, problem.w.out)) return;
   const DeviceInfo reference = h200();
-  const int32_t blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in, int64_t{kOuterChannels}));
   for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {
-    const ThinOuterWeightInstance& instance = kThinOuterWeightInstances[index];
-    const int32_t row_vectors =
-        static_cast<int32_t>(ceil_div(problem.w.kernel * problem.c_out, int64_t{instance.width}));
-    std::vector<Plan> all;
-    Plan best{};
-    for (int32_t ci_tiles = 1; ci_tiles <= blocks_ci; ci_tiles *= 2) {
-      for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; ++kh_tiles) {
-        for (int32_t vector_tiles = 1; vector_tiles <= row_vectors; vector_tiles *= 2) {
-          if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;
-          for (int32_t splits = 1; splits <= 16; splits *= 2) {
-            Plan trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
-            ThinOuterWeightPlan& tile = trial.thin_outer_weight;
-            tile.instance = index;
-            tile.splits = splits;
-            tile.block_ci = even_part(blocks_ci, ci_tiles) * kOuterChannels;
-            tile.block_kh = even_part(problem.h.kernel, kh_tiles);
-            tile.block_vectors = even_part(row_vectors, vector_tiles);
-            Plan here{};
-            for (const int32_t tile_w : {4, 8, 16, 32, 64, problem.w.in}) {
-              if (tile_w > 64 || tile_w >= 2 * problem.w.in) continue;
-              for (int32_t tile_h = 1; tile_h <= 16 && tile_h < 2 * problem.h.in; tile_h *= 2) {
-                tile.tile_w = tile_w;
-                tile.tile_h = tile_h;
-                tile.tiles_per_chunk = 1;
-                ThinOuterWeightLayout layout;
-                if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
-                if (layout.shared_bytes > kSharedLimit) continue;
-                for (const int32_t waves : {1, 2, 4}) {
-                  choose_chunks(problem, layout, waves, &tile);
-                  if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
-                  set_launch(layout, &trial);
-                  trial.workspace_bytes = slab_bytes(problem, layout.chunks);
-                  estimate(problem, instance.width, layout, &trial);
-                  if (here.kernel == nullptr || trial.estimate_us < here.estimate_us) here = trial;
-                  if (getenv("OUTER_ALL2")) all.push_back(trial);
-                }
-              }
-            }
-            if (here.kernel == nullptr) continue;
-            all.push_back(here);
-            if (best.kernel == nullptr || here.estimate_us < best.estimate_us) best = here;
-          }
-        }
-      }
-    }
+    Plan best = best_plan(problem, index);
     if (best.kernel == nullptr) continue;
+    // The same order of candidates on every GPU: an estimate for another one is in proportion.
     auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
     const double slower = rate(reference) / rate(device);
-    if (!getenv("OUTER_ALL")) all = {best};
-    for (Plan& plan : all) {
-      plan.compute_us *= slower;
-      plan.memory_us *= slower;
-      plan.estimate_us *= slower;
-      plans->push_back(plan);
-    }
+    best.compute_us *= slower;
+    best.memory_us *= slower;
+    best.estimate_us *= slower;
+    plans->push_back(best);
   }
 }
 

@@ -38,7 +38,7 @@ struct ThinOuterWeightLayout {
   Axis w;
   int32_t c_in;
   int32_t c_out;
-  int32_t columns;      // of the weight's rows: w.kernel * c_out
+  int32_t columns;  // of the weight's rows: w.kernel * c_out
   int32_t row_vectors;  // these in vectors, the last one perhaps not full
 
   // Pixels.

@@ -15,7 +15,7 @@ using OuterSums = float[kOuterColumns][kOuterChannels];
 // A thread's part of the CTA's sums.
 struct OuterWork {
   int32_t split;
-  int32_t ci;       // first channel, of the CTA; behind four of every thread's the next four follow
+  int32_t ci;       // first channel, of the CTA
   int32_t columns;  // which of the threads that share a channel
   bool idle;        // no sums: this thread only loads
 
@@ -32,7 +32,7 @@ struct OuterWork {
     columns = next_digit(low_columns);
     ci += next_digit(params.threads_ci / low_ci) * low_ci;
     columns += next_digit(params.threads_columns / low_columns) * low_columns;
-    ci *= 4;
+    ci *= kOuterChannels;
     split = index;
     idle = split >= params.splits;
   }
@@ -45,10 +45,8 @@ struct OuterOperands {
   float x[kOuterChannels];
   float gy[kOuterColumns];
 
-  __device__ __forceinline__ void read(uint32_t s_x, uint32_t x_half, const uint32_t (&s_gy)[kVectors],
-                                       uint32_t gy_offset) {
-    simt::read_shared<4>(x, s_x);
-    simt::read_shared<4>(x + 4, s_x + x_half);
+  __device__ __forceinline__ void read(uint32_t s_x, const uint32_t (&s_gy)[kVectors], uint32_t gy_offset) {
+    simt::read_shared<kOuterChannels>(x, s_x);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if constexpr (kWidth == 1) {
@@ -75,19 +73,19 @@ struct OuterOperands {
 
 // `count` pixels whose taps all exist. The next pixel's operands are read while this one's are multiplied.
 template <int kWidth>
-__device__ __forceinline__ void multiply_inside(OuterSums& r_sums, uint32_t s_x, uint32_t x_half,
+__device__ __forceinline__ void multiply_inside(OuterSums& r_sums, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
                                                 uint32_t x_step, uint32_t gy_step, int32_t count) {
   OuterOperands<kWidth> r_even, r_odd;
-  r_even.read(s_x, x_half, s_gy, gy_offset);
+  r_even.read(s_x, s_gy, gy_offset);
 #pragma unroll 1
   for (; count > 1; count -= 2) {
     s_x += x_step, gy_offset += gy_step;
-    r_odd.read(s_x, x_half, s_gy, gy_offset);
+    r_odd.read(s_x, s_gy, gy_offset);
     r_even.multiply(r_sums);
     if (count > 2) {
       s_x += x_step, gy_offset += gy_step;
-      r_even.read(s_x, x_half, s_gy, gy_offset);
+      r_even.read(s_x, s_gy, gy_offset);
     }
     r_odd.multiply(r_sums);
   }
@@ -97,11 +95,11 @@ __device__ __forceinline__ void multiply_inside(OuterSums& r_sums, uint32_t s_x,
 // A pixel some of whose taps do not exist: these are left out. `position`: of the pixel's first tap in grad_output's
 // rows; row: grad_output's, of the CTA's first tap row.
 template <int kWidth>
-__device__ __forceinline__ void multiply_border(OuterSums& r_sums, const OuterWeightParams& params, uint32_t s_x, uint32_t x_half,
+__device__ __forceinline__ void multiply_border(OuterSums& r_sums, const OuterWeightParams& params, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
                                                 const OuterVector* s_vectors, int32_t position, int32_t row) {
   OuterOperands<kWidth> r_operands;
-  r_operands.read(s_x, x_half, s_gy, gy_offset);
+  r_operands.read(s_x, s_gy, gy_offset);
 #pragma unroll
   for (int v = 0; v < kOuterColumns / kWidth; ++v) {
     const OuterVector vector = s_vectors[v * params.threads_columns];
@@ -154,22 +152,27 @@ __device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightP
 template <int kWidth>
 __device__ __forceinline__ void store_slab(const OuterSums& r_sums, const OuterWeightParams& params,
                                            const OuterTile& tile, const OuterWork& work) {
+  struct alignas(4 * kWidth) Vector {
+    float values[kWidth];
+  };
   float* g_slab = params.slabs + int64_t{tile.chunk} * params.c_in * params.h.kernel * params.columns;
   const bool whole = params.columns % kWidth == 0;
 #pragma unroll
   for (int v = 0; v < kOuterColumns / kWidth; ++v) {
     const int32_t index = v * params.threads_columns + work.columns;
-    const int32_t kh = index / params.block_vectors, column = (tile.vector + index - kh * params.block_vectors) * kWidth;
+    const int32_t kh = index / params.block_vectors,
+                  column = (tile.vector + index - kh * params.block_vectors) * kWidth;
     if (kh >= params.block_kh || tile.kh + kh >= params.h.kernel || column >= params.columns) continue;
 #pragma unroll
     for (int ci = 0; ci < kOuterChannels; ++ci) {
-      const int32_t channel = tile.ci + work.ci + ci / 4 * 4 * params.threads_ci + ci % 4;
+      const int32_t channel = tile.ci + work.ci + ci;
       if (channel >= params.c_in) continue;
       float* g_sums = g_slab + (int64_t{channel} * params.h.kernel + tile.kh + kh) * params.columns + column;
-      if (kWidth == 4 && whole) {
-        *reinterpret_cast<float4*>(g_sums) = make_float4(r_sums[v * kWidth][ci], r_sums[v * kWidth + 1 % kWidth][ci],
-                                                         r_sums[v * kWidth + 2 % kWidth][ci],
-                                                         r_sums[v * kWidth + 3 % kWidth][ci]);
+      if (whole) {
+        Vector vector;
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) vector.values[i] = r_sums[v * kWidth + i][ci];
+        *reinterpret_cast<Vector*>(g_sums) = vector;
       } else {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) {
@@ -196,8 +199,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 
   // Columns of pixels whose taps all exist.
   const int32_t first_tap = tile.vector * kWidth / params.c_out;
-  const int32_t last_tap =
-      (min((tile.vector + params.block_vectors) * kWidth, params.columns) - 1) / params.c_out;
+  const int32_t last_tap = (min((tile.vector + params.block_vectors) * kWidth, params.columns) - 1) / params.c_out;
   const int32_t before = w.padding - first_tap * w.dilation, behind = w.out - 1 + w.padding - last_tap * w.dilation;
   const int32_t inside_begin = before > 0 ? ceil_div(before, w.stride) : 0;
   const int32_t inside_end = behind >= 0 ? behind / w.stride + 1 : 0;
@@ -208,7 +210,6 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) s_gy[v] = s_stages + s_vectors[v * params.threads_columns].place;
   const uint32_t pixel_bytes = 4 * params.block_ci, run_bytes = 4 * w.stride * params.c_out;
-  const uint32_t x_half = 16 * params.threads_ci;
   const int32_t splits_log2 = 31 - __clz(params.splits);
 
   OuterSums r_sums;
@@ -248,11 +249,11 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
         const uint32_t s_x_column = s_x + column * pixel_bytes, gy_offset = gy_row + column * run_bytes;
         if (column >= first && column < last) {
           const int32_t count = (min(columns, last) - column + params.splits - 1) >> splits_log2;
-          multiply_inside<kWidth>(r_sums, s_x_column, x_half, s_gy, gy_offset, pixel_bytes << splits_log2,
+          multiply_inside<kWidth>(r_sums, s_x_column, s_gy, gy_offset, pixel_bytes << splits_log2,
                                   run_bytes << splits_log2, count);
           column += count << splits_log2;
         } else {
-          multiply_border<kWidth>(r_sums, params, s_x_column, x_half, s_gy, gy_offset, s_vectors,
+          multiply_border<kWidth>(r_sums, params, s_x_column, s_gy, gy_offset, s_vectors,
                                   ((pixels.w + column) * w.stride - w.padding) * params.c_out, oh);
           column += params.splits;
         }

@@ -87,60 +87,67 @@ __device__ __forceinline__ void copy_elements(uint32_t shared, const float* glob
   }
 }
 
+// A warp copies a run of `count` elements.
+template <int kElems>
+__device__ __forceinline__ void copy_run(uint32_t s_run, const float* g_run, int32_t count) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+#pragma unroll 4
+  for (int32_t i = lane * kElems; i < count; i += 32 * kElems) copy_elements<kElems>(s_run + 4 * i, g_run + i);
+}
+
+// A row of a tile of pixels. All channels of neighbouring pixels are one run.
 template <int kElems>
 __device__ __forceinline__ void load_outer_x(const OuterWeightParams& params, const OuterTile& tile,
-                                             const OuterPixels& pixels, uint32_t s_stage) {
-  const int32_t rows = min(params.tile_h, params.h.in - pixels.h), columns = params.w.in - pixels.w;
-  const int32_t channels = params.c_in - tile.ci;
-  const float* g_x = params.x + pixels.image * params.x_image + pixels.h * params.x_row +
-                     int64_t{pixels.w} * params.c_in + tile.ci;
-  const int32_t count = rows * params.tile_w * params.by_x_vectors.value;
-#pragma unroll 4
-  for (int32_t index = static_cast<int32_t>(threadIdx.x); index < count; index += static_cast<int32_t>(blockDim.x)) {
-    int32_t vector, column;
-    const int32_t row = params.by_tile_w(params.by_x_vectors(index, &vector), &column);
-    if (column < columns && vector * kElems < channels) {
-      copy_elements<kElems>(s_stage + index * 4 * kElems,
-                            g_x + row * params.x_row + (column * params.c_in + vector * kElems));
+                                             const OuterPixels& pixels, int32_t row, uint32_t s_stage) {
+  const int32_t columns = min(params.tile_w, params.w.in - pixels.w), channels = params.c_in - tile.ci;
+  const float* g_row = params.x + pixels.image * params.x_image + (pixels.h + row) * params.x_row +
+                       int64_t{pixels.w} * params.c_in + tile.ci;
+  const uint32_t s_row = s_stage + 4 * row * params.tile_w * params.block_ci;
+  if (params.block_ci == params.c_in) return copy_run<kElems>(s_row, g_row, columns * params.c_in);
+#pragma unroll 2
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) % 32; i < columns * params.by_x_vectors.value; i += 32) {
+    int32_t vector;
+    const int32_t column = params.by_x_vectors(i, &vector);
+    if (vector * kElems < channels) {
+      copy_elements<kElems>(s_row + 4 * kElems * i, g_row + column * params.c_in + vector * kElems);
     }
   }
 }
 
+// What a tile of pixels meets of a row of grad_output.
 template <int kWidth, int kElems>
 __device__ __forceinline__ void load_outer_gy(const OuterWeightParams& params, const OuterTile& tile,
-                                              const OuterPixels& pixels, uint32_t s_stage) {
-  const int32_t row_0 = pixels.h * params.h.stride - params.h.padding + tile.kh * params.h.dilation;
+                                              const OuterPixels& pixels, int32_t slot, uint32_t s_stage) {
+  const int32_t row = pixels.h * params.h.stride - params.h.padding + tile.kh * params.h.dilation +
+                      simt::window_coordinate(params.rows, params.h, params.tile_h, slot);
+  if (static_cast<uint32_t>(row) >= static_cast<uint32_t>(params.h.out)) return;
   const int32_t first =
       (pixels.w * params.w.stride - params.w.padding) * params.c_out + outer_position(params, tile.vector * kWidth);
-  const int32_t end = params.w.out * params.c_out;
-  const float* g_gy = params.gy + pixels.image * params.gy_image + row_0 * params.gy_row + first;
-  const int32_t count = params.rows.extent * params.by_gy_vectors.value;
-#pragma unroll 4
-  for (int32_t index = static_cast<int32_t>(threadIdx.x); index < count; index += static_cast<int32_t>(blockDim.x)) {
-    int32_t vector;
-    const int32_t slot = params.by_gy_vectors(index, &vector);
-    const int32_t row = simt::window_coordinate(params.rows, params.h, params.tile_h, slot);
-    const int32_t position = first + vector * kElems;
-    if (static_cast<uint32_t>(row_0 + row) < static_cast<uint32_t>(params.h.out) && position >= 0 && position < end) {
-      copy_elements<kElems>(s_stage + params.gy_begin + index * 4 * kElems,
-                            g_gy + row * params.gy_row + vector * kElems);
-    }
-  }
+  const int32_t begin = max(0, -first), end = min(params.gy_pitch, params.w.out * params.c_out - first);
+  const float* g_row = params.gy + pixels.image * params.gy_image + row * params.gy_row + (first + begin);
+  copy_run<kElems>(s_stage + params.gy_begin + 4 * (slot * params.gy_pitch + begin), g_row, end - begin);
 }
 
-// Starts the copies of a stage.
+// Starts the copies of a stage. Warps take rows of both operands by turns.
 template <int kWidth>
 __device__ __forceinline__ void load_outer_stage(const OuterWeightParams& params, const OuterTile& tile,
                                                  const OuterPixels& pixels, uint32_t s_stage) {
-  switch (params.x_copy) {
-    case 4: load_outer_x<4>(params, tile, pixels, s_stage); break;
-    case 2: load_outer_x<2>(params, tile, pixels, s_stage); break;
-    default: load_outer_x<1>(params, tile, pixels, s_stage); break;
-  }
-  switch (params.gy_copy) {
-    case 4: load_outer_gy<kWidth, 4>(params, tile, pixels, s_stage); break;
-    case 2: load_outer_gy<kWidth, 2>(params, tile, pixels, s_stage); break;
-    default: load_outer_gy<kWidth, 1>(params, tile, pixels, s_stage); break;
+  const int32_t rows = min(params.tile_h, params.h.in - pixels.h);
+  const int32_t warps = static_cast<int32_t>(blockDim.x) / 32;
+  for (int32_t row = static_cast<int32_t>(threadIdx.x) / 32; row < rows + params.rows.extent; row += warps) {
+    if (row < rows) {
+      switch (params.x_copy) {
+        case 4: load_outer_x<4>(params, tile, pixels, row, s_stage); break;
+        case 2: load_outer_x<2>(params, tile, pixels, row, s_stage); break;
+        default: load_outer_x<1>(params, tile, pixels, row, s_stage); break;
+      }
+    } else {
+      switch (params.gy_copy) {
+        case 4: load_outer_gy<kWidth, 4>(params, tile, pixels, row - rows, s_stage); break;
+        case 2: load_outer_gy<kWidth, 2>(params, tile, pixels, row - rows, s_stage); break;
+        default: load_outer_gy<kWidth, 1>(params, tile, pixels, row - rows, s_stage); break;
+      }
+    }
   }
 }
 

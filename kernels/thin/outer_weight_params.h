@@ -16,9 +16,7 @@ struct OuterWeightParams : ThinOuterWeightLayout {
   int64_t gy_row;
   int32_t x_copy;  // elements of a copy to shared memory: 4, 2 or 1
   int32_t gy_copy;
-  Divisor by_x_vectors;   // copies of a pixel
-  Divisor by_tile_w;
-  Divisor by_gy_vectors;  // copies of a row of grad_output
+  Divisor by_x_vectors;  // copies of a pixel
 };
 
 }  // namespace convt::thin

@@ -120,7 +120,7 @@ def run(problem, layout, grad_output, x):
         jobs = []  # (channel, vector's number): of threads that share channels, each every threads_columns-th vector
         for thread_ci, thread in product(range(layout["threads_ci"]), range(layout["threads_columns"])):
             for ci, v in product(range(CHANNELS), range(COLUMNS // width)):
-                jobs.append(((thread_ci + ci // 4 * layout["threads_ci"]) * 4 + ci % 4, v * layout["threads_columns"] + thread))
+                jobs.append((thread_ci * CHANNELS + ci, v * layout["threads_columns"] + thread))
         stored = []
         for ci, number in jobs:
             kh, vector = divmod(number, layout["block_vectors"])
@@ -146,8 +146,8 @@ def run(problem, layout, grad_output, x):
                     assert (place + at_gy) % width == 0
                     sums[target] += x_rows[stage[at_x + ci]] * gy_rows[stage[place + at_gy + i]]
         for *_, target in stored:
-            slabs[block["chunk"], *target] = sums[target]
-            writes[block["chunk"], *target] += 1
+            slabs[block["chunk"]][target] = sums[target]
+            writes[block["chunk"]][target] += 1
     shape = (layout["chunks"], c_in, h["kernel"], w["kernel"], c_out)
     return slabs.reshape(shape).transpose(0, 1, 4, 2, 3), writes.reshape(shape).transpose(0, 1, 4, 2, 3)
 
