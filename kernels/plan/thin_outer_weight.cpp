@@ -23,40 +23,44 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& l
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), 512 / layout.threads);
 }
 
-// On the reference GPU.
+// Elements of a copy to shared memory that `a` and `b` are multiples of.
+int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; }
+
+// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/performance.md).
 void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
   const int32_t width = kThinOuterWeightInstances[plan->thin_outer_weight.instance].width;
   const double warps = layout.threads / 32.0;
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  // Warp instructions, and wavefronts of shared memory, of a pixel.
   const double vectors = kOuterColumns / width;
-  // Warp instructions of a pixel.
-  const double slots = 64 + 2 + 2 * vectors + 4;
-  const double wavefronts = 2 * 2.5 + vectors * (width == 4 ? 2.5 : width == 2 ? 1.5 : 1);
-  const double pixels = std::min(layout.tile_w, layout.w.in) * std::min(layout.tile_h, layout.h.in);
-  const double of_thread = std::ceil(std::min(layout.tile_w, layout.w.in) / static_cast<double>(layout.splits)) *
-                           std::min(layout.tile_h, layout.h.in);
-  const double staged = 4 * (pixels * layout.block_ci + static_cast<double>(layout.rows.extent) * layout.gy_pitch);
-  auto copy = [](int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; };
-  const int64_t c_out = layout.c_out;
-  const double copies = pixels * layout.block_ci / copy(layout.c_in, 4) / 32 +
-                        static_cast<double>(layout.rows.extent) * layout.gy_pitch /
-                            copy(c_out * problem.w.padding, c_out * problem.w.out) / 32;
-  const double issue = (warps * (of_thread * slots + layout.tile_h * 30 + 120) + copies * 16) / 4;
-  const double shared = warps * of_thread * wavefronts + copies * 4;
+  const double slots = kOuterChannels * kOuterColumns + 5 + 2 * vectors;
+  const double wavefronts = 2.8 + vectors * (width == 4 ? 1.4 : width == 2 ? 1.1 : 1.2);
+  // A stage: rows of pixels of a thread, and copies of a warp.
+  const double rows = std::min(layout.tile_h, layout.h.in), columns = std::min(layout.tile_w, layout.w.in);
+  const double pixels = std::ceil(columns / layout.splits) * rows;
+  const int32_t x_copy = copy_elements(problem.c_in, 0);
+  const int32_t gy_copy = copy_elements(problem.c_out * problem.w.padding, problem.c_out * problem.w.out);
+  const double x_elems = rows * columns * layout.block_ci;
+  const double gy_elems = static_cast<double>(layout.rows.extent) * layout.gy_pitch;
+  const double x_copies = x_elems / x_copy / 32, gy_copies = gy_elems / gy_copy / 32;
+  auto copy_cycles = [](int32_t elems) { return elems == 4 ? 1.0 : 16.0; };
+  const double issue =
+      (warps * (pixels * slots + rows * 115 + 110) + (x_copies + gy_copies) * 6 + (rows + layout.rows.extent) * 90) / 4;
+  const double shared = warps * pixels * wavefronts + x_copies * copy_cycles(x_copy) + gy_copies * copy_cycles(gy_copy);
   const double stages = static_cast<double>(std::min(layout.tiles_per_chunk, layout.pixel_tiles));
-  const double busy = std::min(0.9, 0.45 + 0.03 * resident * warps);
+  const double busy = std::min(0.94, 0.37 + 0.03 * resident * warps);
   const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms / resident);
-  const double cta_cycles = stages * (std::max(issue, shared) / busy + 400 / resident) + 3000;
+  const double cta_cycles = stages * (std::hypot(issue, shared) / busy + 270 / resident) + 2500;
   plan->compute_us = waves * resident * cta_cycles / (device.clock_ghz * 1e3);
 
-  const double bytes = 4 * (input_elements(problem) + output_elements(problem));
-  const double l2 = static_cast<double>(layout.num_blocks) * stages * staged;
-  plan->memory_us = std::max((bytes + 2.0 * static_cast<double>(plan->workspace_bytes)) / (device.copy_gb_per_s * 1e3),
-                             l2 / (device.copy_gb_per_s * 1.2e3));
+  const double slabs = static_cast<double>(plan->workspace_bytes);
+  const double bytes = 4 * (input_elements(problem) + output_elements(problem)) + 2 * slabs;
+  const double l2 = 4 * static_cast<double>(layout.num_blocks) * stages * (x_elems + gy_elems);
+  plan->memory_us = std::max(bytes / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      8 + static_cast<double>(plan->workspace_bytes) / 3e6;
+                      10 + slabs / 3.1e6;
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
