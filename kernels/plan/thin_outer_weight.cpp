@@ -60,7 +60,7 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
   const double l2 = 4 * static_cast<double>(layout.num_blocks) * stages * (x_elems + gy_elems);
   plan->memory_us = std::max(bytes / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      10 + slabs / 3.1e6;
+                      10 + slabs / 3.1e6 + 7e-6 * static_cast<double>(weight_elements(problem));
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.

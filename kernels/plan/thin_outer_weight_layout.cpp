@@ -10,6 +10,8 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   const Axis &h = problem.h, &w = problem.w;
   constexpr int64_t kMost = 1 << 20;  // channels, and elements of a row
   if (problem.groups != 1 || problem.c_in > kMost || problem.c_out > kMost) return false;
+  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
   if (w.kernel * problem.c_out * w.dilation > kMost || w.stride * problem.c_out > kMost) return false;
   if (w.out * problem.c_out > INT32_MAX / 4 || w.padding * problem.c_out > INT32_MAX / 4) return false;
   // A vector's columns are neighbours in grad_output too, and begin on whole vectors for every pixel.

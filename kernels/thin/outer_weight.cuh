@@ -19,7 +19,8 @@ struct OuterWork {
   int32_t columns;  // which of the threads that share a channel
   bool idle;        // no sums: this thread only loads
 
-  // Neighbouring lanes differ in channels and columns by turns: so a warp's reads have the fewest addresses.
+  // Neighbouring lanes differ in channels and columns by turns, so that a warp's reads have few addresses; channels of
+  // more than four threads at a time would meet in banks.
   __device__ __forceinline__ explicit OuterWork(const OuterWeightParams& params) {
     int32_t index = static_cast<int32_t>(threadIdx.x);
     auto next_digit = [&index](int32_t count) {
@@ -27,7 +28,8 @@ struct OuterWork {
       index /= count;
       return digit;
     };
-    const int32_t low_ci = params.threads_ci % 2 == 0 ? 2 : 1, low_columns = params.threads_columns % 2 == 0 ? 2 : 1;
+    const int32_t low_ci = params.threads_ci % 2 == 0 ? 2 : 1;
+    const int32_t low_columns = params.threads_columns % 2 == 0 ? 2 : params.threads_columns;
     ci = next_digit(low_ci);
     columns = next_digit(low_columns);
     ci += next_digit(params.threads_ci / low_ci) * low_ci;
