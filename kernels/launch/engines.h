@@ -51,6 +51,10 @@ void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const Poi
 void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                              cudaStream_t stream);
 
+// The same by outer products; called by launch_thin().
+void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                              cudaStream_t stream);
+
 void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);

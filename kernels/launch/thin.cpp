@@ -18,6 +18,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   if (plan.thin_direct.terms > 0) return launch_thin_direct(problem, plan, pointers, stream);
   if (plan.thin_gather.warps_channels > 0) return launch_thin_gather(problem, plan, pointers, stream);
   if (plan.thin_streamed.warps_channels > 0) return launch_thin_streamed(problem, plan, pointers, stream);
+  if (plan.thin_outer_weight.tile_h > 0) return launch_thin_outer_weight(problem, plan, pointers, stream);
   if (plan.thin_grad_weight.strip > 0) return launch_thin_grad_weight(problem, plan, pointers, stream);
   if (problem.direction == Direction::kGradInput) return launch_thin_grad_input(problem, plan, pointers, stream);
   if (plan.thin.instance < 0 || plan.thin.instance >= kNumThinInstances) {

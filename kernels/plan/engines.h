@@ -25,6 +25,9 @@ void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& de
 // Its kernels of the gradient of the weight; called by add_thin_plans().
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
+// The same by outer products, in channels_last; called by add_thin_plans().
+void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
 // Its kernels of depthwise layers, in all directions; called by add_thin_plans().
 void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 

@@ -90,6 +90,13 @@ void write_thin_grad_weight_plan(JsonWriter& json, const ThinGradWeightPlan& pla
   json.field("tile_units", int64_t{plan.tile_units}), json.field("stages", int64_t{plan.stages});
 }
 
+void write_thin_outer_weight_plan(JsonWriter& json, const ThinOuterWeightPlan& plan) {
+  json.field("tile_h", int64_t{plan.tile_h}), json.field("tile_w", int64_t{plan.tile_w});
+  json.field("tiles_per_chunk", int64_t{plan.tiles_per_chunk}), json.field("splits", int64_t{plan.splits});
+  json.field("block_ci", int64_t{plan.block_ci}), json.field("block_kh", int64_t{plan.block_kh});
+  json.field("block_vectors", int64_t{plan.block_vectors});
+}
+
 void write_wgmma_plan(JsonWriter& json, const WgmmaPlan& plan) {
   constexpr const char* kShapes[] = {"lines", "squares", "flat"};
   json.field("block_n", int64_t{plan.block_n}), json.field("split_phases", int64_t{plan.split_phases});
@@ -231,6 +238,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
         const int32_t positions = 32 * tile.warps_positions * instance.positions;
         const int32_t channels = tile.warps_channels * instance.channels;
         write_thin_plan(json, ThinPlan{0, 1, positions, 1, channels, 1, true, 1});
+      } else if (plan.thin_outer_weight.tile_h > 0) {
+        write_thin_outer_weight_plan(json, plan.thin_outer_weight);
       } else if (plan.thin_grad_weight.strip > 0) {
         write_thin_grad_weight_plan(json, plan.thin_grad_weight);
       } else if (problem.direction == Direction::kGradInput) {

@@ -271,6 +271,7 @@ struct Plan {
   ThinGatherPlan thin_gather;
   ThinStreamedPlan thin_streamed;
   ThinGradWeightPlan thin_grad_weight;
+  ThinOuterWeightPlan thin_outer_weight;
   WgmmaPlan wgmma;
   FlatPlan flat;
   PatchPlan patch;

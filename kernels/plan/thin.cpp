@@ -134,7 +134,10 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   add_thin_gather_plans(problem, device, plans);
   add_thin_streamed_plans(problem, device, plans);
   if (problem.direction == Direction::kGradInput) add_thin_grad_input_plans(problem, device, plans);
-  if (problem.direction == Direction::kGradWeight) add_thin_grad_weight_plans(problem, device, plans);
+  if (problem.direction == Direction::kGradWeight) {
+    add_thin_grad_weight_plans(problem, device, plans);
+    add_thin_outer_weight_plans(problem, device, plans);
+  }
   if (!forward) return;
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;

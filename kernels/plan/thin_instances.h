@@ -344,4 +344,34 @@ enum ThinGradWeightInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
+// A kernel of the gradient of the weight in channels_last by outer products. A thread adds up 8 input channels x 8
+// neighbouring columns of the weight's rows, read as `width` at a time.
+struct ThinOuterWeightInstance {
+  const char* name;
+  DataType dtype;
+  int32_t width;
+};
+
+// X(symbol, dtype, width)
+#define CONVT_THIN_OUTER_WEIGHT_INSTANCES(X)  \
+  X(grad_weight_f32_outer_8x4x2, kFloat32, 4) \
+  X(grad_weight_f32_outer_8x2x4, kFloat32, 2) \
+  X(grad_weight_f32_outer_8x1x8, kFloat32, 1)
+
+inline constexpr ThinOuterWeightInstance kThinOuterWeightInstances[] = {
+#define CONVT_ROW(symbol, dtype, width) {"thin_" #symbol, DataType::dtype, width},
+    CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumThinOuterWeightInstances =
+    sizeof(kThinOuterWeightInstances) / sizeof(kThinOuterWeightInstances[0]);
+
+// Position in kThinOuterWeightInstances.
+enum ThinOuterWeightInstanceIndex : int32_t {
+#define CONVT_ROW(symbol, ...) k_thin_##symbol,
+  CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
 }  // namespace convt

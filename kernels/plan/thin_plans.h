@@ -84,4 +84,17 @@ struct ThinGradWeightPlan {
   int32_t stages;           // pipeline depth
 };
 
+// The same engine's outer products for the gradient of the weight: plan/thin_outer_weight.h. All but the instance and
+// the blocks decide the order of sums.
+struct ThinOuterWeightPlan {
+  int32_t instance;         // index into kThinOuterWeightInstances
+  int32_t tile_h;           // pixels of a stage; 0: this is no such plan
+  int32_t tile_w;
+  int32_t tiles_per_chunk;  // of a CTA
+  int32_t splits;           // threads that share a sum's pixels, a power of two
+  int32_t block_ci;         // input channels of a CTA
+  int32_t block_kh;         // tap rows of a CTA
+  int32_t block_vectors;    // vectors of columns of each
+};
+
 }  // namespace convt

@@ -47,6 +47,14 @@ static py::dict dict_of(const convt::Plan& plan) {
     result["tiles_per_block"] = tile.tiles_per_block;
     return result;
   }
+  if (plan.thin_outer_weight.tile_h > 0) {
+    const convt::ThinOuterWeightPlan& tile = plan.thin_outer_weight;
+    result["instance"] = tile.instance, result["tile_h"] = tile.tile_h, result["tile_w"] = tile.tile_w;
+    result["tiles_per_chunk"] = tile.tiles_per_chunk, result["splits"] = tile.splits;
+    result["block_ci"] = tile.block_ci, result["block_kh"] = tile.block_kh;
+    result["block_vectors"] = tile.block_vectors;
+    return result;
+  }
   if (plan.thin_grad_weight.strip > 0) {
     const convt::ThinGradWeightPlan& tile = plan.thin_grad_weight;
     result["instance"] = tile.instance, result["strip"] = tile.strip;
