@@ -36,7 +36,8 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
   // Warp instructions, and wavefronts of shared memory, of a pixel.
   const double vectors = kOuterColumns / width;
   const double slots = kOuterChannels * kOuterColumns + 5 + 2 * vectors;
-  const double wavefronts = 2.8 + vectors * (width == 4 ? 1.4 : width == 2 ? 1.1 : 1.2);
+  const double rows_meet = 0.24 * (layout.block_kh - 1);  // in banks, where elements of several are read
+  const double wavefronts = 2.8 + vectors * (width == 4 ? 1.4 : width == 2 ? 1.1 : 1.2 + rows_meet);
   // A stage: rows of pixels of a thread, and copies of a warp.
   const double rows = std::min(layout.tile_h, layout.h.in), columns = std::min(layout.tile_w, layout.w.in);
   const double pixels = std::ceil(columns / layout.splits) * rows;
