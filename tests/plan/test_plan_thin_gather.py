@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from plan.problems import (
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
 from plan.test_plan_thin_direct import run_strided
+from plan.thin_tiled import Results, tiles
 
 SUMS = [8, 4, 2]  # channels, and positions, of a thread
 
@@ -83,43 +83,18 @@ def terms_of(layout, taps):
 
 def run(layout, source, weight, bias, size):
     """The results, and how often each was written."""
-    result, writes = np.full(size, np.nan), np.zeros(size, dtype=np.int32)
-    stride_h, stride_w = len(layout["phases_h"]), len(layout["phases_w"])
-    for block in range(layout["num_blocks"]):
-        rest, channel_tile = divmod(block, layout["by_channel_tiles"])
-        rest, phase = divmod(rest, layout["by_phases"])
-        group, position_tile = divmod(rest, layout["by_position_tiles"])
-        phase_h, phase_w = divmod(phase, stride_w)
-        h, w = layout["phases_h"][phase_h], layout["phases_w"][phase_w]
-        terms = list(terms_of(layout, h["num_taps"] * w["num_taps"]))
-        assert terms == list(product(range(layout["group_ci"]), range(h["num_taps"] * w["num_taps"])))[: len(terms)]
-        assert len(terms) == layout["group_ci"] * h["num_taps"] * w["num_taps"]
+    results = Results(layout, (source, weight, bias), size)
+    for tile in tiles(layout):
+        taps = layout["phases_h"][tile.phase_h]["num_taps"] * layout["phases_w"][tile.phase_w]["num_taps"]
+        assert list(terms_of(layout, taps)) == list(product(range(layout["group_ci"]), range(taps)))
         for m, n in product(range(layout["block_positions"]), range(layout["block_channels"])):
-            position = position_tile * layout["block_positions"] + m
-            channel = channel_tile * layout["block_channels"] + n
+            position = tile.position + m
+            if position >= layout["num_positions"]:
+                continue
             rest, column = divmod(position, layout["by_columns"])
             image, row = divmod(rest, layout["by_rows"])
-            result_row, result_column = row * stride_h + phase_h, column * stride_w + phase_w
-            if position >= layout["num_positions"] or channel >= layout["group_co"]:
-                continue
-            if result_row >= layout["result_rows"] or result_column >= layout["result_columns"]:
-                continue
-            total = 0.0
-            for ci, tap in terms:
-                k_h, k_w = divmod(tap, w["num_taps"])
-                i = row * layout["row_step"] + h["first_shift"] - k_h * h["shift_step"]
-                j = column * layout["column_step"] + w["first_shift"] - k_w * w["shift_step"]
-                if not (0 <= i < layout["rows"] and 0 <= j < layout["columns"]):
-                    continue
-                place = (h["first_tap"] + k_h * h["tap_step"], w["first_tap"] + k_w * w["tap_step"])
-                of = np.dot((ci, channel, *place), layout["weight_stride"]) + group * layout["weight_group_stride"]
-                from_ = np.dot((image, group * layout["group_ci"] + ci, i, j), layout["source_stride"])
-                total += source[from_] * weight[of]
-            channel += group * layout["group_co"]
-            at = (image, channel, result_row, result_column)
-            result[at] = total + (0 if bias is None else bias[channel])
-            writes[at] += 1
-    return result, writes
+            results.write(tile, (image, row, column), tile.channel + n)
+    return results.values, results.writes
 
 
 @few_problems

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -26,6 +25,7 @@ from plan.problems import (
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
 from plan.test_plan_thin_direct import run_strided
+from plan.thin_tiled import Results, existing_taps, tiles
 
 
 def streamed_plans(module, problem, device=H200):
@@ -59,45 +59,21 @@ def positions_in_order(layout, h, w):
 
 def run(layout, source, weight, bias, size, instance):
     """The results, and how often each was written."""
-    result, writes = np.full(size, np.nan), np.zeros(size, dtype=np.int32)
-    stride_h, stride_w = len(layout["phases_h"]), len(layout["phases_w"])
-    for block in range(layout["num_blocks"]):
-        rest, channel_tile = divmod(block, layout["by_channel_tiles"])
-        rest, phase = divmod(rest, layout["by_phases"])
-        group, position_tile = divmod(rest, layout["by_position_tiles"])
-        phase_h, phase_w = divmod(phase, stride_w)
-        h, w = layout["phases_h"][phase_h], layout["phases_w"][phase_w]
+    results = Results(layout, (source, weight, bias), size)
+    if instance["taps"]:  # vectors begin on 16 bytes
+        strides = [layout["source_stride"][axis] for axis in (0, 2, 3)]
+        assert layout["source_stride"][1] == 1
+        assert all(count % 4 == 0 for count in (*strides, layout["group_ci"]))
+    for tile in tiles(layout):
+        h, w = layout["phases_h"][tile.phase_h], layout["phases_w"][tile.phase_w]
         order = list(positions_in_order(layout, h, w))
         assert len(order) == layout["num_positions"]
-        begin = position_tile * layout["block_positions"]
-        for (image, row, column), inside in order[begin : begin + layout["block_positions"]]:
-            result_row, result_column = row * stride_h + phase_h, column * stride_w + phase_w
-            if result_row >= layout["result_rows"] or result_column >= layout["result_columns"]:
-                continue
-            terms = []
-            for k_h, k_w in product(range(h["num_taps"]), range(w["num_taps"])):
-                i = row * layout["row_step"] + h["first_shift"] - k_h * h["shift_step"]
-                j = column * layout["column_step"] + w["first_shift"] - k_w * w["shift_step"]
-                exists = 0 <= i < layout["rows"] and 0 <= j < layout["columns"]
-                assert exists or not inside
-                if exists:
-                    terms.append((i, j, h["first_tap"] + k_h * h["tap_step"], w["first_tap"] + k_w * w["tap_step"]))
+        for (image, row, column), inside in order[tile.position : tile.position + layout["block_positions"]]:
+            num_taps = len(existing_taps(layout, tile, row, column))
+            assert num_taps == h["num_taps"] * w["num_taps"] or not inside
             for n in range(layout["block_channels"]):
-                of_group = channel_tile * layout["block_channels"] + n
-                if of_group >= layout["group_co"]:
-                    continue
-                total = 0.0
-                for ci, (i, j, *tap) in product(range(layout["group_ci"]), terms):
-                    of = np.dot((ci, of_group, *tap), layout["weight_stride"]) + group * layout["weight_group_stride"]
-                    at = np.dot((image, group * layout["group_ci"] + ci, i, j), layout["source_stride"])
-                    if instance["taps"]:
-                        assert at % 4 == ci % 4  # of vectors that begin on 16 bytes
-                    total += source[at] * weight[of]
-                channel = group * layout["group_co"] + of_group
-                at = (image, channel, result_row, result_column)
-                result[at] = total + (0 if bias is None else bias[channel])
-                writes[at] += 1
-    return result, writes
+                results.write(tile, (image, row, column), tile.channel + n)
+    return results.values, results.writes
 
 
 def assert_shared_memory_is_right(layout, instance):
