@@ -27,7 +27,7 @@ constexpr double kTileSlots = 550;     // of a warp, besides its terms
 constexpr double kTermCycles = 30;     // that a warp alone waits
 constexpr double kCopyCycles = 6;      // of a warp's copy
 constexpr double kStageCycles = 3000;
-constexpr double kForward = 1.3;       // where phases share the work, by few measurements
+constexpr double kUnequal = 1.5;       // where some phases have fewer taps, by few measurements
 
 int64_t resident_blocks(const DeviceInfo& device, const ThinGatherInstance& instance, const ThinGatherLayout& layout) {
   const int32_t threads = min_gather_blocks(instance.channels * instance.positions) * kMaxGatherThreads;
@@ -69,8 +69,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double longest = layout.terms / terms;
   const double wait = 4000 + longest * (terms * (term_slots + kTermCycles) + copies / warps * kCopyCycles +
                                         terms / stage_terms * kStageCycles / (layout.stages - 1));
-  plan->compute_us = (layout.by_phases.value > 1 ? kForward : 1) * waves *
-                     (std::max(issue, wait) + 0.3 * std::min(issue, wait)) / (device.clock_ghz * 1e3);
+  plan->compute_us = (longest > 1 ? kUnequal : 1) * waves * (std::max(issue, wait) + 0.3 * std::min(issue, wait)) /
+                     (device.clock_ghz * 1e3);
   const auto bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = input_elements(problem);
   const double outputs = output_elements(problem);
