@@ -79,7 +79,8 @@ def explain(
             per multiprocessor in bytes, clock in MHz, copy bandwidth in GB/s).
 
     Returns:
-        An `Explanation`; print it. Times in it are the planner's estimates, not measurements.
+        An `Explanation`; print it. Times in it are the planner's estimates, except for layers of networks whose best
+        plan was measured on an H200: that one comes first, with its time.
 
     Raises:
         ValueError, RuntimeError: what the call itself raises because of `precision`. Arguments that
@@ -226,17 +227,18 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     channels = f"{_channels(plan)} channels"
     if plan["engine"] == "thin":
         channels += f" of {plan['block_groups']} groups"
+    known = "measured" if plan["measured"] else "estimate"
     lines = [
         f"planned for       {device}",
         f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
         f"{plan['requested_precision']} served as {plan['served_precision']}",
         f"tile              {_positions(plan)} positions x {channels}, {_phases(plan)}, {plan['threads']} threads",
         f"blocks            {plan['num_blocks']}, {_details(plan)}, {plan['shared_bytes']} bytes shared",
-        f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
+        f"{known:<18}{plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
-    for candidate in sorted(answer["candidates"], key=lambda one: one["estimate_us"]):
+    for candidate in answer["candidates"]:
         tile = f"{_channels(candidate)}x{_positions(candidate)}"
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"

@@ -51,7 +51,7 @@ CLASSES = {
 }
 
 _PLAN = Path(__file__).resolve().parents[1] / "kernels" / "plan"
-_INSTANCES = {"simt": _PLAN / "instances.h", "thin": _PLAN / "thin_instances.h"}
+_INSTANCES = {"simt": ("instances.h",), "thin": ("thin_instances.h", "thin_depthwise_instances.h")}
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -79,8 +79,9 @@ def tensor_core_kernels() -> list[str]:
 
 def _all_kernels() -> list[str]:
     kernels = []
-    for engine, path in _INSTANCES.items():
-        rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", path.read_text(), re.MULTILINE)
+    for engine, files in _INSTANCES.items():
+        text = "".join((_PLAN / file).read_text() for file in files)
+        rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)
         kernels += [f"{engine}_{symbol}" for symbol in rows]
     return kernels
 

@@ -49,11 +49,12 @@ class CudaTimer:
             call()
             call()
             torch.cuda.synchronize()
-            estimate_ms = max(statistics.median(self._times_ms(call, 3)), 1e-3)
-            least = _MIN_CALLS if estimate_ms < self._budget_ms else _MIN_SLOW_CALLS
-            num_calls = max(least, min(_MAX_CALLS, int(self._budget_ms / estimate_ms)))
-            self._times_ms(call, max(1, num_calls // 5))  # brings clocks to their level under this load
-            return 1e3 * statistics.median(self._times_ms(call, num_calls))
+            estimate_us = max(self.median_us(call, 3), 1.0)
+            budget_us = 1e3 * self._budget_ms
+            least = _MIN_CALLS if estimate_us < budget_us else _MIN_SLOW_CALLS
+            num_calls = max(least, min(_MAX_CALLS, int(budget_us / estimate_us)))
+            self.median_us(call, max(1, num_calls // 5))  # brings clocks to their level under this load
+            return self.median_us(call, num_calls)
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None:
         """Most bytes that one warm call holds besides its operands: its result and any workspace."""
@@ -65,7 +66,8 @@ class CudaTimer:
             torch.cuda.synchronize()
             return torch.cuda.max_memory_allocated() - before
 
-    def _times_ms(self, call: Callable[[], object], num_calls: int) -> list[float]:
+    def median_us(self, call: Callable[[], object], num_calls: int) -> float:
+        """The median of so many calls, as they come: nothing has been called before."""
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         for start, end in zip(starts, ends, strict=True):
@@ -74,4 +76,4 @@ class CudaTimer:
             call()
             end.record()
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+        return 1e3 * statistics.median(start.elapsed_time(end) for start, end in zip(starts, ends, strict=True))

@@ -43,7 +43,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
 // The thin engine's small layers; called by launch_thin().
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
-// The thin engine's gathered terms; called by launch_thin().
+// The thin engine's gathered terms and its streamed sources; called by launch_thin().
 void launch_thin_streamed(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 

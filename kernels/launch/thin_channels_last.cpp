@@ -7,7 +7,6 @@
 #include "launch/engines.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
-#include "plan/thin_instances.h"
 #include "thin/channels_last_params.h"
 #include "thin/instances.h"
 

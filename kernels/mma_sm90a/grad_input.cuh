@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
   if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int32_t i = 0; i < params.stages; ++i) {
-      ptx::mbarrier_init(s_barriers + 16 * i, params.loaders);
+      ptx::mbarrier_init(s_barriers + 16 * i, 32 * params.loaders);
       ptx::mbarrier_init(s_barriers + 16 * i + 8, params.warps);
     }
     ptx::mbarrier_init(s_barriers + 16 * params.stages, 1);
@@ -186,9 +186,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
           bytes += load_stage_weights<Element>(params, group, first, s_stage + params.weight_begin, ring.full());
           if (params.interleaved) zero_outside<Element>(params, tile, group, first, s_stage);
         }
-        bytes = __reduce_add_sync(0xffffffffu, bytes);
-        __syncwarp();  // elements that lanes copied are there
-        if (lane == 0) ptx::mbarrier_expect(ring.full(), bytes);
+        ptx::mbarrier_expect(ring.full(), bytes);  // every lane for itself: it may have stored elements
         ring.advance();
       }
     }

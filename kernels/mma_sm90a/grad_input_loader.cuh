@@ -60,16 +60,18 @@ __device__ __forceinline__ uint32_t stage_shift(const GradInputParams& params, c
   return params.bulk_source ? address_shift(g_source) : 0;
 }
 
+__device__ __forceinline__ void copy_element(uint32_t s_to, const float* g_from) {
+  ptx::store_shared(s_to, __float_as_uint(*g_from));
+}
+template <typename Half>
+__device__ __forceinline__ void copy_element(uint32_t s_to, const Half* g_from) {
+  ptx::store_shared_16(s_to, *reinterpret_cast<const uint16_t*>(g_from));
+}
+
 template <typename Element>
 __device__ __forceinline__ void copy_elements(uint32_t s_to, const Element* g_from, int32_t elements) {
 #pragma unroll 1
-  for (int32_t i = 0; i < elements; ++i, s_to += sizeof(Element)) {
-    if constexpr (sizeof(Element) == 4) {
-      ptx::store_shared(s_to, __float_as_uint(g_from[i]));
-    } else {
-      ptx::store_shared_16(s_to, reinterpret_cast<const uint16_t*>(g_from)[i]);
-    }
-  }
+  for (int32_t i = 0; i < elements; ++i) copy_element(s_to + i * static_cast<uint32_t>(sizeof(Element)), g_from + i);
   ptx::fence_proxy_async();
 }
 
@@ -176,10 +178,9 @@ __device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& pa
 #pragma unroll 1
     for (int32_t i = 0; i < params.depth; ++i) {
       const GradInputTap tap = grad_input_tap(params, i);
-      copy_elements(s_weights + ci * pitch + i * static_cast<uint32_t>(sizeof(Element)),
-                    g_channel + tap.co * params.weight_stride[1] + tap.k_h * params.weight_stride[2] +
-                        tap.k_w * params.weight_stride[3],
-                    1);
+      copy_element(s_weights + ci * pitch + i * static_cast<uint32_t>(sizeof(Element)),
+                   g_channel + tap.co * params.weight_stride[1] + tap.k_h * params.weight_stride[2] +
+                       tap.k_w * params.weight_stride[3]);
     }
   }
   return total;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "plan/engines.h"
+#include "plan/measured.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -42,6 +43,7 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+  put_measured_first(problem, device, &plans);
   // The best ones of every engine, and the best of every instance. A name is one constant, so its address will do.
   std::vector<Plan> kept;
   std::map<Engine, size_t> of_engine;

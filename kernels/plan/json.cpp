@@ -279,7 +279,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
-  json.field("estimate_us", plan.estimate_us);
+  json.field("estimate_us", plan.estimate_us), json.field("measured", plan.measured);
   json.end('}');
 }
 

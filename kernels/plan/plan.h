@@ -290,6 +290,7 @@ struct Plan {
   double compute_us;  // estimates
   double memory_us;
   double estimate_us;
+  bool measured;  // estimate_us is a measurement: plan/measured.h
 };
 
 // A plan of one instance, before anything of its tile is known.
@@ -308,8 +309,9 @@ void set_launch(const Layout& layout, Plan* plan) {
   plan->num_blocks = layout.num_blocks;
 }
 
-// Every legal plan that is worth considering, best estimate first, unproven engines last. Never empty for a legal
-// problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for its dtype).
+// Every legal plan that is worth considering: the measured one first where there is one, then the best estimate. Never
+// empty for a legal problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for
+// its dtype).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The first of candidate_plans().

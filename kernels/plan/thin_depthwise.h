@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "plan/plan.h"
-#include "plan/thin_instances.h"
+#include "plan/thin_depthwise_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

@@ -1,4 +1,4 @@
-// Reductions over a full warp (PTX ISA, "redux.sync"; shuffles before sm_80).
+// Reductions over a full warp (PTX ISA, "redux.sync" and, before sm_80, "shfl.sync").
 #pragma once
 
 namespace convt::ptx {
@@ -23,5 +23,12 @@ __device__ __forceinline__ int in_register(int value) {
 }
 
 __device__ __forceinline__ int warp_min(int value) { return -warp_max(-value); }
+
+// The lanes' sum, added in halves: lane l and lane l + 16, then l + 8, 4, 2 and 1. For lane 0 alone.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int half = 16; half > 0; half /= 2) value = __fadd_rn(value, __shfl_down_sync(0xffffffffu, value, half));
+  return value;
+}
 
 }  // namespace convt::ptx

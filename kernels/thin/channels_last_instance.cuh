@@ -1,7 +1,7 @@
 // The files thin/instances/channels_last_*.cu compile the kernels of depthwise layers in channels_last.
 #pragma once
 
-#include "plan/thin_instances.h"
+#include "plan/thin_depthwise_instances.h"
 #include "thin/channels_last_forward.cuh"
 #include "thin/channels_last_grad_input.cuh"
 #include "thin/instances.h"

@@ -6,6 +6,7 @@
 // Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "ptx/warp_reduce.cuh"
 #include "thin/depthwise_rows.cuh"
 
 namespace convt::thin {
@@ -178,9 +179,7 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
   for (int k_h = 0; k_h < kKernel; ++k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
-      float sum = kWhole && strip.w >= params.w.in ? 0.0f : r_sums[k_h][k_w];
-#pragma unroll
-      for (int half = 16; half > 0; half /= 2) sum = simt::add(sum, __shfl_down_sync(0xffffffffu, sum, half));
+      const float sum = ptx::warp_sum(kWhole && strip.w >= params.w.in ? 0.0f : r_sums[k_h][k_w]);
       if (strip.lane == 0) g_slab[k_h * kKernel + k_w] = sum;
     }
   }

@@ -1,7 +1,7 @@
 // One line per file in thin/instances/ compiles one depthwise kernel: see thin/instance.cuh.
 #pragma once
 
-#include "plan/thin_instances.h"
+#include "plan/thin_depthwise_instances.h"
 #include "thin/depthwise.cuh"
 #include "thin/depthwise_forward.cuh"
 #include "thin/instances.h"

@@ -3,6 +3,7 @@
 // gives the order of the sum). Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "ptx/warp_reduce.cuh"
 #include "simt/traits.cuh"
 #include "thin/direct_weight_params.h"
 
@@ -67,11 +68,8 @@ __global__ void __launch_bounds__(kMostDirectWeightThreads)
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
 #pragma unroll
   for (int t = 0; t < kDirectWeightTaps; ++t) {
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2) {
-      r_sums[t] = simt::add(r_sums[t], __shfl_down_sync(0xffffffffu, r_sums[t], half));
-    }
-    if (lane == 0) s_sums[t][threadIdx.x / 32] = r_sums[t];
+    const float sum = ptx::warp_sum(r_sums[t]);
+    if (lane == 0) s_sums[t][threadIdx.x / 32] = sum;
   }
   __syncthreads();  // every warp's sums are there
   const auto tap = static_cast<int32_t>(threadIdx.x);

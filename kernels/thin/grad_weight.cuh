@@ -6,6 +6,7 @@
 // Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
+#include "ptx/warp_reduce.cuh"
 #include "thin/grad_weight_loader.cuh"
 
 namespace convt::thin {
@@ -191,9 +192,7 @@ __device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, con
       float* g_taps = g_slab + ((channel * params.group_co + co_0 + co) * k_h + kh) * k_w + kw_0;
 #pragma unroll
       for (int t = 0; t < Traits::kKw; ++t) {
-        float sum = r_sums[t][co][ci];
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2) sum = simt::add(sum, __shfl_down_sync(0xffffffffu, sum, half));
+        const float sum = ptx::warp_sum(r_sums[t][co][ci]);
         const bool exists = ci_0 + ci < params.group_ci && co_0 + co < params.group_co && kw_0 + t < k_w;
         if (threadIdx.x % 32 == 0 && exists) g_taps[t] = sum;
       }

@@ -1,6 +1,7 @@
-// The compiled thin kernels, by the names of plan/thin_instances.h. Each returns the kernel's host symbol.
+// The compiled thin kernels, by the names of plan/thin*_instances.h. Each returns the kernel's host symbol.
 #pragma once
 
+#include "plan/thin_depthwise_instances.h"
 #include "plan/thin_instances.h"
 
 namespace convt::thin {

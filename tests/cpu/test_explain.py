@@ -200,3 +200,15 @@ def test_gpu_tensors(pretend_gpu):  # noqa: F811
     assert explain(x, weight, precision="ieee").served_by == "convt_ext"
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="dual level"):
         explain(x, weight, precision="ieee")
+
+
+@needs_binary
+def test_measured_plans_are_told():
+    sizes = ((8, 64, 1024, 1024), (64, 64, 3, 3))
+    x, weight = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes)
+    found = explain(x, weight)
+    assert found.plan["plan"]["measured"]
+    assert f"\nmeasured          {found.plan['plan']['estimate_us']:.1f} us" in str(found)
+    other = explain(x[:7], weight)
+    assert not other.plan["plan"]["measured"]
+    assert f"\nestimate          {other.plan['plan']['estimate_us']:.1f} us" in str(other)

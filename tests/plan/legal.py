@@ -22,6 +22,14 @@ def served_precision(problem: Problem) -> int:
     return ATEN if forward and problem["precision"] == ATEN and problem["dtype"] == FLOAT32 else IEEE
 
 
+def assert_launch_is_of(layout: dict[str, Any], plan: dict[str, Any], device: list[int]) -> None:
+    """What a plan says of its launch is what its layout, which was made anew, has; and the device can launch it."""
+    for key in ("threads", "shared_bytes", "num_blocks"):
+        assert plan[key] == layout[key], plan
+    assert plan["shared_bytes"] <= device[2], plan
+    assert 1 <= plan["num_blocks"] <= GRID_LIMIT, plan
+
+
 def assert_fusing_is_legal(module: ModuleType, problem: Problem, plan: dict[str, Any]) -> None:
     """Phases become channels all together, and only where problem/fuse.h allows."""
     if plan["fused_w"] == 1:
@@ -79,4 +87,4 @@ def assert_legal(module: ModuleType, problem: Problem, device: list[int], plan: 
     for key in ("compute_us", "memory_us", "estimate_us"):
         assert isfinite(plan[key]), plan
         assert plan[key] > 0, plan
-    assert plan["estimate_us"] >= max(plan["compute_us"], plan["memory_us"]) * (1 - 1e-12), plan
+    assert plan["measured"] or plan["estimate_us"] >= max(plan["compute_us"], plan["memory_us"]) * (1 - 1e-12), plan

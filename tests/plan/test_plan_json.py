@@ -84,7 +84,7 @@ KEYS_OF = {
     "upsample_sm90a": UPSAMPLE_KEYS,
 }
 SHAPES = ["lines", "squares", "flat"]
-TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
+TIME_KEYS = ["compute_us", "memory_us", "estimate_us", "measured"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan.exact import assert_exact
+from plan.legal import assert_launch_is_of
 from plan.problems import (
     DEVICES,
     FLOAT16,
@@ -111,9 +112,7 @@ def test_candidates(plan_module, problem, direction, device, data):
         return  # a depthwise layer, or too large
     plan = data.draw(st.sampled_from(plans))
     layout = plan_module.thin_gather_layout(problem, plan)
-    for key in ("threads", "shared_bytes", "num_blocks"):
-        assert layout[key] == plan[key]
-    assert plan["shared_bytes"] <= DEVICES[device][2]
+    assert_launch_is_of(layout, plan, DEVICES[device])
     assert plan["workspace_bytes"] == 0
     assert_places_are_right(layout, SUMS[plan["instance"] % 3])
     if layout["results"] * layout["terms"] <= 4000:

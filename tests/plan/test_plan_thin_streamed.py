@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from plan.exact import assert_exact
+from plan.legal import assert_launch_is_of
 from plan.problems import (
     DEVICES,
     FLOAT16,
@@ -103,9 +104,7 @@ def test_candidates(plan_module, problem, direction, device, data):
     layout = plan_module.thin_streamed_layout(problem, plan)
     instance = plan_module.thin_streamed_instances()[plan["instance"]]
     assert instance["name"] == plan["kernel"]
-    for key in ("threads", "shared_bytes", "num_blocks"):
-        assert layout[key] == plan[key]
-    assert plan["shared_bytes"] <= DEVICES[device][2]
+    assert_launch_is_of(layout, plan, DEVICES[device])
     assert plan["workspace_bytes"] == 0
     assert_shared_memory_is_right(layout, instance)
     if layout["results"] * layout["terms"] <= 4000:

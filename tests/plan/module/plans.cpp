@@ -12,7 +12,8 @@ static py::dict dict_of(const convt::Plan& plan) {
                   py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
                   py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
                   py::arg("packed_bytes") = plan.packed_bytes, py::arg("compute_us") = plan.compute_us,
-                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
+                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us,
+                  py::arg("measured") = plan.measured);
   if (plan.thin_depthwise.rows > 0) {
     result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
     return result;

@@ -1,0 +1,99 @@
+#include "plan/measured.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace convt {
+namespace {
+
+MeasuredTable table_of(Direction direction) {
+  switch (direction) {
+    case Direction::kForward: return measured_forward();
+    case Direction::kGradInput: return measured_grad_input();
+    case Direction::kGradWeight: return measured_grad_weight();
+  }
+  return {nullptr, nullptr};
+}
+
+// The GPU of the measurements. Others of its capability have less bandwidth for the same arithmetic.
+bool is_h200(const DeviceInfo& device) {
+  return device.compute_capability == 90 && device.num_sms == 132 && device.copy_gb_per_s > 3900;
+}
+
+// The stride of an axis of size 1 means nothing.
+bool is_dense(const int64_t* stride, const int64_t (&sizes)[4], bool channels_last) {
+  constexpr int kNchw[4] = {3, 2, 1, 0}, kNhwc[4] = {1, 3, 2, 0};  // from the fastest axis
+  int64_t expected = 1;
+  for (const int axis : channels_last ? kNhwc : kNchw) {
+    if (sizes[axis] > 1 && stride[axis] != expected) return false;
+    expected *= sizes[axis];
+  }
+  return true;
+}
+
+bool same_axis(const Axis& a, const Axis& b) {
+  return a.in == b.in && a.out == b.out && a.kernel == b.kernel && a.stride == b.stride && a.padding == b.padding &&
+         a.dilation == b.dilation;
+}
+
+bool is_of(const MeasuredPlan& row, const ConvTProblem& problem) {
+  const int64_t numbers[4] = {problem.batch, problem.c_in, problem.c_out, problem.groups};
+  if (row.precision != problem.precision || !std::equal(numbers, numbers + 4, row.sizes) ||
+      !same_axis(row.h, problem.h) || !same_axis(row.w, problem.w)) {
+    return false;
+  }
+  if (row.precision != Precision::kHalf && problem.dtype != DataType::kFloat32) return false;
+  const int64_t x[4] = {problem.batch, problem.c_in, problem.h.in, problem.w.in};
+  const int64_t w[4] = {problem.c_in, problem.c_out / problem.groups, problem.h.kernel, problem.w.kernel};
+  const int64_t y[4] = {problem.batch, problem.c_out, problem.h.out, problem.w.out};
+  return is_dense(problem.x_stride, x, row.channels_last) && is_dense(problem.w_stride, w, row.channels_last) &&
+         is_dense(problem.y_stride, y, row.channels_last);
+}
+
+bool same_kernel(std::string_view measured, std::string_view kernel) {
+  if (measured == kernel) return true;
+  const size_t at = measured.find("bf16");  // "bf16" without its b
+  return at != std::string_view::npos && kernel.size() + 1 == measured.size() &&
+         kernel.substr(0, at) == measured.substr(0, at) && kernel.substr(at) == measured.substr(at + 1);
+}
+
+PlanSignature signature_of(const Plan& plan) {
+  PlanSignature signature{plan.kernel, plan.threads, plan.shared_bytes, plan.num_blocks, 0, 0};
+  const auto tiles = [&](int64_t num_tiles, int32_t tile_h) {
+    signature.num_tiles = num_tiles;
+    signature.tile_h = tile_h;
+  };
+  switch (plan.engine) {
+    case Engine::kWgmma: tiles(plan.wgmma.num_tiles, plan.wgmma.tile_h); break;
+    case Engine::kFlat: tiles(plan.flat.num_tiles, 0); break;
+    case Engine::kPatch: tiles(plan.patch.num_tiles, 0); break;
+    case Engine::kStrided: tiles(plan.strided.num_tiles, 0); break;
+    case Engine::kWindow: tiles(plan.window.num_tiles, plan.window.tile_h); break;
+    case Engine::kNhwc: tiles(plan.nhwc.num_tiles, plan.nhwc.tile_h); break;
+    default: break;
+  }
+  return signature;
+}
+
+bool same_plan(const PlanSignature& measured, const PlanSignature& plan) {
+  return same_kernel(measured.kernel, plan.kernel) && measured.threads == plan.threads &&
+         measured.shared_bytes == plan.shared_bytes && measured.num_blocks == plan.num_blocks &&
+         measured.num_tiles == plan.num_tiles && measured.tile_h == plan.tile_h;
+}
+
+}  // namespace
+
+void put_measured_first(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (!is_h200(device)) return;
+  const MeasuredTable table = table_of(problem.direction);
+  const auto* row = std::find_if(table.begin, table.end, [&](const MeasuredPlan& one) { return is_of(one, problem); });
+  if (row == table.end) return;
+  const auto plan = std::find_if(plans->begin(), plans->end(),
+                                 [&](const Plan& one) { return same_plan(row->plan, signature_of(one)); });
+  if (plan == plans->end()) return;
+  plan->estimate_us = row->measured_us;
+  plan->measured = true;
+  std::rotate(plans->begin(), plan, plan + 1);
+}
+
+}  // namespace convt

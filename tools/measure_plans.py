@@ -1,0 +1,185 @@
+"""Measures the planner's candidates for layers of networks, and writes the table of plans that its estimates miss.
+
+    python tools/measure_plans.py survey OUT.jsonl [--csv FILE] [--precisions LIST] [--part I/N]   needs an H200
+    python tools/measure_plans.py table SURVEY.jsonl ...
+
+A survey times what the estimates think best, cold caches, random data, in random order: a line of JSON a call. The
+table, kernels/plan/measured_*.cpp, gets the calls of which another plan is faster by LEAST_GAIN and in every round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convt_ext.bench.layers import BUILT_IN, Layer, read_csv
+from convt_ext.bench.timing import CudaTimer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from raw_ops import Call, GradientCall
+
+TABLES = Path(__file__).resolve().parents[1] / "kernels" / "plan"
+LEAST_GAIN = 1.05
+LONGEST_US = 2500.0  # of estimates in the exact classes, where a layer of many terms takes seconds
+NEAR, MOST = 3.0, 100  # candidates worth a look: by their estimates, and in all
+CLOSE, FINALISTS, ROUNDS = 1.25, 12, 3  # of these: by a short measurement, and how often they are measured again
+
+CLASSES = {"tf32": torch.float32, "bf16": torch.bfloat16, "tf32x3": torch.float32, "ieee": torch.float32}
+DIRECTIONS = ("forward", "grad_input", "grad_weight")
+WITH_TILES = ("wgmma_sm90a", "flat_sm90a", "patch_sm90a", "strided_sm90a", "window_sm90a", "nhwc_sm90a")
+WITH_ROWS = ("wgmma_sm90a", "window_sm90a", "nhwc_sm90a")
+
+Plan = dict[str, Any]
+
+
+def signature(plan: Plan) -> tuple[str, int, int, int, int, int]:
+    """PlanSignature of plan/measured.h."""
+    num_tiles = plan.get("num_tiles", 0) if plan["engine"] in WITH_TILES else 0
+    tile_h = plan["tile_h"] if plan["engine"] in WITH_ROWS else 0
+    return plan["kernel"], plan["threads"], plan["shared_bytes"], plan["num_blocks"], num_tiles, tile_h
+
+
+def addressable(plans: list[Plan]) -> list[int]:
+    """The first of each signature."""
+    first: dict[tuple[Any, ...], int] = {}
+    for index, plan in enumerate(plans):
+        first.setdefault(signature(plan), index)
+    return list(first.values())
+
+
+def worth_measuring(plans: list[Plan], unaided: int) -> list[int]:
+    """The unaided choice, and others that are not estimated to be much slower."""
+    most = NEAR * plans[unaided]["estimate_us"] + 4
+    others = [index for index in addressable(plans) if index != unaided and plans[index]["estimate_us"] <= most]
+    return [unaided, *sorted(others, key=lambda index: plans[index]["estimate_us"])][:MOST]
+
+
+def measure(call: Call | GradientCall, timer: CudaTimer) -> list[dict[str, Any]]:
+    """Plans and their times in each round, the unaided choice first."""
+    plans = call.candidates()
+    unaided = min((i for i, plan in enumerate(plans) if not plan["measured"]), key=lambda i: plans[i]["estimate_us"])
+    if plans[unaided]["served_precision"] == "ieee" and plans[unaided]["estimate_us"] > LONGEST_US:
+        return []
+    indices = worth_measuring(plans, unaided)
+    for index in random.sample(indices, len(indices)):
+        call.run(index)  # loads the kernel
+    first = {index: timer.median_us(partial(call.run, index), 4) for index in indices}
+    close = [index for index in sorted(first, key=first.__getitem__) if first[index] <= CLOSE * min(first.values()) + 1]
+    finalists = {unaided, *close[:FINALISTS]}
+    times: dict[int, list[float]] = {index: [] for index in finalists}
+    for _ in range(ROUNDS):
+        for index in random.sample(sorted(finalists), len(finalists)):
+            times[index].append(timer.median_us(partial(call.run, index), 9))
+    order = [unaided, *(index for index in times if index != unaided)]
+    return [{"plan": plans[index], "us": times[index]} for index in order]
+
+
+def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | GradientCall]]:
+    """Layout, direction and call, of all tensors in that layout."""
+    dtype = CLASSES[name]
+    x, weight, grad_output = (
+        torch.randn(size, device="cuda", dtype=dtype)
+        for size in (layer.input_shape, layer.weight_shape, layer.output_shape)
+    )
+    bias = torch.randn(layer.c_out, device="cuda", dtype=dtype) if layer.bias else None
+    precision = "half" if name == "bf16" else name
+    for layout, memory_format in (("nchw", torch.contiguous_format), ("nhwc", torch.channels_last)):
+        tensors = [tensor.contiguous(memory_format=memory_format) for tensor in (x, weight)]
+        call = Call(
+            *tensors, bias, layer.s, layer.p, layer.op, layer.g, layer.d, precision=precision,
+            channels_last=layout == "nhwc",
+        )  # fmt: skip
+        yield layout, "forward", call
+        gradient = grad_output.contiguous(memory_format=memory_format)
+        for direction in DIRECTIONS[1:]:
+            other = call.weight if direction == "grad_input" else call.x
+            yield layout, direction, GradientCall(direction, gradient, other, call, call.channels_last)
+
+
+def survey(options: argparse.Namespace) -> None:
+    of_problem = {
+        str(problem_of(layer)): layer for layer in (*(read_csv(options.csv) if options.csv else ()), *BUILT_IN)
+    }
+    part, parts = (int(number) for number in options.part.split("/"))
+    timer = CudaTimer(torch.device("cuda"))
+    with options.out.open("w") as out:
+        for layer in list(of_problem.values())[part - 1 :: parts]:
+            for name in options.precisions.split(","):
+                for layout, direction, call in calls_of(layer, name):
+                    row = {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}
+                    row |= {"problem": problem_of(layer), "candidates": measure(call, timer)}
+                    print(json.dumps(row), file=out, flush=True)
+
+
+def problem_of(layer: Layer) -> list[list[int]]:
+    """Sizes and axes as MeasuredPlan has them."""
+    axes = zip(
+        (layer.h, layer.w), layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True
+    )  # in, out, kernel, stride, padding, dilation
+    return [[layer.n, layer.c_in, layer.c_out, layer.g], *(list(axis) for axis in axes)]
+
+
+def row_text(row: dict[str, Any]) -> str | None:
+    """A row of the table, or None where the unaided choice will do."""
+    if not row["candidates"]:
+        return None
+    unaided, best = row["candidates"][0], min(row["candidates"], key=lambda one: statistics.median(one["us"]))
+    us, instead = statistics.median(best["us"]), statistics.median(unaided["us"])
+    if instead < LEAST_GAIN * us or max(best["us"]) >= min(unaided["us"]):
+        return None
+    precision = {"tf32": "kTf32", "bf16": "kHalf", "tf32x3": "kTf32x3", "ieee": "kIeee"}[row["precision"]]
+    numbers = ", ".join("{" + ", ".join(map(str, group)) + "}" for group in row["problem"])
+    kernel, *launch = signature(best["plan"])
+    plan = ", ".join([f'"{kernel}"', *map(str, launch)])
+    layout = "true" if row["layout"] == "nhwc" else "false"
+    return f"{{Precision::{precision}, {layout}, {numbers}, {{{plan}}}, {us:.1f}, {instead:.1f}}},"
+
+
+def table(options: argparse.Namespace) -> None:
+    rows = [json.loads(line) for path in options.surveys for line in path.read_text().splitlines()]
+    for direction in DIRECTIONS:
+        texts = (row_text(row) for row in rows if row["direction"] == direction)
+        lines = sorted({text.split(', {"')[0]: text for text in texts if text is not None}.values())
+        path = TABLES / f"measured_{direction}.cpp"
+        head = [
+            "// Written by tools/measure_plans.py from measurements on an H200: see plan/measured.h.",
+            "#include <iterator>", "", '#include "plan/measured.h"', "", "namespace convt {", "",
+            "// clang-format off: a row is a line", "static constexpr MeasuredPlan kRows[] = {",
+        ]  # fmt: skip
+        foot = [
+            "};", "// clang-format on", "",
+            f"MeasuredTable measured_{direction}() {{ return {{std::begin(kRows), std::end(kRows)}}; }}", "",
+            "}  // namespace convt", "",
+        ]  # fmt: skip
+        path.write_text("\n".join([*head, *(f"    {line}" for line in lines), *foot]))
+        print(f"{path.name}: {len(lines)} rows")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    measuring = commands.add_parser("survey", help="time the candidates")
+    measuring.set_defaults(run=survey)
+    measuring.add_argument("out", type=Path)
+    measuring.add_argument("--csv", type=Path, help="layers besides the built-in ones")
+    measuring.add_argument("--precisions", default=",".join(CLASSES))
+    measuring.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
+    writing = commands.add_parser("table", help="write kernels/plan/measured_*.cpp")
+    writing.set_defaults(run=table)
+    writing.add_argument("surveys", type=Path, nargs="+")
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
