@@ -36,7 +36,9 @@ def start(shard: int, number: int, folder: Path, gpus: int, arguments: list[str]
     """One shard, its output in folder/SHARD.log and its report in folder/SHARD.json."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-v"]
     command += ["--gpu-report", str(folder / f"{shard}.json"), "--shard", f"{shard}/{number}", *arguments, "gpu"]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(shard % gpus), "PYTHONUNBUFFERED": "1"}
+    # Results are compared on the CPU: with a thread for each core, the shards would wait for each other's.
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number))}
+    environment = {**os.environ, **threads, "CUDA_VISIBLE_DEVICES": str(shard % gpus), "PYTHONUNBUFFERED": "1"}
     with (folder / f"{shard}.log").open("wb") as log:
         return subprocess.Popen(command, cwd=CHECKOUT / "tests", env=environment, stdout=log, stderr=subprocess.STDOUT)
 
