@@ -1,5 +1,6 @@
 // Layers of networks for which the estimates choose a kernel that was measured not to be the fastest. The tables
 // (measured_forward.cpp, measured_grad_input.cpp, measured_grad_weight.cpp) are written by tools/measure_plans.py.
+// None is of the gradient of the weight in `ieee`: there the plan decides the bits, which are the same on every GPU.
 #pragma once
 
 #include <cstdint>

@@ -77,6 +77,10 @@ def test_every_row_is_chosen(plan_module):
     assert len(problems) > 100
 
 
+def test_none_decides_bits_that_are_the_same_on_every_gpu():
+    assert not [row for direction, row in rows() if direction == "grad_weight" and row[0] == "kIeee"]
+
+
 @pytest.mark.parametrize("change", ["batch", "bias", "strides", "sms", "bandwidth", "capability", "dtype"])
 def test_only_its_problem_and_gpu(plan_module, change):
     direction, row = next((direction, row) for direction, row in rows() if row[0] == "kTf32" and numbers(row[2])[0] > 1)
