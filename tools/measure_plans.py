@@ -22,11 +22,12 @@ from typing import Any
 import torch
 
 from convt_ext.bench.layers import BUILT_IN, Layer, read_csv
+from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.bench.timing import CudaTimer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from raw_ops import Call, GradientCall
+from raw_ops import DIRECTIONS, TENSOR_CORE_CLASSES, Call, GradientCall
 
 TABLES = Path(__file__).resolve().parents[1] / "kernels" / "plan"
 LEAST_GAIN = 1.05
@@ -34,8 +35,7 @@ LONGEST_US = 2500.0  # of estimates in the exact classes, where a layer of many 
 NEAR, MOST = 3.0, 100  # candidates worth a look: by their estimates, and in all
 CLOSE, FINALISTS, ROUNDS = 1.25, 12, 3  # of these: by a short measurement, and how often they are measured again
 
-CLASSES = {"tf32": torch.float32, "bf16": torch.bfloat16, "tf32x3": torch.float32, "ieee": torch.float32}
-DIRECTIONS = ("forward", "grad_input", "grad_weight")
+CLASSES = {**{name: TENSOR_CORE_CLASSES[name] for name in ("tf32", "bf16", "tf32x3")}, "ieee": (torch.float32, "ieee")}
 WITH_TILES = ("wgmma_sm90a", "flat_sm90a", "patch_sm90a", "strided_sm90a", "window_sm90a", "nhwc_sm90a")
 WITH_ROWS = ("wgmma_sm90a", "window_sm90a", "nhwc_sm90a")
 
@@ -75,35 +75,24 @@ def measure(call: Call | GradientCall, timer: CudaTimer) -> list[dict[str, Any]]
         call.run(index)  # loads the kernel
     first = {index: timer.median_us(partial(call.run, index), 4) for index in indices}
     close = [index for index in sorted(first, key=first.__getitem__) if first[index] <= CLOSE * min(first.values()) + 1]
-    finalists = {unaided, *close[:FINALISTS]}
-    times: dict[int, list[float]] = {index: [] for index in finalists}
+    times: dict[int, list[float]] = {index: [] for index in (unaided, *close[:FINALISTS])}
     for _ in range(ROUNDS):
-        for index in random.sample(sorted(finalists), len(finalists)):
+        for index in random.sample(list(times), len(times)):
             times[index].append(timer.median_us(partial(call.run, index), 9))
-    order = [unaided, *(index for index in times if index != unaided)]
-    return [{"plan": plans[index], "us": times[index]} for index in order]
+    return [{"plan": plans[index], "us": us} for index, us in times.items()]
 
 
 def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | GradientCall]]:
     """Layout, direction and call, of all tensors in that layout."""
-    dtype = CLASSES[name]
-    x, weight, grad_output = (
-        torch.randn(size, device="cuda", dtype=dtype)
-        for size in (layer.input_shape, layer.weight_shape, layer.output_shape)
-    )
-    bias = torch.randn(layer.c_out, device="cuda", dtype=dtype) if layer.bias else None
-    precision = "half" if name == "bf16" else name
-    for layout, memory_format in (("nchw", torch.contiguous_format), ("nhwc", torch.channels_last)):
-        tensors = [tensor.contiguous(memory_format=memory_format) for tensor in (x, weight)]
-        call = Call(
-            *tensors, bias, layer.s, layer.p, layer.op, layer.g, layer.d, precision=precision,
-            channels_last=layout == "nhwc",
-        )  # fmt: skip
+    dtype, precision = CLASSES[name]
+    operands = make_operands(layer, dtype, torch.device("cuda"), gradients=True)
+    for layout in LAYOUTS:
+        of, channels_last = operands.in_layout(layout), layout == "nhwc"
+        assert of.grad_output is not None
+        call = Call(of.input, of.weight, of.bias, **layer.arguments, precision=precision, channels_last=channels_last)
         yield layout, "forward", call
-        gradient = grad_output.contiguous(memory_format=memory_format)
-        for direction in DIRECTIONS[1:]:
-            other = call.weight if direction == "grad_input" else call.x
-            yield layout, direction, GradientCall(direction, gradient, other, call, call.channels_last)
+        for direction, other in (("grad_input", of.weight), ("grad_weight", of.input)):
+            yield layout, direction, GradientCall(direction, of.grad_output, other, call, channels_last)
 
 
 def survey(options: argparse.Namespace) -> None:
@@ -123,9 +112,7 @@ def survey(options: argparse.Namespace) -> None:
 
 def problem_of(layer: Layer) -> list[list[int]]:
     """Sizes and axes as MeasuredPlan has them."""
-    axes = zip(
-        (layer.h, layer.w), layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True
-    )  # in, out, kernel, stride, padding, dilation
+    axes = zip((layer.h, layer.w), layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True)
     return [[layer.n, layer.c_in, layer.c_out, layer.g], *(list(axis) for axis in axes)]
 
 

@@ -67,7 +67,7 @@ class CudaTimer:
             return torch.cuda.max_memory_allocated() - before
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
-        """The median of so many calls, as they come: nothing has been called before."""
+        """The median of so many calls, the first among them: what it loads or searches for is timed."""
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         for start, end in zip(starts, ends, strict=True):

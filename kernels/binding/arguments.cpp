@@ -45,19 +45,6 @@ int64_t size_of(const char* name, const char* axis, int64_t distance, int64_t st
 
 }  // namespace
 
-Shapes shapes_of(const ConvTProblem& problem) {
-  const int64_t group_c_out = problem.c_out / problem.groups;
-  return Shapes{{problem.batch, problem.c_in, problem.h.in, problem.w.in},
-                {problem.c_in, group_c_out, problem.h.kernel, problem.w.kernel},
-                {problem.batch, problem.c_out, problem.h.out, problem.w.out}};
-}
-
-void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides) {
-  const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
-  const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
-  for (int i = 0; i < 4; ++i) strides[i] = dense[i];
-}
-
 int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments) {
   check_lists(arguments);
   const int64_t distance = out - 1 - arguments.output_padding[index] - arguments.dilation[index] * (kernel - 1) +

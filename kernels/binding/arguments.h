@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "problem/problem.h"
+#include "problem/shapes.h"
 
 namespace convt::binding {
 
@@ -19,19 +20,7 @@ struct ConvArguments {
   bool channels_last;
 };
 
-// The sizes of the three tensors of a problem: [batch, c_in, h_in, w_in], [c_in, c_out / groups, k_h, k_w] and
-// [batch, c_out, h_out, w_out].
-struct Shapes {
-  int64_t x[4];
-  int64_t w[4];
-  int64_t y[4];
-};
-Shapes shapes_of(const ConvTProblem& problem);
-
-// Strides of a dense tensor: NCHW or channels_last. Lists are 4 long, here and below.
-void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides);
-
-// A forward problem without strides, of these sizes. Throws std::runtime_error naming the argument.
+// A forward problem without strides, of these sizes, 4 each. Throws std::runtime_error naming the argument.
 ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
                           const ConvArguments& arguments);
 

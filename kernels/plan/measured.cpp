@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "problem/shapes.h"
+
 namespace convt {
 namespace {
 
@@ -22,11 +24,10 @@ bool is_h200(const DeviceInfo& device) {
 
 // The stride of an axis of size 1 means nothing.
 bool is_dense(const int64_t* stride, const int64_t (&sizes)[4], bool channels_last) {
-  constexpr int kNchw[4] = {3, 2, 1, 0}, kNhwc[4] = {1, 3, 2, 0};  // from the fastest axis
-  int64_t expected = 1;
-  for (const int axis : channels_last ? kNhwc : kNchw) {
-    if (sizes[axis] > 1 && stride[axis] != expected) return false;
-    expected *= sizes[axis];
+  int64_t dense[4];
+  fill_dense_strides(sizes, channels_last, dense);
+  for (int axis = 0; axis < 4; ++axis) {
+    if (sizes[axis] > 1 && stride[axis] != dense[axis]) return false;
   }
   return true;
 }
@@ -43,11 +44,10 @@ bool is_of(const MeasuredPlan& row, const ConvTProblem& problem) {
     return false;
   }
   if (row.precision != Precision::kHalf && problem.dtype != DataType::kFloat32) return false;
-  const int64_t x[4] = {problem.batch, problem.c_in, problem.h.in, problem.w.in};
-  const int64_t w[4] = {problem.c_in, problem.c_out / problem.groups, problem.h.kernel, problem.w.kernel};
-  const int64_t y[4] = {problem.batch, problem.c_out, problem.h.out, problem.w.out};
-  return is_dense(problem.x_stride, x, row.channels_last) && is_dense(problem.w_stride, w, row.channels_last) &&
-         is_dense(problem.y_stride, y, row.channels_last);
+  const Shapes shapes = shapes_of(problem);
+  return is_dense(problem.x_stride, shapes.x, row.channels_last) &&
+         is_dense(problem.w_stride, shapes.w, row.channels_last) &&
+         is_dense(problem.y_stride, shapes.y, row.channels_last);
 }
 
 bool same_kernel(std::string_view measured, std::string_view kernel) {

@@ -107,4 +107,4 @@ def test_others_are_in_the_order_of_their_estimates(plan_module):
         assert not any(plan["measured"] for plan in others)
         estimates = [plan["estimate_us"] for plan in others]
         assert estimates == sorted(estimates)
-        assert first["kernel"] in [plan["kernel"] for plan in others] or len(others) > 1
+        assert len(others) > 1

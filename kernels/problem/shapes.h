@@ -1,0 +1,29 @@
+// The three tensors of a problem: their sizes, and the strides that they have where they are dense.
+#pragma once
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// [batch, c_in, h_in, w_in], [c_in, c_out / groups, k_h, k_w] and [batch, c_out, h_out, w_out].
+struct Shapes {
+  int64_t x[4];
+  int64_t w[4];
+  int64_t y[4];
+};
+
+inline Shapes shapes_of(const ConvTProblem& problem) {
+  const int64_t group_c_out = problem.c_out / problem.groups;
+  return Shapes{{problem.batch, problem.c_in, problem.h.in, problem.w.in},
+                {problem.c_in, group_c_out, problem.h.kernel, problem.w.kernel},
+                {problem.batch, problem.c_out, problem.h.out, problem.w.out}};
+}
+
+// Strides of a dense tensor: NCHW or channels_last. Lists are 4 long.
+inline void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides) {
+  const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
+  const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
+  for (int i = 0; i < 4; ++i) strides[i] = dense[i];
+}
+
+}  // namespace convt
