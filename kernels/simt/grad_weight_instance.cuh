@@ -1,4 +1,4 @@
-// One line per file in simt/instances/ compiles one kernel of the gradient of the weight: see simt/instance.cuh.
+// A line in a file of simt/instances/ compiles one kernel of the gradient of the weight: see simt/instance.cuh.
 #pragma once
 
 #include "plan/instances.h"

@@ -1,5 +1,6 @@
-// One line per file in simt/instances/ compiles one kernel, so that they build in parallel. The template
-// arguments come from plan/instances.h.
+// A line in a file of simt/instances/ compiles one kernel. Kernels of one shape and direction share a file: their code
+// differs little from dtype to dtype, and what a file compiles is compressed together. The template arguments come from
+// plan/instances.h.
 #pragma once
 
 #include "plan/instances.h"

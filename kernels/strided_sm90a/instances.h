@@ -1,4 +1,4 @@
-// The kernels that instances/ compiles, one file for each dtype.
+// The kernels that instances/ compiles, one file for each class.
 #pragma once
 
 #include "plan/strided_instances.h"

@@ -1,4 +1,4 @@
-// One line per file in thin/instances/ compiles one depthwise kernel: see thin/instance.cuh.
+// A line in a file of thin/instances/ compiles one depthwise kernel: see thin/instance.cuh.
 #pragma once
 
 #include "plan/thin_depthwise_instances.h"

@@ -1,4 +1,4 @@
-// One line per file in thin/instances/ compiles one kernel of gathered terms, which both directions share: see
+// A line in a file of thin/instances/ compiles one kernel of gathered terms, which both directions share: see
 // thin/instance.cuh.
 #pragma once
 

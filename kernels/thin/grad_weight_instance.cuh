@@ -1,4 +1,4 @@
-// One line per file in thin/instances/ compiles one kernel of the gradient of the weight: see thin/instance.cuh.
+// A line in a file of thin/instances/ compiles one kernel of the gradient of the weight: see thin/instance.cuh.
 #pragma once
 
 #include "plan/thin_instances.h"

@@ -1,5 +1,5 @@
-// One line per file in thin/instances/ compiles one kernel, so that they build in parallel. The template
-// arguments come from plan/thin_instances.h.
+// A line in a file of thin/instances/ compiles one kernel, as in simt/instance.cuh. The template arguments come from
+// plan/thin_instances.h.
 #pragma once
 
 #include "plan/thin_instances.h"

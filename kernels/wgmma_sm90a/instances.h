@@ -1,4 +1,4 @@
-// The kernels that instances/ compiles, one file each.
+// The kernels that instances/ compiles, one file for each class and tile.
 #pragma once
 
 #include "plan/wgmma_instances.h"

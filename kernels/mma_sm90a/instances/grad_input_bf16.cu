@@ -1,7 +1,0 @@
-#include "mma_sm90a/grad_input_instance.cuh"
-
-CONVT_MMA_GRAD_INPUT_INSTANCE(bf16_grad_input_16x64)
-CONVT_MMA_GRAD_INPUT_INSTANCE(bf16_grad_input_32x32)
-CONVT_MMA_GRAD_INPUT_INSTANCE(bf16_grad_input_64x16)
-CONVT_MMA_GRAD_INPUT_INSTANCE(bf16_grad_input_64x32)
-CONVT_MMA_GRAD_INPUT_INSTANCE(bf16_grad_input_vectors_32x32)

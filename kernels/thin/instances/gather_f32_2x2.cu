@@ -1,3 +1,0 @@
-#include "thin/gather_instance.cuh"
-
-CONVT_THIN_GATHER_INSTANCE(2x2)

@@ -1,3 +1,0 @@
-#include "thin/grad_input_instance.cuh"
-
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_bf16_8x8)

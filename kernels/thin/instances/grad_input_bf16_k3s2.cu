@@ -1,3 +1,0 @@
-#include "thin/depthwise_instance.cuh"
-
-CONVT_THIN_DEPTHWISE_INSTANCE(grad_input_bf16_k3s2)

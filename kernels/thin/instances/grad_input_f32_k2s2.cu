@@ -1,3 +1,0 @@
-#include "thin/depthwise_instance.cuh"
-
-CONVT_THIN_DEPTHWISE_INSTANCE(grad_input_f32_k2s2)

@@ -1,3 +1,0 @@
-#include "thin/instance.cuh"
-
-CONVT_THIN_INSTANCE(ieee_f32_12x4)

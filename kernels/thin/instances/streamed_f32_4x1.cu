@@ -1,4 +1,0 @@
-#include "thin/streamed_instance.cuh"
-
-CONVT_THIN_STREAMED_INSTANCE(ieee_f32_streamed_4x1)
-CONVT_THIN_STREAMED_INSTANCE(grad_input_f32_streamed_4x1)

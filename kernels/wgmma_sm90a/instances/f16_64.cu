@@ -1,3 +1,0 @@
-#include "wgmma_sm90a/instance.cuh"
-
-CONVT_WGMMA_INSTANCE(f16_64, kFloat16, 64)
