@@ -5,8 +5,9 @@
 #   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none); release: all that a release has
 #   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
 #   TEST_ARGS     more arguments for pytest
-#   SHARD, REPORT part I/N of the GPU tests, and the report they are written to
-#   SHARDS        how many parts of the GPU tests run side by side, on all GPUs (1)
+#   SHARDS        how many processes share the GPU tests, side by side on all GPUs (as many as cores)
+#   SHARD, REPORT of the GPU tests only part I/N, and the report they are written to
+#   LIMIT         seconds after which gpu-test ends with what it has (3000)
 #   REQUIRE=current  gpu-status fails when the report is stale
 #   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
 PYTHON ?= python3
@@ -16,6 +17,7 @@ ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
 REPORT ?= $(CURDIR)/tests/gpu_report.json
 SHARD ?=
 SHARDS ?=
+LIMIT ?=
 REQUIRE ?=
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
@@ -64,12 +66,8 @@ test: install ## run all that this machine can run; -rs lists what was skipped a
 	cd tests && $(RUN) -m pytest -rs $(TEST_ARGS)
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads
-ifneq ($(SHARDS),)
-	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py $(SHARDS) "$(REPORT)" $(TEST_ARGS)
-else
-	cd tests && CONVT_REQUIRE_GPU=1 $(RUN) -m pytest -m gpu -rs \
-	  --durations 15 --gpu-report "$(REPORT)" $(if $(SHARD),--shard $(SHARD)) $(TEST_ARGS) gpu
-endif
+	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py "$(REPORT)" $(if $(SHARDS),--shards $(SHARDS)) \
+	  $(if $(SHARD),--part $(SHARD)) $(if $(LIMIT),--limit $(LIMIT)) $(TEST_ARGS)
 
 gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)" $(if $(REQUIRE),--require-$(REQUIRE))

@@ -18,6 +18,8 @@ Nothing is downloaded. What decides the result (environment):
     CONVT_EXT_CPU_ONLY        1: no binary, and neither torch nor a compiler is needed. The wheel is for any
                               platform, its version ends in "+cpu", and PyTorch computes everything
     CONVT_EXT_NVCC_EXTRA      more nvcc flags, for developers: "-lineinfo", "-Xptxas -v"
+    PYTORCH_NVCC              the command that compiles CUDA files, such as "ccache nvcc"; unset: the toolkit's nvcc,
+                              behind ccache or sccache where torch finds one
     MAX_JOBS                  compilers at once; unset: as many as cores and memory allow
 """
 
@@ -29,6 +31,7 @@ import re
 import runpy
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,7 +44,6 @@ VERSION = runpy.run_path(str(ROOT / "convt_ext/_version.py"))["__version__"]
 OLDEST_TORCH = (2, 10)
 OLDEST_ARCHITECTURE = (7, 0)
 
-PY_LIMITED_API = "0x030a0000"  # Python 3.10
 TORCH_TARGET_VERSION = "0x020a000000000000"  # torch 2.10: one byte each for major, minor, patch; then the tag
 
 JOB_MEMORY_GIB = 3  # one nvcc at work on a file of templates
@@ -158,6 +160,12 @@ def headers_digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()[:16]
 
 
+def compiler_command(home: Path, wrap: Callable[[str], list[str]]) -> str:
+    """PYTORCH_NVCC for torch's build: tools/nvcc.py in front of the user's own, or of the toolkit's nvcc."""
+    compiler = os.environ.get("PYTORCH_NVCC") or shlex.join(wrap(str(home / "bin/nvcc")))
+    return f"{shlex.join([sys.executable, str(ROOT / 'tools/nvcc.py')])} {compiler}"
+
+
 def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
     from torch.utils import cpp_extension
@@ -167,6 +175,9 @@ def configure(extension: Extension) -> None:
     limit_jobs()
     # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files.
     cpp_extension.CUDA_HOME = str(home)
+    # torch 2.13 puts ccache in front of nvcc where it is installed, older ones do not.
+    wrap = getattr(cpp_extension, "_wrap_compiler", lambda nvcc: [nvcc])
+    os.environ["PYTORCH_NVCC"] = compiler_command(home, wrap)
     extension.include_dirs = [str(ROOT / "kernels"), *cpp_extension.include_paths(device_type="cuda")]
     extension.library_dirs = cpp_extension.library_paths(device_type="cuda")
     # Where the static runtime lies in toolkits without lib64: x86_64-linux, or sbsa-linux on aarch64.

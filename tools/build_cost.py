@@ -86,7 +86,7 @@ def measure() -> dict:
     return {
         "sources": digest,
         "cuda": ".".join(map(str, cuda_toolkit.release(home))),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, shared with other work",
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "kernel_files": kernel_files,
         "wall_minutes": round(wall / 60, 1),
         "core_minutes": round(spent / 60, 1),

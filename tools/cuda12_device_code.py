@@ -1,13 +1,14 @@
 """Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
-    python tools/cuda12_device_code.py --quick     one of the files that differ in sizes alone, for one architecture: 7.0,
-                                                   which CUDA 13 does not have, or 9.0a where the file's folder is
-                                                   named after it
+    python tools/cuda12_device_code.py --quick     one of the files that differ in sizes alone, for one architecture:
+                                                   7.0, which CUDA 13 does not have, or 9.0a where the file's folder
+                                                   is named after it
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
-machine code for each architecture (a CUDA 12 release's list by default), and must hold a kernel. This proves that
-the language, the headers and the instructions are there; host code, linking and running it does not prove.
+machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
+kernel. This proves that the language, the headers and the instructions are there; host code, linking and running it
+does not prove.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import cuda_toolkit
+import nvcc
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FOLDER = CHECKOUT / ".cuda" / "nvrtc-12.9"
@@ -90,6 +92,13 @@ def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
     return {source: ["9.0a" if "sm90a" in str(source) else "7.0"] for source in kinds.values()}
 
 
+def built_for(source: Path, architectures: list[str]) -> list[str]:
+    """Those that a build compiles the file for, which for Hopper's files is one: tools/nvcc.py."""
+    if not nvcc.is_for_hopper(source):
+        return architectures
+    return ["9.0a"] if "9.0a" in architectures else architectures[:1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
@@ -99,7 +108,8 @@ def main() -> None:
     fetch()
     sources = arguments.files or sorted((CHECKOUT / "kernels").rglob("*.cu"))
     architectures = [entry.removesuffix("+PTX") for entry in arguments.architectures.split(";")]
-    wanted = quick_choice(sources) if arguments.quick else dict.fromkeys(sources, architectures)
+    of_a_build = {source: built_for(source, architectures) for source in sources}
+    wanted = quick_choice(sources) if arguments.quick else of_a_build
     failed = 0
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         write_headers(Path(name))

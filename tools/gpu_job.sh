@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The GPU tests of a wheel file, in a fresh environment with pip's torch; without a GPU it fails.
 #     tools/gpu_job.sh WHEEL REPORT
-# The checkout must be the one that the wheel was built from. The report is tests/gpu_report.json's kind.
+# The checkout must be the one that the wheel was built from. The report is tests/gpu_report.json's kind. As many
+# processes as cores share the tests, which take up to 80 minutes of one core.
 set -euo pipefail
 wheel="$(realpath "$1")"
 report="$(realpath -m "$2")"

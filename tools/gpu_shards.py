@@ -1,10 +1,11 @@
-"""Runs the GPU tests in shards side by side, and writes one report of all.
+"""Runs the GPU tests, or a part of them, in shards side by side, and writes one report of all.
 
-    python tools/gpu_shards.py NUMBER REPORT [PYTEST_ARGUMENT ...]
+    python tools/gpu_shards.py REPORT [--shards NUMBER] [--part I/N] [--limit SECONDS] [PYTEST_ARGUMENT ...]
 
-Called by `make gpu-test SHARDS=NUMBER`. The tests are bound by the CPU, so as many shards as cores is a good number;
-shard I runs on GPU I modulo the number of GPUs. Where a shard does not end well, the last of its output is printed.
-Exits with 1 when one did not, or a test failed.
+Called by `make gpu-test`. The tests are bound by the CPU, so there are as many shards as cores unless NUMBER says
+otherwise; each takes a GPU in turn. With --part it is the I-th of N parts that is run so, and the report that is there
+is added to. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did not, or a
+test failed.
 """
 
 from __future__ import annotations
@@ -15,63 +16,112 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LAST_LINES = 12
-SECONDS = 600  # a shard writes its report after eight minutes at the latest, unless it hangs
+MOST_PER_GPU = 18  # that so many find room in an H200's memory has been seen
+LIMIT = 3000  # seconds; two cores take 2400
+GRACE = 120  # of a shard that writes its report after the limit, unless it hangs
+NOTHING_CHOSEN = 5  # pytest's status where a shard has none of the tests that TEST_ARGS chose
 
 
-def gpu_count() -> int:
-    """GPUs that nvidia-smi lists; 1 where it lists none, as the tests say best that there is no GPU."""
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES names, else what nvidia-smi lists; "0" without either, as the tests say best why."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return named.split(",")
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines()
     except OSError:
         listed = []
-    return max(1, len(listed))
+    return [str(index) for index in range(max(1, len(listed)))]
 
 
-def start(shard: int, number: int, folder: Path, gpus: int, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """One shard, its output in folder/SHARD.log and its report in folder/SHARD.json."""
+def in_turn(gpus: list[str], place: int) -> str:
+    """CUDA_VISIBLE_DEVICES of a shard: every GPU, for tests that need two, but the first one in turn.
+
+    >>> in_turn(["0", "1", "2"], 4)
+    '1,2,0'
+    """
+    first = place % len(gpus)
+    return ",".join(gpus[first:] + gpus[:first])
+
+
+def default_number(num_gpus: int) -> int:
+    """As many shards as this process may use cores, and as the GPUs have room for."""
+    return min(len(os.sched_getaffinity(0)), MOST_PER_GPU * num_gpus)
+
+
+def shards_of(part: tuple[int, int], number: int) -> list[str]:
+    """What --shard is given, for that part of the tests in so many shards.
+
+    >>> shards_of((1, 1), 3), shards_of((2, 2), 3)
+    (['1/3', '2/3', '3/3'], ['2/6', '4/6', '6/6'])
+    """
+    index, count = part
+    return [f"{index + count * place}/{count * number}" for place in range(number)]
+
+
+@dataclass
+class Shard:
+    name: str  # "2/6"
+    log: Path
+    report: Path
+    process: subprocess.Popen[bytes]
+
+
+def start(name: str, place: int, number: int, gpus: list[str], folder: Path, arguments: list[str]) -> Shard:
+    """One shard of `number` that run at once, on the GPU whose turn it is."""
+    log, report = folder / f"{place}.log", folder / f"{place}.json"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-v"]
-    command += ["--gpu-report", str(folder / f"{shard}.json"), "--shard", f"{shard}/{number}", *arguments, "gpu"]
+    command += ["--gpu-report", str(report), "--shard", name, *arguments, "gpu"]
     # Results are compared on the CPU: with a thread for each core, the shards would wait for each other's.
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number))}
-    environment = {**os.environ, **threads, "CUDA_VISIBLE_DEVICES": str(shard % gpus), "PYTHONUNBUFFERED": "1"}
-    with (folder / f"{shard}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=CHECKOUT / "tests", env=environment, stdout=log, stderr=subprocess.STDOUT)
+    environment = {**os.environ, **threads, "CUDA_VISIBLE_DEVICES": in_turn(gpus, place), "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=CHECKOUT / "tests", env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+    return Shard(name, log, report, process)
 
 
-def wait(process: subprocess.Popen[bytes]) -> int | None:
+def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
     """The exit status, None where the shard had to be stopped."""
     try:
-        return process.wait(timeout=SECONDS)
+        return process.wait(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         return None
 
 
-def run(number: int, report_path: Path, arguments: list[str]) -> bool:
+def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arguments: list[str]) -> bool:
     """Whether every shard ended well and no test failed."""
     evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
-    gpus, report, all_well = gpu_count(), None, True
+    gpus, all_well = visible_gpus(), True
+    number = number or default_number(len(gpus))
+    report = None if part == (1, 1) else evidence["read"](report_path)
+    before, deadline = report, time.monotonic() + limit + GRACE
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shards = range(1, number + 1)
-        processes = {shard: start(shard, number, folder, gpus, arguments) for shard in shards}
-        for shard, process in processes.items():
-            status = wait(process)
-            path = folder / f"{shard}.json"
-            if path.exists():
-                report = evidence["merge"](report, evidence["read"](path))
-            if status != 0:
+        words = [f"--time-limit={limit}", *arguments]
+        print(f"GPU tests in {number} processes on {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}", flush=True)
+        shards = [
+            start(shard, place, number, gpus, Path(name), words) for place, shard in enumerate(shards_of(part, number))
+        ]
+        for shard in shards:
+            status = wait(shard.process, deadline)
+            if shard.report.exists():
+                report = evidence["merge"](report, evidence["read"](shard.report))
+            if status not in (0, NOTHING_CHOSEN):
                 all_well = False
                 how = "was stopped: it hangs" if status is None else f"ended with status {status}"
-                last = (folder / f"{shard}.log").read_text(errors="replace").splitlines()[-LAST_LINES:]
-                print(f"shard {shard}/{number} {how}; its last lines:", *last, sep="\n    ")
-    if report is None:
+                last = shard.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+                print(f"shard {shard.name} {how}; its last lines:", *last, sep="\n    ")
+    if report is None or report is before:
         print("no shard has written a report")
         return False
     evidence["write"](report_path, report)
@@ -87,13 +137,22 @@ def run(number: int, report_path: Path, arguments: list[str]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("number", type=int)
+    evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("report", type=Path)
+    parser.add_argument("--shards", type=int, default=0, metavar="NUMBER")
+    parser.add_argument("--part", default="1/1", metavar="I/N")
+    parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS")
     options, arguments = parser.parse_known_args()
-    if options.number < 1:
-        parser.error(f"the number of shards must be positive, got {options.number}")
-    if not run(options.number, options.report.resolve(), arguments):
+    if options.shards < 0 or options.limit <= 0:
+        parser.error("--shards and --limit must be positive")
+    try:
+        part = evidence["parse_shard"](options.part)
+    except ValueError as error:
+        parser.error(str(error))
+    if not run(options.shards, part, options.limit, options.report.resolve(), arguments):
         raise SystemExit(1)
 
 

@@ -3,7 +3,7 @@
     python tools/install_torch.py "torch==2.13.0" [--build any|cpu|cuda]
 
 On Linux the packages that pip finds by itself are mostly CUDA builds. CPU builds lie in an index of PyTorch's own,
-which the variable TORCH_CPU_INDEX names.
+which the variable TORCH_CPU_INDEX names; without it, asking for one is an error.
 """
 
 from __future__ import annotations
@@ -21,10 +21,19 @@ def pip_words(torch: str, build: str) -> list[str]:
 
     >>> pip_words("torch==2.10.*", "cuda")
     ['torch==2.10.*']
+
+    Raises:
+        SystemExit: a CPU build, and nothing says where these are.
     """
+    if build != "cpu":
+        return [torch]
     place = os.environ.get("TORCH_CPU_INDEX")
-    index = ["--index-url", place] if build == "cpu" and place else []
-    return [torch, *index]
+    if not place:
+        raise SystemExit(
+            "convt_ext: a CPU build of torch is asked for, and TORCH_CPU_INDEX is not set: set it to the address of "
+            "the index of torch's CPU builds (for the workflows: the repository variable of that name)"
+        )
+    return [torch, "--index-url", place]
 
 
 def install(python: str, torch: str, build: str) -> None:

@@ -1,6 +1,7 @@
 """What a release is made of, from a tag and the wheels that the runners built.
 
 python tools/release.py check TAG             the tag is the version, and CHANGELOG.md has a dated entry for it
+python tools/release.py notes                 print that entry, which the page of the release shows
 python tools/release.py assemble FROM TO      sort the files of the folder FROM:
     TO/upload/                                the source distribution and the default wheels, for a package index
     TO/index/cu129/convt-ext/                 one index (PEP 503) per other CUDA version, with its wheels; pip
@@ -29,14 +30,35 @@ def version() -> str:
     return runpy.run_path(str(CHECKOUT / "convt_ext/_version.py"))["__version__"]
 
 
+def entry(changelog: str) -> tuple[str, str]:
+    """What CHANGELOG.md says about this version: behind the version in its heading, and below it.
+
+    Both are empty where it says nothing.
+    """
+    heading = rf"^## {re.escape(version())}(?![\w.])([^\n]*)\n"
+    match = re.search(rf"{heading}(.*?)(?=^## |\Z)", f"{changelog}\n", re.MULTILINE | re.DOTALL)
+    return (match[1], match[2].strip()) if match else ("", "")
+
+
 def check(tag: str, changelog: str) -> None:
     """A tag that does not say the version, or a version without a dated entry, is no release."""
     if tag != f"v{version()}":
         raise SystemExit(f"convt_ext: the tag is {tag}, but the version is {version()}: tag v{version()}, or change it")
-    heading = re.search(rf"^## {re.escape(version())}\b(.*)$", changelog, re.MULTILINE)
-    if heading is None or not re.search(r"\d{4}-\d\d-\d\d", heading[1]):
+    if not re.search(r"\d{4}-\d\d-\d\d", entry(changelog)[0]):
         raise SystemExit(f'convt_ext: CHANGELOG.md needs a line "## {version()} (YYYY-MM-DD)" before a release')
     print(f"{tag} is the version, and CHANGELOG.md has it")
+
+
+def notes(changelog: str) -> str:
+    """The entry of this version, without its heading and its neighbours.
+
+    Raises:
+        SystemExit: there is none, or it is empty.
+    """
+    text = entry(changelog)[1]
+    if not text:
+        raise SystemExit(f'convt_ext: CHANGELOG.md says nothing below "## {version()}"')
+    return text
 
 
 def local_version(wheel: Path) -> str:
@@ -102,12 +124,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("tag")
+    commands.add_parser("notes")
     words = commands.add_parser("assemble")
     words.add_argument("source", type=Path)
     words.add_argument("folder", type=Path)
     arguments = parser.parse_args()
+    changelog = (CHECKOUT / "CHANGELOG.md").read_text()
     if arguments.command == "check":
-        check(arguments.tag, (CHECKOUT / "CHANGELOG.md").read_text())
+        check(arguments.tag, changelog)
+    elif arguments.command == "notes":
+        print(notes(changelog))
     else:
         assemble(arguments.source, arguments.folder)
 

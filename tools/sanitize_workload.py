@@ -57,7 +57,7 @@ SHORT = (
     "k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1",
     "channels_last", "patches_unaligned",
 )  # fmt: skip
-# Problems for some engines alone. The first: here the Hopper engine's loaders copy a last unit twice, the same bytes to
+# Problems for some engines alone. The first: here the wgmma engine's loaders copy a last unit twice, the same bytes to
 # the same place, of which racecheck warns. The others: no other engine has a tile for them.
 SHORT_FOR_SOME = {
     ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a", "mma_sm90a"),

@@ -2,12 +2,13 @@
 
     python tools/targets.py               print them
     python tools/targets.py --github      the same as a GitHub Actions matrix, in one line of JSON
-    python tools/targets.py --build 12.9  build that wheel with cibuildwheel (needs docker) into wheelhouse/cu129/
+    python tools/targets.py --build 12.9  build that wheel with cibuildwheel (needs docker, and the variables
+                                          MANYLINUX_IMAGE and TORCH_CPU_INDEX) into wheelhouse/cu129/
     python tools/targets.py --build 12.9 --print-build-identifiers
                                           what cibuildwheel would build; further words are passed on to it
 
 The only list of CUDA versions: the workflows, the index of a release and the check of the configuration read it.
-How cibuildwheel builds is in pyproject.toml; which architectures a CUDA version gets is in setup.py.
+How cibuildwheel builds is in pyproject.toml; which architectures a CUDA version gets is in tools/cuda_toolkit.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +26,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# The manylinux images with a CUDA toolkit that cibuildwheel's documentation names, at a dated tag. The full name, with
-# the registry's host, goes into the variable MANYLINUX_IMAGE with {machine} and {cuda} in it.
+# The manylinux images with a CUDA toolkit that cibuildwheel's documentation names, at a dated tag: what stands behind
+# the registry's host in the variable MANYLINUX_IMAGE. {machine} and {cuda} are filled in.
 IMAGE = "manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}:2026.06.30-1"
 
 
@@ -44,7 +46,23 @@ class Target:
         return "" if self.is_default else self.tag
 
     def image(self, machine: str) -> str:
-        text = os.environ.get("MANYLINUX_IMAGE") or IMAGE
+        """Where it is built.
+
+        Raises:
+            SystemExit: MANYLINUX_IMAGE is not set, has no host, or could mean another image tomorrow.
+        """
+        text = os.environ.get("MANYLINUX_IMAGE", "")
+        remedy = (
+            f"set it to the image's full name, REGISTRY/{IMAGE} with the registry's host for REGISTRY "
+            "(for the workflows: the repository variable of that name)"
+        )
+        if not text:
+            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE is not set: {remedy}")
+        # As docker reads a name: without a dot or a port in front it looks at a registry of its own choice.
+        if not re.match(r"[\w-]*[.:][\w.:-]*/", text):
+            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE={text} names no registry: {remedy}")
+        if not re.search(r"(:\d{4}\.\d\d\.\d\d-\d+|@sha256:[0-9a-f]{64})$", text):
+            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE={text} ends in no dated tag or digest: {remedy}")
         return text.format(machine=machine, cuda=self.cuda.replace(".", "_"))
 
 
@@ -83,19 +101,23 @@ def make_sdist() -> Path:
     return sdist
 
 
-def build(target: Target, more: list[str]) -> int:
-    """cibuildwheel on the source distribution, in the image of the target."""
-    machine = platform.machine()
-    environment = {
-        **os.environ,
+def build_variables(target: Target, machine: str) -> dict[str, str]:
+    """What the build of a target needs in its environment."""
+    return {
         f"CIBW_MANYLINUX_{machine.upper()}_IMAGE": target.image(machine),
         "CONVT_EXT_LOCAL_VERSION": target.local_version,
         "CONVT_EXT_CUDA": target.cuda,
     }
-    source = CHECKOUT if "--print-build-identifiers" in more else make_sdist()
+
+
+def build(target: Target, more: list[str]) -> int:
+    """cibuildwheel on the source distribution, in the image of the target."""
+    only_names = "--print-build-identifiers" in more
+    variables = {} if only_names else build_variables(target, platform.machine())
+    source = CHECKOUT if only_names else make_sdist()
     command = [sys.executable, "-m", "cibuildwheel", "--platform", "linux", *more, str(source)]
     command += ["--output-dir", str(CHECKOUT / "wheelhouse" / target.tag)]
-    return subprocess.run(command, cwd=CHECKOUT, env=environment).returncode
+    return subprocess.run(command, cwd=CHECKOUT, env={**os.environ, **variables}).returncode
 
 
 def main() -> None:
@@ -112,7 +134,7 @@ def main() -> None:
         return
     for target in TARGETS:
         what = "default, no local version" if target.is_default else f"+{target.local_version}"
-        print(f"CUDA {target.cuda}: {what}; {', '.join(target.image(machine) for machine in RUNNERS)}")
+        print(f"CUDA {target.cuda}: {what}; {', '.join(RUNNERS)}")
 
 
 if __name__ == "__main__":

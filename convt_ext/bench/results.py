@@ -20,6 +20,22 @@ import convt_ext
 from convt_ext.bench.runner import Row, Skipped
 
 
+def without_folder(argv: Sequence[str]) -> list[str]:
+    """The words of a run; behind ``--out`` the base name alone, without the folder that a machine had.
+
+    >>> without_folder(["bench", "--out", "/tmp/run.json", "--out=/tmp/run.json", "--csv", "benchmarks/layers.csv"])
+    ['bench', '--out', 'run.json', '--out=run.json', '--csv', 'benchmarks/layers.csv']
+    """
+    words: list[str] = []
+    for word in argv:
+        if words and words[-1] == "--out":
+            word = Path(word).name
+        elif word.startswith("--out="):
+            word = f"--out={Path(word).name}"
+        words.append(word)
+    return words
+
+
 def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
     """The fields of a result file that identify a run."""
     return {
@@ -28,7 +44,7 @@ def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "sources": convt_ext.build_info()["sources"],
-        "argv": list(argv),
+        "argv": without_folder(argv),
     }
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import runpy
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gpu_evidence
 import pytest
@@ -114,31 +117,98 @@ def test_a_current_report_lists_the_tests_that_exist():
 
 
 STAND_IN = """
-import json, sys, time
+import json, os, sys
 arguments = dict(zip(sys.argv, sys.argv[1:]))
-index, count = arguments["--shard"].split("/")
-print("this is shard", index)
-if index == "3":
+index, count = map(int, arguments["--shard"].split("/"))
+print("this is shard", index, "on", os.environ["CUDA_VISIBLE_DEVICES"])
+if index == 3:
     sys.exit("the GPU fell off")
+if index == 7 or "nothing" in sys.argv:
+    sys.exit(5)
 report = json.load(open("REPORT"))
-report["tests"] = {f"test_{index}": {"outcome": "failed" if index == "2" else "passed", "reason": "", "seconds": 1.0}}
+report["tests"] = {f"test_{index}": {"outcome": "failed" if index == 2 else "passed", "reason": "", "seconds": 1.0}}
 json.dump(report, open(arguments["--gpu-report"], "w"))
-sys.exit(index == "2")
+sys.exit(index == 2)
 """
 
 
-@pytest.mark.parametrize(("number", "well"), [(1, True), (2, False), (3, False)])
-def test_shards_side_by_side_make_one_report(tmp_path, monkeypatch, capsys, number, well):
-    """With a stand-in for pytest, whose second shard has a failure and whose third breaks off."""
+@pytest.fixture
+def gpu_shards(tmp_path, monkeypatch):
+    """With a stand-in for pytest: its second shard has a failure, its third breaks off, its seventh is empty."""
     monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    gpu_shards = importlib.import_module("gpu_shards")
     gpu_evidence.write(tmp_path / "example.json", make_report())
     (tmp_path / "pytest.py").write_text(STAND_IN.replace("REPORT", str(tmp_path / "example.json")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(gpu_shards, "gpu_count", lambda: 2)
-    assert gpu_shards.run(number, tmp_path / "report.json", []) is well
+    module = importlib.import_module("gpu_shards")
+    monkeypatch.setattr(module, "visible_gpus", lambda: ["0", "1"])
+    return module
+
+
+@pytest.mark.parametrize(("number", "well"), [(1, True), (2, False), (3, False)])
+def test_shards_side_by_side_make_one_report(tmp_path, gpu_shards, capsys, number, well):
+    assert gpu_shards.run(number, (1, 1), 60, tmp_path / "report.json", []) is well
     report = gpu_evidence.read(tmp_path / "report.json")
     assert list(report["tests"]) == [f"test_{index}" for index in range(1, min(number, 2) + 1)]
     printed = capsys.readouterr().out
     assert ("FAILED test_2" in printed) == (number >= 2)
     assert ("the GPU fell off" in printed) == (number == 3)
+
+
+def test_a_part_joins_the_report(tmp_path, gpu_shards):
+    """Part 1 of 3 in three shards: the first, fourth and seventh of nine, of which the last has nothing to run."""
+    gpu_evidence.write(tmp_path / "report.json", make_report(tests=["earlier"]))
+    assert gpu_shards.run(3, (1, 3), 60, tmp_path / "report.json", [])
+    assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["earlier", "test_1", "test_4"]
+    assert gpu_shards.run(1, (1, 1), 60, tmp_path / "report.json", [])
+    assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["test_1"]
+
+
+def test_no_test_was_chosen(tmp_path, gpu_shards, capsys):
+    gpu_evidence.write(tmp_path / "report.json", make_report(tests=["earlier"]))
+    assert not gpu_shards.run(1, (1, 2), 60, tmp_path / "report.json", ["nothing"])
+    assert "no shard has written a report" in capsys.readouterr().out
+    assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["earlier"]
+
+
+def test_a_shard_that_hangs_is_stopped(tmp_path, gpu_shards, monkeypatch, capsys):
+    (tmp_path / "pytest.py").write_text("import time; print('waiting', flush=True); time.sleep(600)")
+    monkeypatch.setattr(gpu_shards, "GRACE", 0)
+    assert not gpu_shards.run(2, (1, 1), 0.5, tmp_path / "report.json", [])
+    assert "shard 2/2 was stopped: it hangs" in capsys.readouterr().out
+
+
+def test_words_of_the_command(tmp_path, gpu_shards, monkeypatch):
+    """What `make gpu-test` passes on, TEST_ARGS included."""
+    seen = []
+    monkeypatch.setattr(gpu_shards, "run", lambda *given: seen.append(given) or True)
+    report = str(tmp_path / "report.json")
+    for words in ([], ["--shards", "4", "--part", "2/3", "--limit", "480", "-k", "a or b", "-x"]):
+        monkeypatch.setattr(sys, "argv", ["gpu_shards.py", report, *words])
+        gpu_shards.main()
+    assert seen == [
+        (0, (1, 1), gpu_shards.LIMIT, Path(report), []),
+        (4, (2, 3), 480.0, Path(report), ["-k", "a or b", "-x"]),
+    ]
+
+
+def test_every_core_gets_a_shard(gpu_shards, monkeypatch):
+    for cores, num_gpus, number in ((1, 1, 1), (16, 1, 16), (32, 1, 18), (32, 2, 32)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        assert gpu_shards.default_number(num_gpus) == number
+
+
+def test_every_test_is_in_one_shard_of_one_part(gpu_shards):
+    tests = list(range(1000))
+    shards = [gpu_evidence.parse_shard(name) for part in (1, 2, 3) for name in gpu_shards.shards_of((part, 3), 5)]
+    assert sorted(test for index, count in shards for test in tests[index - 1 :: count]) == tests
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(None, False), (1000.0, False), (1.0, True)])
+def test_a_run_with_a_limit_ends_there(limit, ends):
+    report = object.__new__(runpy.run_path(str(CHECKOUT / "tests/conftest.py"))["GpuReport"])
+    report.start, report.limit, report.tests = time.monotonic() - 100, limit, {"one": {}}
+    report.session = SimpleNamespace(testscollected=2, shouldfail=False)
+    report.pytest_runtest_logfinish()
+    assert bool(report.session.shouldfail) is ends
+    if ends:
+        assert "`make gpu-test SHARD=1/2`" in report.session.shouldfail

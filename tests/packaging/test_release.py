@@ -104,6 +104,100 @@ def test_the_tag_is_the_version(release):
             release.check(f"v{version}", changelog)
 
 
+def test_the_notes_are_the_entry_of_the_version(release):
+    version = release.version()
+    below = "### Added\n\n- Everything.\n"
+    for head, tail in (("", ""), ("# Changelog\n\n", "\n## 0.0.9 (2025-01-31)\n\n- Nothing.\n")):
+        assert release.notes(f"{head}## {version} (2026-01-31)\n\n{below}{tail}") == below.strip()
+    for changelog in ("", f"## {version}.1\n\n- Later.\n", f"## {version}\n\n## 0.0.9\n\n- Nothing.\n"):
+        with pytest.raises(SystemExit, match=r"CHANGELOG\.md says nothing below"):
+            release.notes(changelog)
+
+
+def test_the_notes_of_this_version(release):
+    text = release.notes((CHECKOUT / "CHANGELOG.md").read_text())
+    assert "## " not in text.replace("### ", "")
+
+
+GH = """#!/bin/sh
+echo "$@" >> "$0.log"
+[ "$1 $2" = "$BROKEN" ] && exit 1
+case "$1 $2 $3" in
+  "release list "*) printf 'v1\\nv2\\n' ;;
+  "release view v2") echo convt_ext-2+cu129-cp310.whl ;;
+  "release download v2") touch "$5/convt_ext-2+cu129-cp310.whl" ;;
+  "release download "*) exit 1 ;;
+esac
+exit 0
+"""
+
+
+@pytest.fixture
+def earlier_wheels(tmp_path):
+    """tools/earlier_wheels.sh with a stand-in for gh: of two releases the second has a wheel for an index."""
+    program = tmp_path / "gh"
+    program.write_text(GH)
+    program.chmod(0o755)
+
+    def fetch(broken: str = "") -> int:
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        command = [CHECKOUT / "tools/earlier_wheels.sh", tmp_path / "to"]
+        return subprocess.run(command, env={**os.environ, "PATH": path, "BROKEN": broken}).returncode
+
+    return fetch
+
+
+def test_earlier_wheels_are_fetched(earlier_wheels, tmp_path):
+    assert earlier_wheels() == 0
+    assert names(tmp_path / "to") == {"convt_ext-2+cu129-cp310.whl"}
+    assert "download v1" not in (tmp_path / "gh.log").read_text()
+
+
+@pytest.mark.parametrize("broken", ["release list", "release view", "release download"])
+def test_an_error_is_no_release_without_wheels(earlier_wheels, broken):
+    """An index without the earlier wheels must not be published after a failure of the network."""
+    assert earlier_wheels(broken) != 0
+
+
+IMAGE = "localhost:5000/manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}"
+
+
+@pytest.mark.parametrize("end", [":2026.06.30-1", "@sha256:" + "0f" * 32])
+def test_the_image_of_a_build(release, monkeypatch, end):
+    monkeypatch.setenv("MANYLINUX_IMAGE", IMAGE + end)
+    variables = release.targets.build_variables(release.targets.find_target("12.9"), "x86_64")
+    assert variables == {
+        "CIBW_MANYLINUX_X86_64_IMAGE": f"localhost:5000/manylinux_cuda/manylinux_2_28_x86_64_cuda12_9{end}",
+        "CONVT_EXT_LOCAL_VERSION": "cu129",
+        "CONVT_EXT_CUDA": "12.9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (None, "MANYLINUX_IMAGE is not set"),
+        ("", "MANYLINUX_IMAGE is not set"),
+        ("manylinux_cuda/some:2026.06.30-1", "names no registry"),
+        (IMAGE, "ends in no dated tag or digest"),
+        (IMAGE + ":latest", "ends in no dated tag or digest"),
+    ],
+)
+def test_an_image_that_nobody_named(release, monkeypatch, image, words):
+    monkeypatch.delenv("MANYLINUX_IMAGE", raising=False)
+    if image is not None:
+        monkeypatch.setenv("MANYLINUX_IMAGE", image)
+    monkeypatch.setattr(release.targets, "make_sdist", lambda: pytest.fail("the build must end before"))
+    for target in release.targets.TARGETS:
+        with pytest.raises(SystemExit, match=f"{words}: set it to the image's full name, REGISTRY/manylinux_cuda/"):
+            release.targets.build(target, [])
+
+
+def test_the_image_that_the_message_proposes(release, monkeypatch):
+    monkeypatch.setenv("MANYLINUX_IMAGE", f"localhost:5000/{release.targets.IMAGE}")
+    assert "x86_64_cuda13_0:2" in release.targets.find_target("13.0").image("x86_64")
+
+
 def test_one_wheel_has_no_local_version(release):
     local = [target.local_version for target in release.targets.TARGETS]
     assert local.count("") == 1

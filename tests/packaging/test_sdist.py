@@ -49,7 +49,11 @@ def test_it_has_the_digest_of_the_checkout(unpacked):
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "Makefile", "tools/cuda_toolkit.py", "PKG-INFO"]
+    "name",
+    [
+        *("README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "Makefile", "PKG-INFO"),
+        *("tools/cuda_toolkit.py", "tools/nvcc.py"),
+    ],
 )
 def test_it_has_what_a_person_and_a_build_need(unpacked, name):
     assert (unpacked / name).is_file()
@@ -58,6 +62,14 @@ def test_it_has_what_a_person_and_a_build_need(unpacked, name):
 def test_it_has_nothing_generated(unpacked):
     generated = (".so", ".o", ".pyc", ".whl")
     assert not [path for path in unpacked.rglob("*") if path.name.endswith(generated)]
+    assert not [path for path in unpacked.rglob(".*") if path.is_dir()]  # caches of tools
+
+
+def test_it_has_no_records_of_runs(unpacked):
+    """The GPU report has megabytes, is about a checkout, and neither a build nor a test needs it."""
+    assert not (unpacked / "tests/gpu_report.json").exists()
+    assert not (unpacked / "benchmarks").exists()
+    assert sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file()) < 8 * 2**20
 
 
 def test_the_package_builds_from_it(unpacked, tmp_path):
@@ -69,5 +81,5 @@ def test_the_package_builds_from_it(unpacked, tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         built = {name for name in archive.namelist() if name.startswith("convt_ext/")}
-    files = [path for path in (CHECKOUT / "convt_ext").rglob("*") if path.suffix in (".py", ".csv", ".typed")]
+    files = [path for path in (CHECKOUT / "convt_ext").rglob("*") if path.suffix in (".py", ".typed")]
     assert built == {path.relative_to(CHECKOUT).as_posix() for path in files}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -15,7 +16,7 @@ import pytest
 setuptools = pytest.importorskip("setuptools", minversion="77")  # older ones do not know pyproject.toml's metadata
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SWITCHES = ("TORCH_CUDA_ARCH_LIST", "CONVT_EXT_LOCAL_VERSION", "CONVT_EXT_CPU_ONLY", "MAX_JOBS")
+SWITCHES = ("TORCH_CUDA_ARCH_LIST", "CONVT_EXT_LOCAL_VERSION", "CONVT_EXT_CPU_ONLY", "MAX_JOBS", "PYTORCH_NVCC")
 NVCC_13 = {"7.5", "8.0", "8.6", "8.9", "9.0", "9.0a", "10.0", "12.0"}
 
 
@@ -75,6 +76,16 @@ def test_chosen_architectures(setup_py):
         "-gencode=arch=compute_120,code=sm_120",
         "-gencode=arch=compute_120,code=compute_120",
     ]
+
+
+@pytest.mark.parametrize(
+    ("switches", "compiler"),
+    [({}, ["sccache", "/a toolkit/bin/nvcc"]), ({"PYTORCH_NVCC": "ccache /cuda/nvcc"}, ["ccache", "/cuda/nvcc"])],
+)
+def test_the_compiler(setup_py, switches, compiler):
+    """Ours stands in front of what torch would take, or of what the user names."""
+    command = setup_py(**switches)["compiler_command"](Path("/a toolkit"), lambda nvcc: ["sccache", nvcc])
+    assert shlex.split(command) == [sys.executable, str(CHECKOUT / "tools/nvcc.py"), *compiler]
 
 
 def test_local_version(setup_py):

@@ -1,0 +1,144 @@
+"""tools/nvcc.py: Hopper's files are compiled for 9.0a alone, whatever command the compiler is."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHARED = CHECKOUT / "kernels/reduce/slabs.cu"
+HOPPERS = CHECKOUT / "kernels/upsample_sm90a/instances/tf32.cu"
+
+
+@pytest.fixture
+def nvcc(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("nvcc")
+
+
+def flags(*names: str) -> list[str]:
+    """As setup.py spells them; "120+PTX" is both kinds of code."""
+    words = []
+    for name in names:
+        number = name.removesuffix("+PTX")
+        kinds = ["sm", "compute"] if name.endswith("+PTX") else ["sm"]
+        words += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
+    return words
+
+
+def command(gencode: list[str], source: Path) -> list[str]:
+    compile_words = ["nvcc", "-MD", "-MF", "x.o.d", "-I/usr/include", "-O3", *gencode]
+    return [*compile_words, "-c", str(source), "-o", f"build/{source.stem}.o", "--time=times.csv"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        (["75", "80", "86", "89", "90a", "100", "120+PTX"], ["90a"]),
+        (["80", "90a+PTX"], ["90a+PTX"]),
+        (["90a"], ["90a"]),
+        (["80", "86", "120+PTX"], ["80"]),
+        (["120+PTX", "80"], ["120+PTX"]),
+        (["90", "80"], ["90"]),
+        ([], []),
+    ],
+)
+def test_architectures_of_hoppers_files(nvcc, chosen, left):
+    assert nvcc.command(command(flags(*chosen), HOPPERS)) == command(flags(*left), HOPPERS)
+
+
+def test_other_files_keep_every_architecture(nvcc):
+    words = command(flags("75", "90a", "120+PTX"), SHARED)
+    assert nvcc.command(words) == words
+
+
+def test_a_checkout_in_a_folder_of_that_name(nvcc, tmp_path, monkeypatch):
+    """What counts is the folder below kernels/."""
+    kernels = tmp_path / "work_sm90a" / "kernels"
+    monkeypatch.setattr(nvcc, "KERNELS", kernels)
+    assert not nvcc.is_for_hopper(kernels / "simt/instances/x.cu")
+    assert nvcc.is_for_hopper(kernels / "flat_sm90a/instances/x.cu")
+
+
+def test_kernels_in_hoppers_folders_are_hoppers(nvcc):
+    """Their bodies stand behind the feature macro, so that nothing is missing where they are not compiled."""
+    found = 0
+    for path in nvcc.KERNELS.rglob("*_sm90a/**/*.cu*"):
+        text = path.read_text()
+        kernels = re.findall(r"__global__[^{]*\{\n(.*)", text)
+        assert len(kernels) == text.count("__global__"), path
+        assert all(line.startswith("#ifdef CONVT_HAS_WGMMA") for line in kernels), path
+        found += len(kernels)
+    assert found
+
+
+def test_kernels_of_other_folders_do_not_come_into_hoppers_files_alone(nvcc):
+    """A template that is instantiated there and elsewhere would be registered twice, once without code."""
+    for path in nvcc.KERNELS.rglob("*.cu*"):
+        if not nvcc.is_for_hopper(path) and path.parent.name != "pack":
+            assert '#include "pack/pack_weights.cuh"' not in path.read_text(), path
+
+
+def test_the_real_compiler_is_started(tmp_path):
+    """With a stand-in for `ccache nvcc`; its exit status is the build's."""
+    program = tmp_path / "ccache"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
+    program.chmod(0o755)
+    words = command(flags("80", "90a"), HOPPERS)
+    done = subprocess.run([sys.executable, CHECKOUT / "tools/nvcc.py", program, *words], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == command(flags("90a"), HOPPERS)
+
+
+def test_a_compiler_that_is_not_there(tmp_path):
+    words = [sys.executable, CHECKOUT / "tools/nvcc.py", tmp_path / "nvcc", "-c", HOPPERS]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("convt_ext: the compiler ")
+    assert "No such file" in done.stderr
+
+
+def listing(counts: dict[str, int]) -> str:
+    """As cuobjdump prints it."""
+    words = []
+    for name, count in counts.items():
+        kind = "ptx" if name.endswith("+PTX") else "cubin"
+        number = name.removesuffix("+PTX").replace(".", "")
+        words += [f"{kind.upper()} file {i}: x.{i}.sm_{number}.{kind}" for i in range(count)]
+    return "\n".join(words)
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ({"8.0": 3, "9.0a": 5, "12.0": 3, "12.0+PTX": 3}, None),
+        ({"8.0": 3, "9.0a": 5, "12.0": 3}, "the binary says 8.0;9.0a;12.0[+]PTX and has 8.0;9.0a;12.0"),
+        ({"8.0": 5, "9.0a": 5, "12.0": 5, "12.0+PTX": 5}, "5 kernel files have code for 8.0, expected 3"),
+        ({"8.0": 3, "9.0a": 3, "12.0": 3, "12.0+PTX": 3}, "3 kernel files have code for 9.0a, expected 5"),
+        ({"8.0": 3, "9.0a": 5, "12.0": 3, "12.0+PTX": 2}, "2 kernel files have code for 12.0[+]PTX, expected 3"),
+    ],
+)
+def test_the_check_of_a_wheel_counts_files(nvcc, monkeypatch, tmp_path, found, fault):
+    check_wheel = importlib.import_module("check_wheel")
+    monkeypatch.setattr(check_wheel, "kernel_files", lambda: (3, 2))
+    program = tmp_path / "cuobjdump"
+    program.write_text(f"#!/bin/sh\n[ $1 = --list-elf ] || exit 255\ncat <<END\n{listing(found)}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(check_wheel, "find_cuobjdump", lambda: str(program))
+    architectures = ["8.0", "9.0a", "12.0+PTX"]
+    if fault is None:
+        check_wheel.check_code(tmp_path / "binary", architectures)
+        return
+    with pytest.raises(SystemExit, match=fault):
+        check_wheel.check_code(tmp_path / "binary", architectures)
+
+
+def test_every_kernel_file_is_counted(nvcc):
+    shared, hopper = importlib.import_module("check_wheel").kernel_files()
+    assert min(shared, hopper) > 0
+    assert shared + hopper == len(list(nvcc.KERNELS.rglob("*.cu")))
