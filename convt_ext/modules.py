@@ -131,10 +131,12 @@ class ConvTranspose2d(nn.ConvTranspose2d):
 
         Saves 5 to 11 us a call where a tensor-core kernel serves; elsewhere nothing changes. The first call of each
         size packs, waits for that and keeps the copy: at most 8, each about as large as the weight, in tf32x3 twice
-        that. The same kernels compute the same bits. Calls that record gradients, run under autocast, are traced, or
-        are captured before there is a copy do as if nothing were frozen. train(), load_state_dict() and moves to
-        another device or dtype end it; copies and pickles of the module are not frozen. After a write to the weight
-        in place, without one of these, results are those of the old weight.
+        that. The same kernels compute the same bits. Calls that record gradients, run under autocast, are traced, have
+        an input that begins between 16 bytes, or are captured before there is a copy do as if nothing were frozen.
+        train(), load_state_dict() and moves to another device or dtype end it; copies and pickles of the module are
+        not frozen. After a write to the weight in place, without one of these, results are those of the old weight.
+        A CUDA graph that was captured with a copy goes on with it, whatever ends it, and the copy then lives as long
+        as the weight.
 
         Raises:
             RuntimeError: the module is in training mode, or its weight is no Parameter of its own (a parametrization).

@@ -69,11 +69,10 @@ void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers,
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
                   ", got ", candidate);
   if (!can_launch(problem, (*plans)[candidate], pointers)) {
-    // The best that can; weights that are kept are in another plan's order.
-    candidate = 0;
+    // Kept weights are in this plan's order, and a caller who is not told otherwise takes them for packed.
+    STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
+    candidate = 0;  // the best that can
     while (!can_launch(problem, (*plans)[candidate], pointers)) ++candidate;
-    pointers.is_packed = false;
-    kept = nullptr;
   }
   const Plan& plan = (*plans)[candidate];
   const bool keeps = kept != nullptr && plan.packed_bytes > 0;

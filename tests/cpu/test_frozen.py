@@ -104,9 +104,21 @@ def test_copies_are_not_frozen(frozen):
 def test_only_some_copies_are_kept(frozen):
     for size in range(1, 12):
         ran(frozen, torch.randn(1, 4, size, 6))
-    assert len(frozen._frozen._packed) == 8
+    assert len(frozen._frozen._copies) == 8
     assert ran(frozen, torch.randn(1, 4, 11, 6)) == ["forward_packed"]
     assert ran(frozen, torch.randn(1, 4, 1, 6)) == ["forward_packing"]
+
+
+@torch.no_grad()
+def test_an_input_between_vectors_has_no_part_in_copies(frozen):
+    """Of the same shape and strides, but a kernel that wants vectors does not run, and nothing would be packed."""
+    memory, plain = torch.randn(2 * 4 * 5 * 6 + 1), layer(precision="tf32")
+    plain.load_state_dict(frozen.state_dict())
+    between, on_vectors = (memory[at : at + 240].view(2, 4, 5, 6) for at in (1, 0))
+    assert on_vectors.data_ptr() % 16 == 0
+    for x, expected in ((between, "forward"), (on_vectors, "forward_packing"), (between, "forward")):
+        assert ran(frozen, x) == [expected]
+        assert torch.equal(frozen(x), plain(x))
 
 
 def test_autocast_is_served_without_the_copy(frozen):

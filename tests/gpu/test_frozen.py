@@ -73,6 +73,42 @@ def test_streams_and_graphs():
         assert torch.equal(result, expected)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_inputs_of_one_shape_between_vectors_and_on_them(precision, layout):
+    """A kernel that wants vectors packs nothing for an input that begins between them."""
+    plain = ConvTranspose2d(64, 64, 3, padding=1, device="cuda", precision=precision).eval()
+    frozen = ConvTranspose2d(64, 64, 3, padding=1, device="cuda", precision=precision).eval()
+    frozen.load_state_dict(plain.state_dict())
+    frozen.freeze_weights()
+    shape, elements = (2, 64, 64, 64), 2 * 64 * 64 * 64
+    memory = torch.randn(elements + 1, device="cuda")
+    views = {at: memory.as_strided(shape, torch.empty(shape).to(memory_format=layout).stride(), at) for at in (0, 1)}
+    for at in (1, 0, 1, 0):
+        torch.testing.assert_close(frozen(views[at]), plain(views[at]), rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_a_captured_copy_outlives_its_place():
+    frozen, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    if not packs(x, plain):
+        pytest.skip("no kernel that packs on this GPU")
+    expected = frozen(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = frozen(x)
+    for height in range(5, 15):  # more sizes than copies are kept of
+        frozen(torch.randn(1, 64, height, 70, device="cuda"))
+    frozen.train().eval()
+    spoiled = [torch.full((1 << 20,), float("nan"), device="cuda") for _ in range(8)]  # takes what was freed
+    result.fill_(float("nan"))
+    graph.replay()
+    assert torch.equal(result, expected)
+    del spoiled
+
+
 def test_memory_that_is_too_small_is_refused():
     _, plain = pair("tf32")
     x = torch.randn(2, 64, 40, 70, device="cuda")
