@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .geometry import Size2, Size4, output_length
+from .geometry import Size2, Size4, output_length, surely
 
 # The kernels hold one coordinate in 32 bits and add a few of them; offsets into tensors have 64 bits.
 _LIMIT = 2**29
@@ -76,7 +76,8 @@ def legal_output_size(
 
     `input_size` is 4 long. None covers the rows of PyTorch's error table as well as empty batches and
     empty results: PyTorch gives those at no cost, in its own memory format. None is also the answer for
-    sizes and steps along an axis of `limit` or more, which by default is what our kernels can hold.
+    sizes and steps along an axis of `limit` or more, which by default is what our kernels can hold. Of a
+    size that a tracer cannot know it is taken that it is legal: the op itself refuses the rest.
     """
     stride_h, stride_w = stride
     padding_h, padding_w = padding
@@ -97,17 +98,20 @@ def legal_output_size(
         return None
     batch, c_in, h_in, w_in = input_size
     c_in_of_weight, c_out, k_h, k_w = weight_size
-    if c_in_of_weight != c_in or c_in % groups or 0 in input_size or 0 in weight_size:
+    if surely(c_in_of_weight != c_in) or surely(c_in % groups != 0):
+        return None
+    if any(surely(size == 0) for size in (*input_size, *weight_size)):
         return None
     c_out *= groups
     height = output_length(h_in, k_h, stride_h, padding_h, extra_h, dilation_h)
     width = output_length(w_in, k_w, stride_w, padding_w, extra_w, dilation_w)
-    if bias_size is not None and (len(bias_size) != 1 or bias_size[0] != c_out):
+    if bias_size is not None and (len(bias_size) != 1 or surely(bias_size[0] != c_out)):
         return None
-    if not (0 < height < limit and 0 < width < limit and h_in < limit and w_in < limit):
+    if surely(height <= 0) or surely(width <= 0):
         return None
-    if (k_h - 1) * dilation_h >= limit or (k_w - 1) * dilation_w >= limit or batch >= limit or c_in >= limit:
+    lengths = (batch, c_in, h_in, w_in, c_out, height, width, (k_h - 1) * dilation_h, (k_w - 1) * dilation_w)
+    if any(surely(length >= limit) for length in lengths):
         return None
-    if c_out >= limit or batch * c_out * height * width > _MAX_ELEMENTS:
+    if surely(batch * c_out * height * width > _MAX_ELEMENTS):
         return None
     return (batch, c_out, height, width)

@@ -7,6 +7,8 @@ Each direction is linear in each of its two operands, so the derivatives of any 
     of gw = grad_weight(g, x):     v -> forward(x, v) of g,       grad_input(g, v) of x
     of gb = grad_bias(g):          v -> v, repeated
 
+Each is computed only where this backward was asked for it: `autograd.grad(y, x)` computes one of three.
+
 Called by functional.py with routing.py's `Directions`, and by the dispatcher for the raw ops. The functions here have
 `forward(ctx, ...)`: `setup_context` costs 40 us more a call. torch.func's transforms, which demand it, get
 PyTorch's operator.
@@ -21,11 +23,13 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from . import ops
+from . import ops, routing
 from .directions import Directions, torch_forward, torch_grad_input, torch_grad_weight
+from .precision import CODES
 
 _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
+_will_execute = torch._C._will_engine_execute_node
 
 
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
@@ -44,16 +48,16 @@ def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Dire
 
 def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, directions: Directions) -> Tensor:
     """The gradient of `input`, of which the size alone counts; recorded where a gradient of it is asked for."""
-    if input is not None and _transforms_active():  # autograd.grad(..., is_grads_batched=True) is a vmap
+    if input is not None and _only_torch_can(directions):
         return torch_grad_input(grad_output, input, weight, directions.arguments)
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, weight):
-        return _GradInput.apply(grad_output, input, weight, directions)
+        return _GradInput.apply(grad_output, weight, input, directions)
     return directions.grad_input(grad_output, input, weight)
 
 
 def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, directions: Directions) -> Tensor:
     """The gradient of `weight`, of which the size alone counts; recorded where a gradient of it is asked for."""
-    if weight is not None and _transforms_active():
+    if weight is not None and _only_torch_can(directions):
         return torch_grad_weight(grad_output, input, weight, directions.arguments)
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, input):
         return _GradWeight.apply(grad_output, input, weight, directions)
@@ -62,7 +66,7 @@ def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, direc
 
 def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
     """The gradient of the bias, recorded where a gradient of it is asked for."""
-    if _transforms_active():
+    if _only_torch_can(directions):
         return grad_output.sum((0, 2, 3))
     if torch.is_grad_enabled() and _any_requires_grad(grad_output):
         return _GradBias.apply(grad_output, directions)
@@ -70,10 +74,41 @@ def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
 
 
 def _forward_again(input: Tensor, weight: Tensor, directions: Directions) -> Tensor:
-    """`forward` inside of a backward, which a vmap may surround."""
-    if _transforms_active():
+    """`forward` inside of a backward."""
+    if _only_torch_can(directions):
         return torch_forward(input, weight, None, directions.arguments)
     return forward(input, weight, None, directions)
+
+
+def _only_torch_can(directions: Directions) -> bool:
+    """Whether a backward runs inside of what only PyTorch's operator takes part in.
+
+    Raises:
+        RuntimeError: it does, and the forward pass was asked for a precision by name.
+    """
+    if _transforms_active():  # such as vmap; is_grads_batched=True is none, and runs our op for each
+        reason = routing.BACKWARD_IN_TRANSFORM
+    elif forward_ad._current_level >= 0:
+        reason = routing.BACKWARD_IN_DUAL_LEVEL
+    else:
+        return False
+    if directions.by_name and directions.arguments:  # the raw op of the bias has none, and no class
+        code = directions.arguments[5]
+        routing.refuse(reason, next(word for word, its_code in CODES.items() if its_code == code))
+    return True
+
+
+def _is_requested(ctx: Any, index: int) -> bool:
+    """Whether this backward was asked for the gradient of the tensor at `index` of `forward`'s; in doubt it was.
+
+    `needs_input_grad` tells which tensors require gradients. PyTorch's own operator asks its engine, too.
+    """
+    if not ctx.needs_input_grad[index]:
+        return False
+    try:
+        return _will_execute(ctx.next_functions[index][0])
+    except RuntimeError:  # said of a leaf that autograd.grad was asked for
+        return True
 
 
 class _Forward(Function):
@@ -87,11 +122,10 @@ class _Forward(Function):
     def backward(ctx, grad_output):
         input, weight = ctx.saved_tensors
         directions = ctx.directions
-        needs_input, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            grad_input(grad_output, input, weight, directions) if needs_input else None,
-            grad_weight(grad_output, input, weight, directions) if needs_weight else None,
-            grad_bias(grad_output, directions) if needs_bias else None,
+            grad_input(grad_output, input, weight, directions) if _is_requested(ctx, 0) else None,
+            grad_weight(grad_output, input, weight, directions) if _is_requested(ctx, 1) else None,
+            grad_bias(grad_output, directions) if _is_requested(ctx, 2) else None,
             None,
         )
 
@@ -102,7 +136,7 @@ _apply_forward = super(Function, _Forward).apply  # type: ignore[misc]
 
 class _GradInput(Function):
     @staticmethod
-    def forward(ctx, grad_output, input, weight, directions):
+    def forward(ctx, grad_output, weight, input, directions):
         ctx.save_for_backward(grad_output, weight)
         ctx.directions = directions
         return directions.grad_input(grad_output, input, weight)
@@ -110,11 +144,10 @@ class _GradInput(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, weight = ctx.saved_tensors
-        needs_grad_output, _, needs_weight, _ = ctx.needs_input_grad
         return (
-            _forward_again(grad, weight, ctx.directions) if needs_grad_output else None,
+            _forward_again(grad, weight, ctx.directions) if _is_requested(ctx, 0) else None,
+            grad_weight(grad_output, grad, weight, ctx.directions) if _is_requested(ctx, 1) else None,
             None,
-            grad_weight(grad_output, grad, weight, ctx.directions) if needs_weight else None,
             None,
         )
 
@@ -129,10 +162,9 @@ class _GradWeight(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, input = ctx.saved_tensors
-        needs_grad_output, needs_input, _, _ = ctx.needs_input_grad
         return (
-            _forward_again(input, grad, ctx.directions) if needs_grad_output else None,
-            grad_input(grad_output, input, grad, ctx.directions) if needs_input else None,
+            _forward_again(input, grad, ctx.directions) if _is_requested(ctx, 0) else None,
+            grad_input(grad_output, input, grad, ctx.directions) if _is_requested(ctx, 1) else None,
             None,
             None,
         )

@@ -8,13 +8,16 @@ tensor cores while tracing, that operator is traced: Inductor knows it better th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
-from torch.compiler import assume_constant_result, is_exporting
+from torch.compiler import is_dynamo_compiling, is_exporting
 
 from . import _extension, autocast, ops, planner, routing, traced_ops
 from . import precision as precisions
@@ -43,6 +46,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
         return reason
+    was_float32 = input.dtype is torch.float32
     if torch.is_autocast_enabled(routing.DEVICE_TYPE):
         input, weight, bias = autocast.cast(input, weight, bias, routing.DEVICE_TYPE)
     dtype = input.dtype
@@ -51,7 +55,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         return reason
     index = input.get_device()
     word = _requested(precision)
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None, was_float32)
     by_switches = served is None
     exporting = _is_exporting()
     if served is None:
@@ -59,6 +63,8 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         if served not in precisions.EXACT_CLASSES:
             return routing.TENSOR_CORES
 
+    if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
+        return routing.RUN_TIME_ARGUMENTS
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
     if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
         return routing.ARGUMENTS
@@ -97,7 +103,16 @@ def _reason_by_tensors(input, weight, bias):
     return None
 
 
+def _is_constant(value):
+    """Whether an argument is a number or a sequence of them; of which kind, and how many, `pair` and PyTorch judge."""
+    if isinstance(value, (tuple, list)):
+        return all(isinstance(part, (int, float, str)) for part in value)
+    return value is None or isinstance(value, (int, float, str))
+
+
 def _reason_by_context():
+    if is_dynamo_compiling() and not routing.only_default_device_modes():  # torch.export without it has its own modes
+        return routing.MODE
     if _extension.DISABLED:
         return routing.DISABLED
     if torch._C._are_functorch_transforms_active():
@@ -112,31 +127,37 @@ def _reason_by_context():
 # What a tracer cannot follow, or must not ask twice: asked while tracing, and part of the program then.
 
 
-@assume_constant_result
+def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.assume_constant_result`, which imports a second's worth of torch._dynamo to set this mark."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_constant
 def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
     return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
 
 
-@assume_constant_result
+@_constant
 def _requested_while_tracing() -> str | None:
     return precisions.requested(None)
 
 
-@assume_constant_result
+@_constant
 def _cudnn_enabled() -> bool:
     return precisions.cudnn_enabled()
 
 
-@assume_constant_result
+@_constant
 def _unsupported_reason(index: int) -> str | None:
     return _extension.unsupported_reason(index)
 
 
-@assume_constant_result
+@_constant
 def _is_exporting() -> bool:
     return is_exporting()  # asked for by traced code, it is True in torch 2.10 whatever happens
 
 
-@assume_constant_result
+@_constant
 def _exports_to_onnx() -> bool:
     return torch.onnx.is_in_onnx_export()

@@ -36,6 +36,9 @@ class Directions:
 
     __slots__ = ("arguments",)
 
+    # Whether somebody asked for the class; where nobody did, PyTorch's operator may serve a derivative.
+    by_name = True
+
     def __init__(self, arguments: tuple[Any, ...]) -> None:
         self.arguments = arguments
 
@@ -89,6 +92,7 @@ class Chosen(Directions):
     """
 
     __slots__ = ("_slower", "problem")
+    by_name = False
 
     def __init__(self, arguments: tuple[Any, ...], problem: Problem) -> None:
         super().__init__(arguments)
@@ -134,6 +138,7 @@ class ByTorch(Directions):
     """The same by PyTorch's operator; of `arguments` it takes those before the precision."""
 
     __slots__ = ()
+    by_name = False
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with _below_autograd():

@@ -11,6 +11,8 @@ import warnings
 import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
+from torch.fx import Proxy
+from torch.overrides import handle_torch_function
 
 from . import autograd, compiled, routing
 
@@ -41,14 +43,14 @@ def conv_transpose2d(
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or a pair (height, width).
         groups: number of blocks of channels that do not meet.
-        precision: None follows PyTorch's switches, and gives PyTorch's own result where that is the faster
-            one: where it would use tensor cores, for which there is no kernel yet, and where our kernel
-            without them is estimated to take longer. A word always runs a kernel of ours on
-            CUDA tensors: "ieee", one chain of fused multiply-adds per output, c_in ascending, then kh,
-            then kw, bias last; "aten", the order of PyTorch's own CUDA algorithm; "tf32x3" and "tf32",
-            at least that accurate. All but "ieee" are for float32. CPU tensors, other dtypes, tensor
-            subclasses and ``__torch_function__`` modes get PyTorch's operator whatever the word. Gradients
-            are computed in the class of their forward pass.
+        precision: None takes the class that PyTorch's switches ask for, and PyTorch's operator where that is
+            estimated to be faster than our kernel. Where the switches allow tensor cores (TF32, which is
+            PyTorch's default, float16, bfloat16), ours run on Hopper alone; on other GPUs PyTorch serves.
+            A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds
+            per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
+            algorithm; "tf32x3" and "tf32", at least that accurate. All but "ieee" are for float32. CPU
+            tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
+            whatever the word. Gradients are computed in the class of their forward pass.
 
     Returns:
         (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
@@ -59,10 +61,11 @@ def conv_transpose2d(
         RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
 
     Determinism:
-        Our kernels are bit-identical from run to run, and in "ieee" and "aten" on every GPU and for
-        every batch size. What PyTorch serves is as deterministic as PyTorch. Under None the sizes of a
-        call, its batch size among them, may decide who serves it: ask for "ieee" where bits matter.
-        `convt_ext.explain` tells which one serves a call.
+        Our kernels are bit-identical from run to run, and in "ieee" and "aten" the results are so on every
+        GPU and for every batch size; those of "tf32", "tf32x3" and of halves on tensor cores need not be.
+        The weight's gradient depends on the batch size in every class. What PyTorch serves is as
+        deterministic as PyTorch. Under None the sizes of a call, its batch size among them, may decide who
+        serves it: ask for "ieee" where bits matter. `convt_ext.explain` tells which one serves a call.
 
     Example:
         >>> import torch, convt_ext
@@ -79,6 +82,11 @@ def conv_transpose2d(
         )
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
+        if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
+            return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its precision
+                conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
+                dilation, precision=precision,
+            )  # fmt: skip
         if decision.remedy is not None:
             routing.refuse_when_explicit(decision, input.dtype, precision)
         if isinstance(decision, routing.Unavailable):

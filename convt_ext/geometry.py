@@ -10,11 +10,21 @@ from __future__ import annotations
 from typing import TypeVar
 
 import torch
+from torch.compiler import is_compiling
 
 Int = TypeVar("Int", int, torch.SymInt)
 
 Size2 = tuple[int, int]
 Size4 = tuple[int, int, int, int]
+
+
+def surely(condition: bool | torch.SymBool) -> bool:
+    """`condition`; False where it hangs on a size that a tracer cannot know, such as that of `x[mask]`."""
+    if not is_compiling() and not isinstance(condition, torch.SymBool):
+        return condition
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # slow to import, and a tracer has done so
+
+    return guard_or_false(condition)
 
 
 def output_length(size: Int, kernel: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
@@ -60,16 +70,16 @@ def suggests_channels_last(size, stride) -> bool:
     """
     batch, channels, height, width = size
     stride_n, stride_c, stride_h, stride_w = stride
-    if stride_c == 0 or batch == 0 or channels == 0 or height == 0 or width == 0:
+    if any(surely(size == 0) for size in (stride_c, batch, channels, height, width)):
         return False
-    least = stride_c * channels if channels > 1 else stride_c
-    if stride_w < least:
+    least = stride_c * channels if surely(channels > 1) else stride_c
+    if not surely(stride_w >= least):
         return False
-    least = stride_w * width if width > 1 else stride_w
-    if stride_h < least:
+    least = stride_w * width if surely(width > 1) else stride_w
+    if not surely(stride_h >= least):
         return False
-    least = stride_h * height if height > 1 else stride_h
-    return stride_n >= least and least != stride_c
+    least = stride_h * height if surely(height > 1) else stride_h
+    return surely(stride_n >= least) and surely(least != stride_c)
 
 
 def result_is_channels_last(
@@ -82,7 +92,7 @@ def result_is_channels_last(
     reaches its stride, because PyTorch then runs an algorithm that knows no other layout.
     (PyTorch, `cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h, `use_cudnn` in Convolution.cpp.)
     """
-    if dtype is torch.float64 or not cudnn_enabled or input_size[0] == 0:
+    if dtype is torch.float64 or not cudnn_enabled or surely(input_size[0] == 0):
         return False
     if output_padding[0] >= stride[0] or output_padding[1] >= stride[1]:
         return False
@@ -90,7 +100,7 @@ def result_is_channels_last(
         return True
     # PyTorch makes the input dense before it asks. A dense [N > 1, 1, 1, 1] is ambiguous, whatever it was before.
     batch, channels, height, width = input_size
-    if channels == 1 and height == 1 and width == 1 and batch > 1:
+    if surely(channels == 1) and surely(height == 1) and surely(width == 1) and surely(batch > 1):
         return False
     return suggests_channels_last(input_size, input_stride)
 
@@ -103,10 +113,13 @@ def grad_weight_is_channels_last(channels_last: bool, input_size, input_stride) 
     (PyTorch, `cudnn_convolution_transpose_backward` in ATen/native/cudnn/ConvShared.cpp.)
     """
     batch, channels, height, width = input_size
-    if not channels_last or channels != 1:
+    if not channels_last or not surely(channels == 1):
         return channels_last
     dense = (height * width, width, 1)
     strides = (input_stride[0], input_stride[2], input_stride[3])
-    if all(size == 1 or have == want for size, have, want in zip((batch, height, width), strides, dense, strict=True)):
+    if all(
+        surely(size == 1) or surely(have == want)
+        for size, have, want in zip((batch, height, width), strides, dense, strict=True)
+    ):
         return suggests_channels_last(input_size, input_stride)
     return True

@@ -14,10 +14,15 @@ A stricter class may serve a looser one. Reads PyTorch's switches; knows nothing
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 WORDS = ("ieee", "aten", "tf32x3", "tf32")
 
@@ -37,21 +42,26 @@ _fp32_precision = torch._C._get_fp32_precision_getter
 
 
 class _Active(threading.local):
-    """The innermost `use_precision` of this thread, as (word, the one around it)."""
+    """The innermost `use_precision` of this thread, as (word, the one around it).
 
-    top: tuple | None = None
+    Of the instance, not of the class: Dynamo's guard says where it found `top`, and the first write would move it.
+    """
+
+    def __init__(self) -> None:
+        self.top: tuple | None = None
 
 
 _active = _Active()
 
 
-class use_precision(contextlib.ContextDecorator):
+class use_precision:
     """Run every `convt_ext` call inside in one precision class. Context manager and decorator.
 
     Belongs to the thread that enters it, nests, and yields to a `precision=` keyword of a single call.
     `use_precision(None)` returns to PyTorch's switches. It speaks of float32; "ieee" also holds for
     float16, bfloat16 and float64, while the other words leave those as they are. torch.compile takes
-    the state at the time of tracing.
+    the state at the time of tracing; with fullgraph=True it follows `with use_precision("ieee"):` and the
+    decorator, but no `with` of an instance that was made outside of the compiled function.
 
     Args:
         precision: "ieee", "aten", "tf32x3", "tf32" or None; `convt_ext.conv_transpose2d` says what they mean.
@@ -81,6 +91,17 @@ class use_precision(contextlib.ContextDecorator):
             raise RuntimeError("use_precision is left in a thread that did not enter it")
         _active.top = top[1]
 
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        """`function` inside of this context, each time it runs. (Dynamo does not follow ContextDecorator's.)"""
+        precision = self.precision
+
+        @functools.wraps(function)
+        def inside(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            with use_precision(precision):
+                return function(*args, **kwargs)
+
+        return inside
+
 
 def checked_word(precision: str | None) -> str | None:
     """`precision` itself, or a ValueError that lists what is allowed."""
@@ -105,8 +126,10 @@ def in_context() -> bool:
     return _active.top is not None
 
 
-def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool) -> str | None:
+def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float32: bool = False) -> str | None:
     """The class that an explicit word asks for with `dtype`; None where a context does not speak of it.
+
+    `was_float32` says that the input itself is float32, of which autocast made another dtype.
 
     Raises:
         ValueError: a keyword other than "ieee" with a dtype other than float32.
@@ -116,8 +139,12 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool) -> str | N
     if not from_keyword:
         return None
     name = str(dtype).removeprefix("torch.")
+    is_another, instead = f"the input is {name}", ""
+    if was_float32:
+        is_another = f"autocast makes the input {name}"
+        instead = "make the call inside of torch.autocast(..., enabled=False), "
     raise ValueError(
-        f"precision={word!r} is for float32 and the input is {name}: leave precision=None, "
+        f"precision={word!r} is for float32 and {is_another}: {instead}leave precision=None, "
         'or ask for precision="ieee", which serves every dtype'
     )
 

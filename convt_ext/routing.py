@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -52,11 +52,23 @@ TENSOR_CORES = Reason(
     "PyTorch uses tensor cores here, for which convt_ext has kernels on Hopper (compute capability 9.0) alone; "
     'precision="ieee" asks for its exact ones'
 )
+RUN_TIME_ARGUMENTS = Reason(
+    "an argument is neither an int nor a pair of ints: a tracer takes numpy integers and tensors for values of the run",
+    "pass plain ints, such as int(stride)",
+)
 TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
 ONNX = Reason("torch.onnx is exporting, which knows PyTorch's operator")
 TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
 FORWARD_AD = Reason("forward-mode automatic differentiation is active", "call it outside of the dual level")
+BACKWARD_IN_TRANSFORM = Reason(
+    "its backward runs inside of a torch.func transform (vmap, ...)",
+    "run the backward outside of it (autograd.grad's is_grads_batched=True is none)",
+)
+BACKWARD_IN_DUAL_LEVEL = Reason(
+    "its backward runs while forward-mode automatic differentiation is active",
+    "run the backward outside of the dual level",
+)
 
 _transforms_active = torch._C._are_functorch_transforms_active
 _tracing_state = torch._C._get_tracing_state
@@ -88,7 +100,7 @@ def route(
         precisions.checked_word(precision)
     if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
         return NOT_PLAIN
-    if has_torch_function_unary(input) and not _only_default_device_modes():
+    if has_torch_function_unary(input) and not only_default_device_modes():
         return MODE
     if not on_gpu(input):
         return NOT_CUDA
@@ -115,7 +127,7 @@ def op_call(
     if dtype not in DTYPES:
         return NO_DTYPE
     capability = planner.capability(device)
-    served, by_switches = served_class(dtype, precision, capability)
+    served, by_switches = served_class(dtype, precision, capability, input.dtype is torch.float32)
     if by_switches and not precisions.has_kernel(served, capability):
         return TENSOR_CORES
 
@@ -141,10 +153,12 @@ def op_call(
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
 
-def served_class(dtype: torch.dtype, precision: str | None, capability: tuple[int, int]) -> tuple[str, bool]:
+def served_class(
+    dtype: torch.dtype, precision: str | None, capability: tuple[int, int], was_float32: bool = False
+) -> tuple[str, bool]:
     """The precision class of a call, and whether PyTorch's switches chose it (nobody asked for one by name)."""
     word = precisions.requested(precision)
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None)
+    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None, was_float32)
     if served is None:
         return precisions.class_by_switches(dtype, capability), True
     return served, False
@@ -223,7 +237,7 @@ def _reason_by_context() -> Reason | None:
     return None
 
 
-def _only_default_device_modes() -> bool:
+def only_default_device_modes() -> bool:
     """Whether the active modes are those of torch.set_default_device, which say nothing about this operator."""
     return all(type(mode) is DeviceContext for mode in torch.overrides._get_current_function_mode_stack())
 
@@ -238,8 +252,16 @@ def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | No
         ValueError: a word that is no precision, or a word that the dtype cannot have.
     """
     word = precisions.requested(precision) if word is None else word
-    if word is None or precisions.explicit_class(dtype, word, precision is not None) is None:
-        return
+    if word is not None and precisions.explicit_class(dtype, word, precision is not None) is not None:
+        refuse(reason, word)
+
+
+def refuse(reason: Reason, word: str) -> NoReturn:
+    """Raise, because `reason` (which has a remedy) stands in the way of the precision that `word` names.
+
+    Raises:
+        RuntimeError: names the precision, the reason and the remedy.
+    """
     raise RuntimeError(
         f"precision={word!r} asks for a kernel of convt_ext, which cannot serve this call: {reason.text}. "
         f"Remedy: {reason.remedy}; or leave precision=None, which uses PyTorch's operator"

@@ -33,6 +33,7 @@ class Traced(Directions):
     """The three directions as these ops; `arguments` as they take them."""
 
     __slots__ = ()
+    by_name = False
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():

@@ -15,6 +15,7 @@ MODULES = ["_extension", "arguments", "convert", "explain", "functional", "modul
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     result = doctest.testmod(importlib.import_module(f"convt_ext.{name}"))
+    assert result.attempted > 0
     assert result.failed == 0
 
 

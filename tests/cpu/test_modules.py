@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from convt_ext import ConvTranspose2d
+from convt_ext import ConvTranspose2d, conv_transpose2d
 from convt_ext.modules import LazyConvTranspose2d
 
 SETTINGS = [
@@ -166,10 +166,39 @@ def test_traces_in_one_graph():
     assert torch.equal(compiled(x), ours(x))
 
 
+@pytest.mark.parametrize("precision", [None, "aten"])
+def test_symbolic_trace_keeps_the_precision(precision):
+    """torch.fx records our functional; with an output_size it has to take the module for a leaf."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            _, self.up = both(precision=precision, stride=2)
+            self.output_size = None
+
+        def forward(self, x):
+            return self.up(x, self.output_size)
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, ConvTranspose2d) or super().is_leaf_module(module, name)
+
+    model, x = Model(), torch.randn(2, 4, 5, 6)
+    traced = torch.fx.symbolic_trace(model)
+    calls = [node for node in traced.graph.nodes if node.op == "call_function"]
+    assert [(node.target, node.kwargs) for node in calls] == [(conv_transpose2d, {"precision": precision})]
+    for one in (traced, pickle.loads(pickle.dumps(traced))):
+        assert torch.equal(one(x), model(x))
+    model.output_size = (12, 14)
+    traced = torch.fx.GraphModule(model, Tracer().trace(model))
+    assert torch.equal(traced(x), model(x))
+    assert "conv_transpose2d(x, x" in torch.fx.symbolic_trace(lambda x: conv_transpose2d(x, x)).code
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("precision", [None, "ieee"])
 def test_scripts(precision):
-    """TorchScript gets PyTorch's operator, as nn.ConvTranspose2d does."""
+    """TorchScript gets PyTorch's operator whatever the precision, as README says."""
     _, ours = both(precision=precision, stride=2)
     x = torch.randn(2, 4, 5, 6)
     scripted = torch.jit.script(ours)

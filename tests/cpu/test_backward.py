@@ -1,0 +1,147 @@
+"""What a backward computes: what was asked for, in the class of its forward pass, whatever surrounds it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import named
+from cpu_kernels import RAN, cpu_is_gpu
+from gradients import leaves
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
+
+from convt_ext import conv_transpose2d as ours
+from convt_ext import ops, use_precision
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+NAMES = ("grad_input", "grad_weight", "grad_bias")
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("asked", [which for n in (1, 2, 3) for which in itertools.combinations(range(3), n)], ids=str)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_only_what_is_asked_of_the_backward(asked, leaf, create_graph):
+    """All three require gradients, and `autograd.grad` or `backward(inputs=...)` wants some of them."""
+    roots = leaves(named("k4s2p1"))
+    operands = roots if leaf else [tensor * 2 for tensor in roots]
+    wanted = [operands[which] for which in asked]
+    result = ours(*operands, 2, 1, precision="ieee")
+    RAN.clear()
+    found = torch.autograd.grad(result.square().sum(), wanted, create_graph=create_graph)
+    assert [NAMES[which] for which in asked] == RAN
+    expected = torch.autograd.grad(F.conv_transpose2d(*operands, 2, 1).square().sum(), wanted, retain_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    result = ours(*operands, 2, 1, precision="ieee")
+    RAN.clear()
+    result.sum().backward(inputs=[roots[which] for which in asked], create_graph=create_graph)
+    assert [NAMES[which] for which in asked] == RAN
+    for which, root in enumerate(roots):
+        assert (root.grad is not None) == (which in asked)
+        root.grad = None
+
+
+def test_only_what_is_asked_of_the_second_backward():
+    x, weight, bias = leaves(named("k4s2p1"))
+    result = ours(x, weight, bias, 2, 1, precision="ieee")
+    grads = torch.autograd.grad(result.square().sum(), (x, weight), create_graph=True)
+    for grad, asked, ran in (
+        (grads[0], x, ["forward", "grad_input"]),
+        (grads[0], weight, ["forward", "grad_weight", "grad_weight"]),
+        (grads[1], x, ["forward", "grad_input", "grad_input"]),
+        (grads[1], weight, ["forward", "grad_weight"]),
+    ):
+        RAN.clear()
+        torch.autograd.grad(grad.square().sum(), asked, retain_graph=True)
+        assert ran == RAN
+
+
+def test_an_operand_that_leads_to_what_is_asked_for_is_computed():
+    x, weight, _ = leaves(named("k4s2p1"))
+
+    def gradients_of_weight(call):
+        behind = call(x * weight.sum(), weight, None, 2, 1)
+        twice = call(weight, weight.transpose(0, 1), None, 2, 1)
+        return [torch.autograd.grad(result.square().sum(), weight)[0] for result in (behind, twice)]
+
+    found = gradients_of_weight(lambda *a: ours(*a, precision="ieee"))
+    torch.testing.assert_close(found, gradients_of_weight(F.conv_transpose2d))
+    assert RAN == ["forward"] * 2 + ["grad_input", "grad_weight"] * 2
+
+
+def test_a_backward_inside_of_a_backward_asks_for_itself():
+    x, weight, bias = leaves(named("k4s2p1"))
+
+    class Inner(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            return tensor * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            with torch.enable_grad():
+                torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="ieee").sum(), weight)
+                ours(x, weight, bias, 2, 1, precision="ieee").sum().backward()
+            return grad
+
+    one = torch.ones(1, requires_grad=True)
+    torch.autograd.grad(Inner.apply(one), one)
+    assert ["forward", "grad_weight", "forward", *NAMES] == RAN
+    assert x.grad is not None
+
+
+def tangents_of_gradients(call):
+    """Of the first and second derivatives, where the gradient of the result is dual."""
+    x, weight, bias = leaves(named("k4s2p1"))
+    result = call(x, weight, bias, 2, 1)
+    first = torch.autograd.grad(result.square().sum(), (x, weight), create_graph=True)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(torch.ones_like(one), one.detach()) for one in (result, *first)]
+        found = torch.autograd.grad(result, (x, weight, bias), duals[0], retain_graph=True)
+        found += torch.autograd.grad(first, (x, weight), duals[1:])
+        return [forward_ad.unpack_dual(one).tangent for one in found]
+
+
+def test_forward_mode_around_a_backward():
+    found = tangents_of_gradients(ours)
+    assert not any(tangent is None for tangent in found)
+    torch.testing.assert_close(found, tangents_of_gradients(F.conv_transpose2d))
+    with pytest.raises(RuntimeError, match=r"precision='ieee'.*its backward.*forward-mode.*outside of the dual level"):
+        tangents_of_gradients(lambda *a: ours(*a, precision="ieee"))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_vmap_around_a_backward(which):
+    operands = leaves(named("k4s2p1"), torch.float32)
+    results = {word: ours(*operands, 2, 1, precision=word) for word in (None, "aten")}
+    grads = torch.randn(3, *results[None].shape)
+    RAN.clear()
+
+    def gradient(word, grad, **options):
+        return torch.autograd.grad(results[word], operands[which], grad, retain_graph=True, **options)[0]
+
+    expected = torch.stack([gradient(None, grad) for grad in grads])
+    torch.testing.assert_close(gradient("aten", grads, is_grads_batched=True), expected)
+    assert [NAMES[which]] * 6 == RAN
+    torch.testing.assert_close(torch.func.vmap(lambda grad: gradient(None, grad))(grads), expected)
+    assert len(RAN) == 6
+    with pytest.raises(RuntimeError, match=r"precision='aten'.*its backward.*vmap.*outside of it"):
+        torch.func.vmap(lambda grad: gradient("aten", grad))(grads)
+
+
+def test_a_context_around_a_checkpoint_needs_a_context_fn(monkeypatch):
+    """Backward computes again where and when it runs; README says what to do."""
+    codes = []
+    real = ops.run_forward
+    monkeypatch.setattr(ops, "run_forward", lambda *arguments: codes.append(arguments[8]) or real(*arguments))
+    x, weight, bias = leaves(named("k4s2p1"), torch.float32)
+    contexts = lambda: (use_precision("aten"), use_precision("aten"))  # noqa: E731
+    call = lambda *tensors: ours(*tensors, 2, 1).square()  # noqa: E731
+    checkpoint(call, x, weight, bias, use_reentrant=False, context_fn=contexts).sum().backward()
+    checkpoint(use_precision("aten")(call), x, weight, bias, use_reentrant=False).sum().backward()
+    assert codes == [1] * 4

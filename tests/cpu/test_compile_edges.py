@@ -1,0 +1,190 @@
+"""torch.compile and torch.export at the edges: contexts inside of a program, sizes that hang on data, odd arguments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import named
+from cpu_kernels import RAN, cpu_is_gpu
+from served import tf32
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import convt_ext
+from convt_ext import conv_transpose2d as ours
+from convt_ext import ops, use_precision
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+
+def compiled(function, backend="aot_eager", **options):
+    return torch.compile(function, backend=backend, fullgraph=True, **options)
+
+
+@pytest.fixture
+def codes(monkeypatch):
+    """The precision of each forward op that ran in eager code."""
+    found = []
+    real = ops.run_forward
+    monkeypatch.setattr(ops, "run_forward", lambda *arguments: found.append(arguments[8]) or real(*arguments))
+    return found
+
+
+def in_context(x, weight):
+    with use_precision("ieee"):
+        return ours(x, weight, stride=2)
+
+
+@use_precision("ieee")
+def decorated(x, weight):
+    return ours(x, weight, stride=2)
+
+
+@pytest.mark.parametrize("function", [in_context, decorated])
+def test_a_context_inside_of_a_compiled_function(function):
+    """From the second call on it is the program's guards that look at the context."""
+    x, weight, _ = named("k4s2p1").tensors()
+    expected = F.conv_transpose2d(x, weight, stride=2)
+    with tf32(True):
+        first, second = compiled(function), compiled(lambda *tensors: function(*tensors) + 1)
+        for _ in range(3):
+            torch.testing.assert_close(first(x, weight), expected)
+            torch.testing.assert_close(second(x, weight), expected + 1)
+    assert RAN == ["forward"] * 6
+
+
+def test_a_context_inside_of_a_compiled_function_in_another_thread():
+    x, weight, _ = named("k4s2p1").tensors()
+    program, failures = compiled(in_context), []
+
+    def run():
+        try:
+            for _ in range(2):
+                program(x, weight)
+        except BaseException as error:
+            failures.append(error)
+
+    with tf32(True):
+        program(x, weight)
+        for _ in range(2):
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+        with use_precision("aten"):
+            program(x, weight)
+    assert failures == []
+    assert RAN == ["forward"] * 6
+    assert convt_ext.precision.requested(None) is None
+
+
+def test_a_decorated_function_keeps_its_name_and_enters_once_a_call(codes):
+    x, weight, _ = named("k4s2p1").tensors()
+    assert decorated.__name__ == "decorated"
+    with use_precision("aten"):
+        decorated(x, weight)
+        ours(x, weight, stride=2)
+    assert codes == [0, 1]
+
+
+class Masked(nn.Module):
+    def forward(self, x, mask, weight, precision=None):
+        return ours(x[mask], weight, None, 2, precision=precision)
+
+
+class Cropped(nn.Module):
+    def forward(self, x, height, weight, precision=None):
+        height = height.item()
+        torch._check(height >= 2)
+        torch._check(height <= 4)
+        return ours(x[:, :, :height], weight, None, 2, precision=precision)
+
+
+DATA_DEPENDENT = [(Masked(), torch.tensor([True, False, True])), (Cropped(), torch.tensor(3))]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
+def test_sizes_that_hang_on_data(module, chosen, precision, layout):
+    x = torch.randn(3, 4, 5, 6).to(memory_format=layout)
+    operands = x.requires_grad_(), torch.randn(4, 6, 3, 3, requires_grad=True)
+    expected = module(operands[0], chosen, operands[1], precision)
+    expected_grads = torch.autograd.grad(expected.square().sum(), operands)
+    RAN.clear()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        result = compiled(module)(operands[0], chosen, operands[1], precision)
+        grads = torch.autograd.grad(result.square().sum(), operands)
+    assert RAN == ["forward", "grad_input", "grad_weight"]
+    assert result.stride() == expected.stride()
+    for one, other in zip((result, *grads), (expected, *expected_grads), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
+def test_export_of_sizes_that_hang_on_data(module, chosen, strict):
+    x, weight = torch.randn(3, 4, 5, 6), torch.randn(4, 6, 3, 3)
+    program = torch.export.export(module, (x, chosen, weight, "ieee"), strict=strict)
+    assert "convt_ext.forward.default" in str(program.graph)
+    torch.testing.assert_close(
+        program.module()(x, chosen, weight, "ieee"), module(x, chosen, weight), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"groups": np.int64(1)}, {"stride": np.int64(2)}, {"padding": (1, np.int64(1))}, {"dilation": torch.tensor(1)}],
+    ids=str,
+)
+def test_arguments_that_a_tracer_does_not_know_are_refused_when_explicit(arguments):
+    """Eager calls read them; a tracer has tensors in their place."""
+    x, weight, _ = named("k4s2p1").tensors()
+    ours(x, weight, **arguments, precision="ieee")
+    assert RAN == ["forward"]
+    with pytest.raises(Exception, match=r"pass plain ints, such as int\(stride\)"):
+        compiled(lambda *tensors: ours(*tensors, **arguments, precision="ieee"))(x, weight)
+    compiled(lambda *tensors: ours(*tensors, **arguments), backend="eager")(x, weight)
+    assert RAN == ["forward"]
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_function_modes_are_pytorchs_while_tracing(precision):
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    x, weight, _ = named("k4s2p1").tensors()
+    call = lambda *tensors: ours(*tensors, stride=2, precision=precision)  # noqa: E731
+    with Mode():
+        compiled(call)(x, weight)
+    assert RAN == []
+    with torch.device("cpu"):  # which is a mode too, and says nothing about this operator
+        compiled(call)(x, weight)
+    assert RAN == ["forward"]
+
+
+def test_autocast_is_named_where_it_is_the_reason():
+    x, weight, _ = named("k4s2p1").tensors()
+
+    def call(x, weight):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return ours(x, weight, precision="tf32")
+
+    for function in (call, compiled(call)):
+        with pytest.raises(Exception, match=r"autocast makes the input bfloat16: make the call inside of .*False"):
+            function(x, weight)
+    with pytest.raises(ValueError, match="the input is bfloat16: leave precision=None"):
+        ours(x.bfloat16(), weight.bfloat16(), precision="tf32")
+
+
+def test_importing_does_not_import_a_compiler():
+    script = "import sys, convt_ext; print(sorted({'torch._dynamo', 'torch._inductor', 'sympy'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
