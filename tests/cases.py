@@ -81,6 +81,11 @@ def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous(memory_format=torch.channels_last)
 
 
+def _converted(tensor: torch.Tensor) -> torch.Tensor:
+    """As `module.to(memory_format=torch.channels_last)` leaves it. (Of one channel `contiguous` leaves it as it is.)"""
+    return tensor.to(memory_format=torch.channels_last)
+
+
 def _channel_slice(tensor: torch.Tensor) -> torch.Tensor:
     """The same values as the middle channels of a wider channels_last tensor: strides like it, but not dense."""
     channels = tensor.shape[1]
@@ -113,11 +118,12 @@ def _offset(tensor: torch.Tensor) -> torch.Tensor:
 
 _INPUT_LAYOUTS = {
     "channels_last": _channels_last, "channels_last_input": _channels_last, "channel_slice": _channel_slice,
-    "expanded": _expanded, "transposed": _transposed, "step": _step, "offset": _offset,
+    "expanded": _expanded, "transposed": _transposed, "step": _step, "offset": _offset, "converted": _converted,
 }  # fmt: skip
 _WEIGHT_LAYOUTS = {
     "channels_last": _channels_last, "channels_last_weight": _channels_last, "expanded": _expanded,
-    "transposed": _transposed, "step": _step, "offset": _offset,
+    "transposed": _transposed, "step": _step, "offset": _offset, "converted": _converted,
+    "converted_weight": _converted,
 }  # fmt: skip
 
 CASES = [
@@ -179,6 +185,8 @@ CASES = [
     Case("channel_slice", "channels of a wider NHWC tensor, NaN beside them", layout="channel_slice", s=(2, 2)),
     Case("expanded", "stride 0 along the channels", layout="expanded", s=(2, 2), p=(1, 1)),
     Case("transposed", "H and W exchanged in memory", layout="transposed", k=(3, 2), s=(1, 2)),
+    Case("one_channel_converted", "one channel out: the result is channels_last, its channels' stride is 1",
+         layout="converted_weight", c_out=1, k=(8, 8), s=(8, 8)),
     Case("step", "every second column, NaN between", layout="step", s=(2, 2)),
     Case("offset", "tensors that start one element into their storage", layout="offset", k=(4, 4), s=(2, 2), p=(1, 1)),
 ]  # fmt: skip
@@ -230,6 +238,10 @@ STAGED_CASES = [
          w=13, k=(2, 2), s=(2, 2)),
     Case("patches_direct_even", "the same, two positions read at once and several stored", n=2, c_in=70, c_out=48, h=9,
          w=16, k=(2, 2), s=(2, 2)),
+    Case("patches_direct_one", "one channel out: the weight's format makes the result channels_last", n=1, c_in=64,
+         c_out=1, h=22, w=22, k=(16, 16), s=(16, 16), layout="converted_weight"),
+    Case("patches_direct_one_8", "the same, two images", c_in=64, c_out=1, h=11, w=14, k=(8, 8), s=(8, 8),
+         layout="converted_weight"),
     Case("patches_direct_wide", "quads of a row, from image to image", n=2, c_in=40, c_out=36, h=7, w=9, k=(4, 4),
          s=(4, 4)),
     Case("patches_runs", "runs of grad_output from image to image, the last tile of channels half empty", n=3, c_in=150,
@@ -289,6 +301,10 @@ STAGED_CASES = [
          s=(3, 3), p=(4, 4), op=(2, 2), layout="channels_last"),
     Case("few_out_nhwc_five", "with forty columns of sums", c_in=104, c_out=5, h=7, w=33, k=(4, 4), s=(2, 2), p=(1, 1),
          layout="channels_last"),
+    Case("few_out_converted", "one channel, whose stride is 1", n=1, c_in=56, c_out=1, h=9, w=72, k=(9, 9), s=(3, 3),
+         p=(4, 4), op=(2, 2), layout="converted"),
+    Case("depthwise_converted", "one channel a group, whose stride is 1", layout="converted", g=8, c_in=8, c_out=8, h=9,
+         w=37, k=(4, 4), s=(2, 2), p=(1, 1)),
     Case("few_out_gaps", "phases without taps along both axes", c_in=16, c_out=2, h=6, w=80, k=(2, 3), s=(3, 4),
          p=(0, 3), d=(1, 2)),
     Case("few_out_unaligned", "tensors one element into their storage", c_in=16, c_out=3, h=6, w=32, k=(4, 4),

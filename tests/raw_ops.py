@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def gradient_kernels(direction: str) -> list[str]:
 
 
 def tensor_core_kernels() -> list[str]:
-    """The kernel instances of the tensor-core engines, which serve the forward pass and the gradient of the input."""
+    """The kernel instances of the tensor-core engines, of all three directions."""
     kernels = []
     for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc", "scatter", "upsample"):
         text = (_PLAN / f"{engine}_instances.h").read_text()
@@ -214,27 +215,65 @@ class GradientCall:
         return results[0] if self.direction == "grad_input" else results[1]
 
 
+def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, str]]:
+    """The candidates of a call, or of those engines among them: the number of each, and how a failure names it.
+
+    There is at least one: a test that forces none of them has shown nothing.
+    """
+    plans = call.candidates()
+    found = [
+        (number, f"candidate {number}, {plan['kernel']}: {plan}")
+        for number, plan in enumerate(plans)
+        if not engines or plan["engine"] in engines
+    ]
+    assert found, f"no candidate of {engines or 'any engine'}, only of {sorted({plan['engine'] for plan in plans})}"
+    return found
+
+
+def copy_of(tensor: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:
+    """A copy with the very strides and offset of `tensor`, so aligned like it, and with what lies beside it."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    memory = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,))
+    memory = memory.to(device or tensor.device, copy=True)
+    return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def changed(tensor: torch.Tensor, index: tuple[int, ...], value: float) -> torch.Tensor:
+    """A copy, in the same layout, with another value at one index."""
+    copy = copy_of(tensor)
+    copy[index] = value
+    return copy
+
+
 def nan_like(tensor: torch.Tensor) -> torch.Tensor:
     """NaN with the very strides of `tensor`."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.new_full((extent,), float("nan")).as_strided(tensor.shape, tensor.stride())
 
 
-def run_poisoned(call: Call | GradientCall, numel: int, candidate: int | None = None) -> tuple[torch.Tensor, bool]:
+def run_poisoned(call: Call | GradientCall, numel: int, candidate: int | None = None) -> torch.Tensor:
     """Runs a call whose output's memory holds NaN beforehand: an output that is not written is seen.
 
-    The caching allocator gives the block just freed to the next request of its size. (PyTorch's own switch,
-    `torch.utils.deterministic.fill_uninitialized_memory`, acts only in deterministic mode.)
+    The caching allocator gives the block just freed to the next request of its size, which is the result's: every op
+    asks for that first. (PyTorch's own switch, `torch.utils.deterministic.fill_uninitialized_memory`, acts only in
+    deterministic mode.) What Python's garbage collector frees in between may change that: then it is done again.
 
-    Returns:
-        The result, and whether its memory really was the poisoned one.
+    Raises:
+        AssertionError: the result lies in other memory all the same (where PyTorch's own allocator is in use).
     """
     tensor = call.x if isinstance(call, Call) else call.grad_output
-    poison = torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)
-    address = poison.data_ptr()
-    del poison
-    result = call.run(candidate)
-    return result, result.data_ptr() == address
+    for _ in range(4):
+        poison = torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+        address = poison.data_ptr()
+        del poison
+        result = call.run(candidate)
+        if result.data_ptr() == address or torch.cuda.get_allocator_backend() != "native":
+            return result
+        del result
+    raise AssertionError(
+        f"the result is not in the memory that was poisoned, so it is not shown that all of it was written: "
+        f"{numel} elements of {tensor.dtype}, candidate {candidate}"
+    )
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

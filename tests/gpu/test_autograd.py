@@ -108,6 +108,16 @@ def test_gradcheck_twice(case):
     assert gradcheck(unasked, operands, fast_mode=True, check_forward_ad=True)
 
 
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_only_what_is_asked_of_the_backward(which):
+    """It runs in a thread of the engine, which knows what was asked for."""
+    operands = leaves(named("k4s2p1"), torch.float32, "cuda")
+    result = ours(*operands, 2, 1, precision="ieee")
+    with SeenOps() as seen:
+        torch.autograd.grad(result.sum(), operands[which])
+    assert set(seen.names) & OURS == {f"convt_ext.grad_{('input', 'weight', 'bias')[which]}.default"}
+
+
 @each_case("k4s2p1", "kb75", "gcd_2", "depthwise", "channels_last")
 def test_double_backward_in_float32(case):
     """A gradient penalty, as in WGAN-GP, beside PyTorch's float64."""

@@ -23,7 +23,10 @@ from raw_ops import (
     GradientCall,
     assert_same_bits,
     bits,
+    changed,
+    copy_of,
     nan_like,
+    numbered,
     run_poisoned,
     same_bits,
 )
@@ -37,13 +40,7 @@ every_case = pytest.mark.parametrize("case", [*CASES, *STAGED_CASES], ids=lambda
 
 def on_gpu(call: Call) -> Call:
     """The call's tensors on the GPU with their very strides."""
-
-    def move(tensor: torch.Tensor) -> torch.Tensor:
-        elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-        storage = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,)).cuda()
-        return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-
-    return call.map(move)
+    return call.map(lambda tensor: copy_of(tensor, "cuda"))
 
 
 def in_format(gradient: GradientCall, channels_last: bool) -> GradientCall:
@@ -76,11 +73,11 @@ def test_every_candidate_is_right(case, direction, dtype):
     for channels_last in (False, True):
         call = in_format(gradient, channels_last)
         full_of_nan = call.map(nan_like)
-        for index, plan in enumerate(call.candidates()):
-            full_of_nan.run(index)  # leaves NaN in shared memory, where what does not exist is not loaded
-            result, _ = run_poisoned(call, exact.numel(), index)
+        for number, plan in numbered(call):
+            full_of_nan.run(number)  # leaves NaN in shared memory, where what does not exist is not loaded
+            result = run_poisoned(call, exact.numel(), number)
             # +0: a sum of integers may be -0 in one order and +0 in another.
-            assert_same_bits(result + 0.0, exact + 0.0, f"channels_last {channels_last}, candidate {index}: {plan}")
+            assert_same_bits(result + 0.0, exact + 0.0, f"channels_last {channels_last}, {plan}")
             expected_format = torch.channels_last if channels_last else torch.contiguous_format
             assert result.is_contiguous(memory_format=expected_format)
 
@@ -93,8 +90,8 @@ def test_grad_input_has_the_documented_bits(oracle, case, dtype):
     expected = input_by_oracle(oracle, call, gradient)
     for channels_last in (False, True):
         formatted = in_format(gradient, channels_last)
-        for index, plan in enumerate(formatted.candidates()):
-            assert_same_bits(formatted.run(index), expected, f"channels_last {channels_last}: {plan}")
+        for number, plan in numbered(formatted):
+            assert_same_bits(formatted.run(number), expected, f"channels_last {channels_last}, {plan}")
 
 
 @each_dtype
@@ -153,30 +150,81 @@ def test_error_of_grad_weight(case, dtype):
     exact = gradient.map(torch.Tensor.double).torch()
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         theirs = (gradient.torch().double() - exact).norm() / exact.norm()
-    for plan_number, plan in enumerate(gradient.candidates()):
-        ours = (gradient.run(plan_number).double() - exact).norm() / exact.norm()
+    for number, plan in numbered(gradient):
+        ours = (gradient.run(number).double() - exact).norm() / exact.norm()
         assert ours <= 2 * theirs, (ours.item(), theirs.item(), plan)
 
 
+def with_other_strides(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements, where axes of size 1 have strides that lead nowhere."""
+    strides = [1 + 7 * axis if size == 1 else tensor.stride(axis) for axis, size in enumerate(tensor.shape)]
+    return tensor.as_strided(tensor.shape, strides)
+
+
+def signal(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as 1-D signals in channels_last are: rows and columns exchanged for it, channels innermost."""
+    n, c, h, w = tensor.shape
+    lines = tensor.permute(0, 2, 3, 1).reshape(n, h * w, c)
+    return lines.transpose(1, 2).unsqueeze(-1)
+
+
+# Of dense NCHW values to a tensor of their shape, or with the same pixels in other rows.
+BIAS_LAYOUTS = {
+    "dense": lambda t: t,
+    "channels_last": lambda t: torch.empty_like(t, memory_format=torch.channels_last).copy_(t),
+    "transposed": lambda t: t.transpose(2, 3).contiguous().transpose(2, 3),
+    "step": lambda t: t.repeat_interleave(2, 3)[..., ::2],
+    "channels_first": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+    "images_last": lambda t: t.permute(1, 2, 3, 0).contiguous().permute(3, 0, 1, 2),
+    "padded_lines": lambda t: torch.nn.functional.pad(t, (0, 3), value=math.nan)[..., : t.shape[3]],
+    "padded_images": lambda t: torch.nn.functional.pad(t, (0, 0, 0, 2), value=math.nan)[:, :, : t.shape[2]],
+    "channel_slice": lambda t: torch.nn.functional.pad(t, (0, 0, 0, 0, 1, 2), value=math.nan)[:, 1:-2],
+    "other_strides": with_other_strides,
+    "other_strides_last": lambda t: with_other_strides(t.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)),
+    "signal": signal,
+    "signal_rows": lambda t: signal(t).transpose(2, 3),
+    "expanded": lambda t: t[:, :, :1, :1].expand(t.shape),  # the gradient of a mean over the image
+    "expanded_rows": lambda t: t[:, :, :1].expand(t.shape),
+    "expanded_columns": lambda t: t[..., :1].expand(t.shape),
+    "expanded_images": lambda t: t[:1].expand(t.shape),
+    "expanded_channels": lambda t: t[:, :1].expand(t.shape),
+    "one_value": lambda t: t[:1, :1, :1, :1].expand(t.shape),  # that of a sum over everything
+}
+
+
 @each_dtype
-@pytest.mark.parametrize("kind", ["dense", "channels_last", "transposed", "step", "expanded"])
 @pytest.mark.parametrize(
-    "shape", [(2, 5, 7, 9), (1, 64, 33, 1), (3, 1, 64, 64), (2, 300, 17, 5), (64, 3, 90, 91)], ids=str
-)
-def test_grad_bias(shape, kind, dtype):
-    generator = torch.Generator().manual_seed(0)
-    grad_output = torch.randint(-1, 2, shape, generator=generator).to("cuda", dtype)
-    if kind == "channels_last":
-        grad_output = grad_output.contiguous(memory_format=torch.channels_last)
-    elif kind == "transposed":
-        grad_output = grad_output.transpose(2, 3).contiguous().transpose(2, 3)
-    elif kind == "step":
-        grad_output = grad_output.repeat_interleave(2, 3)[..., ::2]
-    elif kind == "expanded":
-        grad_output = grad_output[:, :, :1, :1].expand(shape)
-    result = torch.ops.convt_ext.grad_bias(grad_output)
-    assert_same_bits(result, grad_output.double().sum((0, 2, 3)).to(dtype))
-    assert same_bits(result, torch.ops.convt_ext.grad_bias(grad_output))
+    "shape",
+    [
+        (2, 5, 7, 9), (1, 64, 33, 1), (3, 1, 64, 64), (2, 300, 17, 5), (64, 3, 90, 91),
+        # Axes of size 1, whose strides mean nothing: signals, rows, single images and pixels.
+        (4, 6, 50, 1), (4, 6, 1, 50), (1, 3, 1, 40), (1, 5, 7, 9), (5, 7, 1, 1), (1, 1, 1, 1), (1, 40, 1, 1),
+        (1, 1, 9000, 1), (3, 2, 6000, 1), (3, 2, 1, 6000),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_grad_bias(shape, dtype):
+    """Sums of integers, which every order of them gives."""
+    values = torch.randint(-1, 2, shape, generator=torch.Generator().manual_seed(0)).to("cuda", dtype)
+    values[0, 0, 0, 0] = 1  # what is expanded is not 0
+    for layout, lay_out in BIAS_LAYOUTS.items():
+        grad_output = lay_out(values)
+        what = f"{layout}, strides {grad_output.stride()}"
+        result = torch.ops.convt_ext.grad_bias(grad_output)
+        assert_same_bits(result, grad_output.double().sum((0, 2, 3)).to(dtype), what)
+        assert_same_bits(torch.ops.convt_ext.grad_bias(grad_output), result, what)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 70, 1), (3, 5, 1, 70), (1, 5, 31, 29), (2, 8, 31, 29)], ids=str)
+def test_error_of_grad_bias(shape):
+    """Of values that are no integers, against float64: a sum of n takes n roundings at most."""
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).cuda()
+    for layout, lay_out in BIAS_LAYOUTS.items():
+        grad_output = lay_out(values)
+        exact, magnitude = (tensor.double().sum((0, 2, 3)) for tensor in (grad_output, grad_output.abs()))
+        bound = grad_output.numel() // grad_output.shape[1] * 2.0**-24 * magnitude
+        error = (torch.ops.convt_ext.grad_bias(grad_output).double() - exact).abs()
+        assert (error <= bound).all(), f"{layout}, strides {grad_output.stride()}: {(error / bound).max()} of the bound"
 
 
 @each_dtype
@@ -184,9 +232,9 @@ def test_grad_bias(shape, kind, dtype):
 @each_case("k4s2p1", "kb75", "many_channels_in", "depthwise", "batch_17")
 def test_second_run_has_the_same_bits(case, direction, dtype):
     gradient = GradientCall.of(direction, Call.of(dataclasses.replace(case, h=30, w=31), dtype))
-    for index, plan in enumerate(gradient.candidates()):
-        first = gradient.run(index)
-        assert all(same_bits(gradient.run(index), first) for _ in range(3)), plan
+    for number, plan in numbered(gradient):
+        first = gradient.run(number)
+        assert all(same_bits(gradient.run(number), first) for _ in range(3)), plan
 
 
 def sums_with(gradient: GradientCall, name: str, index: tuple[int, ...]) -> torch.Tensor:
@@ -214,12 +262,10 @@ def test_nan_and_inf_reach_exactly_their_sums(case, name, direction):
         index = element(getattr(clean, name), place)
         reached = sums_with(clean, name, index)
         for value in (math.nan, math.inf):
-            tensor = getattr(clean, name).clone()
-            tensor[index] = value
-            gradient = clean.replace(**{name: tensor})
-            for number, plan in enumerate(gradient.candidates()):
+            gradient = clean.replace(**{name: changed(getattr(clean, name), index, value)})
+            for number, plan in numbered(gradient):
                 result = gradient.run(number)
-                what = f"{value} in {name}{list(index)}: {plan}"
+                what = f"{value} in {name}{list(index)}, {plan}"
                 assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
                 expected = clean.run(number)
                 assert same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0)), what

@@ -1,4 +1,4 @@
-"""Every candidate plan of every case, forced: each kernel instance in each way that the planner may launch it.
+"""Every candidate plan of every case in the exact classes, forced: each kernel in each way that it may be launched.
 
 Judged by float64 with an error budget for each output, where NaN lay in the output's memory and in shared memory
 before; and by where a NaN or Inf of one input or weight may go.
@@ -9,15 +9,28 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import Counter
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
 from cases import CASES, STAGED_CASES, Case, each_case
-from raw_ops import CLASSES, Call, assert_same_bits, class_of, kernel_names, nan_like, run_poisoned, same_bits
+from raw_ops import (
+    CLASSES,
+    Call,
+    GradientCall,
+    assert_same_bits,
+    changed,
+    class_of,
+    kernel_names,
+    nan_like,
+    numbered,
+    run_poisoned,
+    same_bits,
+)
 
-each_kernel = pytest.mark.parametrize("kernel", kernel_names())
+each_class = pytest.mark.parametrize("kind", CLASSES)
 every_case = pytest.mark.parametrize("case", [*CASES, *STAGED_CASES], ids=lambda case: case.name)
 
 # Half of the distance from 1 to the next number, and from 0 to the next.
@@ -25,14 +38,8 @@ HALF_ULP = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0
 HALF_SUBNORMAL = {torch.float64: 0.0, torch.float32: 2.0**-150, torch.float16: 2.0**-25, torch.bfloat16: 2.0**-134}
 
 
-def numbered_candidates(call: Call, kernel: str) -> list[tuple[int, dict]]:
-    """The candidates that launch this kernel, each with its number."""
-    return [(index, plan) for index, plan in enumerate(call.candidates()) if plan["kernel"] == kernel]
-
-
-def call_of(case: Case, kernel: str, channels_last: bool = False) -> Call:
-    dtype, precision = CLASSES[class_of(kernel)]
-    return Call.of(case, dtype, precision, channels_last)
+def call_of(case: Case, kind: str, channels_last: bool = False) -> Call:
+    return Call.of(case, *CLASSES[kind], channels_last)
 
 
 def rounding(steps: torch.Tensor, unit: float) -> torch.Tensor:
@@ -74,38 +81,41 @@ def assert_within_budget(result: torch.Tensor, case: Case, what: object) -> None
     )
 
 
-@each_kernel
+@each_class
 @every_case
-def test_every_candidate_is_right(case, kernel):
+def test_every_candidate_is_right(case, kind):
     for channels_last in (False, True):
-        call = call_of(case, kernel, channels_last)
+        call = call_of(case, kind, channels_last)
         full_of_nan = call.map(nan_like)
         chosen = call.run()
-        for index, plan in numbered_candidates(call, kernel):
+        for number, plan in numbered(call):
             # Leaves NaN in shared memory, where elements outside the input are not loaded.
-            full_of_nan.run(index)
-            result, _ = run_poisoned(call, math.prod(case.output_size), index)
-            what = f"channels_last {channels_last}, candidate {index}: {plan}"
+            full_of_nan.run(number)
+            result = run_poisoned(call, math.prod(case.output_size), number)
+            what = f"channels_last {channels_last}, {plan}"
             assert_within_budget(result, case, what)
             assert_same_bits(result, chosen, what)
 
 
-@each_kernel
-def test_every_kernel_is_launched(kernel):
-    """The cases above reach it: a kernel that no plan offers is tested by nobody."""
-    calls = [call_of(*pair) for pair in product((*CASES, *STAGED_CASES), (kernel,), (False, True))]
+@each_class
+def test_every_kernel_is_launched(kind):
+    """The cases above reach all of them on this GPU: a kernel that no plan offers is tested by nobody."""
+    offered: Counter[str] = Counter()
+    for case, channels_last in product((*CASES, *STAGED_CASES), (False, True)):
+        offered.update(plan["kernel"] for plan in call_of(case, kind, channels_last).candidates())
+    kernels = [kernel for kernel in kernel_names() if class_of(kernel) == kind]
     # Those of one kernel size and stride serve depthwise layers alone, those of few taps channels that are vectors.
-    wanted = 1 if re.search(r"_k\ds\d|_taps\d", kernel) else 2 * len(CASES)
-    assert sum(len(numbered_candidates(call, kernel)) for call in calls) >= wanted
+    wanted = {kernel: 1 if re.search(r"_k\ds\d|_taps\d", kernel) else 2 * len(CASES) for kernel in kernels}
+    assert {kernel: offered[kernel] for kernel in kernels if offered[kernel] < wanted[kernel]} == {}
+    assert set(offered) == set(kernels)
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@each_class
 def test_cases_reach_every_way_of_tiling(kind):
     """Some case has tiles of several images, of some W phases, with several chunks of channels, of the taps."""
-    dtype, precision = CLASSES[kind]
     reached = set()
     for case in (*CASES, *STAGED_CASES):
-        for plan in Call.of(case, dtype, precision).candidates():
+        for plan in call_of(case, kind).candidates():
             if plan["engine"] != "simt":
                 continue
             taps = [-(-case.k[i] // (case.s[i] // math.gcd(case.s[i], case.d[i]))) for i in (0, 1)]
@@ -122,14 +132,34 @@ def test_cases_reach_every_way_of_tiling(kind):
     assert reached == set(ways)
 
 
-def test_poison_is_where_the_output_goes():
-    """What the test above relies on: the allocator hands the poisoned block to the op."""
+class UnwrittenCall(Call):
+    """Allocates its result as the op does, and writes nothing."""
+
+    def run(self, candidate: int | None = None) -> torch.Tensor:
+        shape = self.replace(x=self.x.to("meta"), weight=self.weight.to("meta"), bias=None).torch().shape
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        return torch.empty(shape, dtype=self.x.dtype, device="cuda", memory_format=memory_format)
+
+
+class UnwrittenGradient(GradientCall):
+    def run(self, candidate: int | None = None) -> torch.Tensor:
+        like = self.call.x if self.direction == "grad_input" else self.call.weight
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        return torch.empty(like.shape, dtype=like.dtype, device="cuda", memory_format=memory_format)
+
+
+@each_class
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+def test_what_is_not_written_is_seen(direction, channels_last, kind):
+    """What the tests of every candidate rely on, beside the address, which `run_poisoned` looks at each time."""
     if torch.cuda.get_allocator_backend() != "native":
         pytest.skip("the caching allocator is not in use")
     for case in (*CASES, *STAGED_CASES):
-        call = Call.of(case)
-        _, poisoned = run_poisoned(call, math.prod(case.output_size))
-        assert poisoned, case.name
+        call = UnwrittenCall.of(case, *CLASSES[kind], channels_last)
+        if direction != "forward":
+            call = UnwrittenGradient.of(direction, call, channels_last=channels_last)
+        assert run_poisoned(call, call.run().numel()).isnan().all(), case.name
 
 
 def element(tensor: torch.Tensor, place: str) -> tuple[int, ...]:
@@ -149,40 +179,38 @@ def outputs_of(call: Call, name: str, index: tuple[int, ...]) -> torch.Tensor:
     return (F.conv_transpose2d(tensors["x"], tensors["weight"], None, **call.arguments) > 0.5).cuda()
 
 
-@each_kernel
+@each_class
 @each_case(
     "plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row", "depthwise",
     "depthwise_nhwc", "depthwise_blocks",
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["x", "weight"])
-def test_nan_and_inf_reach_exactly_their_outputs(case, kernel, name):
+def test_nan_and_inf_reach_exactly_their_outputs(case, kind, name):
     """No output outside the sum's terms is touched: a tap that meets padding is not multiplied."""
-    clean = call_of(case, kernel, channels_last=case.layout == "channels_last")
+    clean = call_of(case, kind, channels_last=case.layout == "channels_last")
     expected = clean.run()
     for place in ("first", "middle", "last"):
         index = element(getattr(clean, name), place)
         reached = outputs_of(clean, name, index)
         for value in (math.nan, math.inf):
-            tensor = getattr(clean, name).clone()
-            tensor[index] = value
-            call = clean.replace(**{name: tensor})
-            for number, plan in numbered_candidates(call, kernel):
+            call = clean.replace(**{name: changed(getattr(clean, name), index, value)})
+            for number, plan in numbered(call):
                 result = call.run(number)
-                what = f"{value} in {name}{list(index)}, candidate {number}: {plan}"
+                what = f"{value} in {name}{list(index)}, {plan}"
                 # An element is in an output's sum at most once, so its Inf stays one.
                 assert torch.equal(result.isnan() if math.isnan(value) else result.isinf(), reached), what
                 assert same_bits(result.masked_fill(reached, 0), expected.masked_fill(reached, 0)), what
 
 
-@each_kernel
-def test_a_nan_weight_does_not_meet_padding(kernel):
+@each_class
+def test_a_nan_weight_does_not_meet_padding(kind):
     """A border output has no term of the tap that would read beyond the input."""
-    dtype, precision = CLASSES[class_of(kernel)]
+    dtype, precision = CLASSES[kind]
     x = torch.ones(1, 2, 3, 3, device="cuda", dtype=dtype)
     weight = torch.ones(2, 3, 3, 3, device="cuda", dtype=dtype)
     weight[:, :, 0, 0] = math.nan  # reaches output (ih, iw) alone, which has 3 x 3 inputs
     call = Call(x, weight, None, precision=precision)
-    for number, plan in numbered_candidates(call, kernel):
+    for number, plan in numbered(call):
         nan = call.run(number).isnan()
         assert nan[:, :, :3, :3].all(), plan
         assert not nan[:, :, 3:].any(), plan

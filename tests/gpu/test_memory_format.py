@@ -50,6 +50,10 @@ LAYOUTS = {
     "kernel_1x1_transposed": lambda: (values(2, 4, 5, 6), values(6, 4, 1, 1).transpose(0, 1)),
     "one_channel_out": lambda: (values(2, 4, 5, 6), values(4, 1, 3, 3)),
     "one_channel_out_last": lambda: (values(2, 4, 5, 6), last(4, 1, 3, 3)),
+    # What `module.to(memory_format=torch.channels_last)` makes of one channel, and `contiguous` does not.
+    "one_channel_converted": lambda: (values(2, 1, 5, 6).to(memory_format=LAST), values(1, 6, 3, 3)),
+    "one_channel_out_converted": lambda: (values(2, 4, 5, 6), values(4, 1, 3, 3).to(memory_format=LAST)),
+    "one_channel_out_both_converted": lambda: (last(2, 4, 5, 6), values(4, 1, 3, 3).to(memory_format=LAST)),
     "unbatched": lambda: (values(4, 5, 6), values(4, 6, 3, 3)),
     "unbatched_cut_of_last": lambda: (last(2, 4, 5, 6)[0], values(4, 6, 3, 3)),
     "unbatched_weight_last": lambda: (values(4, 5, 6), last(4, 6, 3, 3)),

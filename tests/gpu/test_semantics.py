@@ -83,6 +83,23 @@ def test_layout_does_not_change_a_bit(layout, dtype):
     assert torch.equal(result, dense)
 
 
+@pytest.mark.parametrize("name", ["patches_direct_one", "patches_direct_one_8", "one_channel_converted"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_channel_out_of_a_weight_in_channels_last(name, dtype):
+    """The result counts as channels_last: the stride of its one channel is 1, and means nothing."""
+    case = named(name)
+    x, weight, bias = case.tensors(dtype, device="cuda", integers=True)
+    assert weight.stride(1) == 1
+    expected = exact(case, dtype)
+    for precision in (None, "ieee", *(["tf32", "tf32x3"] if dtype is torch.float32 else [])):
+        for on in (False, True):
+            with tf32(on):
+                result = ours(x, weight, bias, **case.arguments, precision=precision)
+                theirs = F.conv_transpose2d(x, weight, bias, **case.arguments)
+            assert result.stride() == theirs.stride(), precision
+            torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
+
+
 def test_bias_of_any_stride():
     x, weight, bias = tensors()
     expected = ours(x, weight, bias, 2, 1, precision="ieee")
