@@ -23,7 +23,7 @@ void set_loaders(const ConvTProblem& problem, const WgmmaPlan& plan, const TapPr
     return;
   }
   const bool rows = rows_begin_on_vectors(problem);
-  const bool vectors = aligned && (rows || is_dense(problem));
+  const bool vectors = aligned && (rows || source_has_no_gaps(problem));
   params->walk = !vectors ? Walk::kElements : rows ? Walk::kRows : Walk::kVectors;
   params->gather = !rows;
   params->vector_mask = params->walk == Walk::kVectors ? static_cast<uint32_t>(vector - 1) : 0;

@@ -1,4 +1,4 @@
-// Plan -> what the Hopper engine's two kernels are launched with.
+// Plan -> what the wgmma engine's two kernels are launched with.
 // Called by: launch/wgmma.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -7,6 +8,7 @@
 #include "plan/engines.h"
 #include "plan/measured.h"
 #include "plan/plan.h"
+#include "problem/shapes.h"
 
 namespace convt {
 namespace {
@@ -20,9 +22,35 @@ constexpr bool kHasHopperCode = std::string_view(CONVT_ARCHITECTURES).find("9.0a
 constexpr bool kHasHopperCode = true;
 #endif
 
+// 64 bits hold the elements of every tensor, and the distance from its first to its last, with some room.
+void check_sizes(const ConvTProblem& problem) {
+  constexpr double kMost = static_cast<double>(int64_t{1} << 60);
+  struct Tensor {
+    const char* name;
+    const int64_t* sizes;
+    const int64_t* strides;
+  };
+  const Shapes shapes = shapes_of(problem);
+  for (const Tensor& tensor :
+       {Tensor{"input", shapes.x, problem.x_stride}, Tensor{"weight", shapes.w, problem.w_stride},
+        Tensor{"output", shapes.y, problem.y_stride}}) {
+    double elements = 1, distance = 0;
+    for (int axis = 0; axis < 4; ++axis) {
+      const auto size = static_cast<double>(tensor.sizes[axis]);
+      elements *= size;
+      distance += (size - 1) * std::abs(static_cast<double>(tensor.strides[axis]));
+    }
+    if (elements > kMost || distance > kMost) {
+      throw std::invalid_argument(std::string("convt_ext: the ") + tensor.name +
+                                  " has more than 2^60 elements, or has them further apart");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
+  check_sizes(problem);
   std::vector<Plan> plans;
   add_simt_plans(problem, device, &plans);
   add_thin_plans(problem, device, &plans);

@@ -9,10 +9,12 @@
 namespace convt {
 namespace {
 
-// (input coordinate, tap) pairs of one axis whose output coordinate exists.
+// (input coordinate, tap) pairs of one axis whose output coordinate exists: of very long kernels by a sample of taps.
 double useful_pairs(const Axis& axis) {
+  constexpr int64_t kMostCounted = 1 << 16;
+  const int64_t step = ceil_div(int64_t{axis.kernel}, kMostCounted);
   double pairs = 0;
-  for (int64_t k = 0; k < axis.kernel; ++k) {
+  for (int64_t k = 0; k < axis.kernel; k += step) {
     // 0 <= i * stride - padding + k * dilation < out
     const int64_t offset = k * axis.dilation - axis.padding;
     const int64_t first = offset >= 0 ? 0 : (-offset + axis.stride - 1) / axis.stride;
@@ -20,7 +22,7 @@ double useful_pairs(const Axis& axis) {
     const int64_t last = room < 0 ? -1 : std::min<int64_t>(axis.in - 1, room / axis.stride);
     if (last >= first) pairs += static_cast<double>(last - first + 1);
   }
-  return pairs;
+  return pairs * static_cast<double>(step);
 }
 
 int32_t registers_of(const Instance& instance) {
@@ -56,7 +58,6 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const TileGrid grid = make_tile_grid(problem, shape);
   const double threads = plan->threads, warps = threads / 32;
   const double group_c_in = static_cast<double>(problem.c_in / problem.groups);
-  const Phase any_h = make_phase(problem.h, 0), any_w = make_phase(problem.w, 0);
   const bool tap_sums = instance.precision == Precision::kAten;
   const bool float32 = instance.dtype == DataType::kFloat32;
   // A gradient's plan must not depend on the strides of its operands: the op `plan` does not know them.
@@ -71,9 +72,9 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
 
   const double kh = std::min<double>(taps_h, plan->simt.chunk_kh), kw = std::min<double>(taps_w, plan->simt.chunk_kw);
-  const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), any_h.shift_step, problem.h.position_step,
-                                 plan->simt.tile_h);
-  const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), any_w.shift_step,
+  const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), shift_step(problem.h),
+                                 problem.h.position_step, plan->simt.tile_h);
+  const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), shift_step(problem.w),
                                        problem.w.position_step, plan->simt.tile_w);
 
   // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
@@ -215,7 +216,7 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   if (channels < 16) return 1.2 * (1.55 * multiply_us + copies_us + call_us);
   if (float64) return 2 * multiply_us + call_us;
   // Large kernels on many channels go through a transform that needs fewer products.
-  const bool transform = channels >= 64 && problem.h.kernel * problem.w.kernel >= 15;
+  const bool transform = channels >= 64 && int64_t{problem.h.kernel} * problem.w.kernel >= 15;
   return (transform ? 0.55 : 2.2) * multiply_us + copies_us + call_us;
 }
 

@@ -52,8 +52,8 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 // The same without tf32x3, for results of 1, 2 or 4 W phases.
 void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// The same, with tf32x3, for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; of their
-// gradients of the input 2 x 2.
+// The same, with tf32x3, for layers whose kernel is their stride: 2 wide and even, or a multiple of 4 wide; and for
+// their gradients of the input.
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Its kernels for weights as they are, forward in NCHW; called by add_patch_plans().
@@ -85,7 +85,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
 // Tensor-core classes in channels_last without groups, channels on 16 bytes.
 void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
-// Few output channels in tensor-core classes, NCHW, forward; source rows begin on 16 bytes.
+// Few output channels in tensor-core classes, in both layouts, forward; source rows begin on 16 bytes.
 void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Few channels and kernels two strides wide in tensor-core classes, NCHW, forward.

@@ -87,7 +87,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
 }
 
 // Times in microseconds: one kernel packs, the other's tiles take as long as their products or their bytes from L2, and
-// then their stores. Constants from a fit to 328 measurements of 12 layers on an H200 (docs/performance.md).
+// then their stores. Constants from a fit to 328 measurements of 12 layers on an H200 (docs/engines/flat.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
               Plan* whole) {
   const FlatPlan& plan = whole->flat;
@@ -123,7 +123,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
   whole->memory_us = (source + result) / copy;
   // In channels_last 8 threads take 8 planes of a position, or idle.
   const double idle = is_channels_last(source_stride(problem)) ? std::max(1.0, 8 / (2 * steps)) : 1;
-  const bool strided = program.source_step_h * program.source_step_w > 1;
+  const bool strided = program.source_step_h > 1 || program.source_step_w > 1;
   const double pack = std::max(((strided ? 1.22 : 1) * source + packed) * idle / (0.8 * copy),
                                2 * static_cast<double>(whole->packed_bytes) / (0.33 * copy));
   whole->estimate_us = 1.09 * (10 + pack + std::max(whole->compute_us, (packed + result) / copy));
@@ -189,13 +189,15 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       const FlatGrid grid = make_flat_grid(problem, geometry, tile);
       tile.num_tiles = grid.block_tiles * program.phases_h * problem.groups * grid.position_tiles;
       const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{tile.num_chunks} * program.total_taps;
+      if (tile.num_tiles > INT32_MAX || packed_taps > INT32_MAX) continue;
       plan.packed_bytes = ceil_div(packed_taps * tile.tap_bytes, int64_t{256}) * 256;
       tile.plane_bytes = (geometry.lead + grid.position_tiles * tile.tile_positions +
                           int64_t{h.highest_shift} * geometry.pitch + w.highest_shift) *
                          16;
       const int64_t planes = problem.groups * tile.num_chunks * 2 * tile.k_steps * program.sub_h * program.sub_w;
+      if (planes > kMostWorkspaceBytes / tile.plane_bytes) continue;
       plan.workspace_bytes = plan.packed_bytes + planes * tile.plane_bytes;
-      if (tile.num_tiles > INT32_MAX || packed_taps > INT32_MAX || plan.workspace_bytes > kMostWorkspaceBytes) continue;
+      if (plan.workspace_bytes > kMostWorkspaceBytes) continue;
       plan.threads = flat_threads(instance.consumers);
       plan.num_blocks = std::min<int64_t>(tile.num_tiles, (3 - instance.consumers) * device.num_sms);
       estimate(problem, device, program, gemm, &plan);

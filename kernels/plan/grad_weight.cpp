@@ -12,9 +12,7 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
 constexpr int64_t kBlocks = 1056;  // CTAs aimed at: 8 for each SM of the reference; more leave more slabs
-constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
 
 int32_t power_of_two_above(int64_t value) {
   int32_t power = 1;
@@ -24,9 +22,9 @@ int32_t power_of_two_above(int64_t value) {
 
 // Pixels to chunks: about kBlocks CTAs, chains that are not too long, slabs that fit.
 void choose_chunks(const ConvTProblem& problem, GradWeightPlan* plan) {
-  plan->tiles_per_chunk = 1;
+  plan->tiles_per_chunk = int64_t{1} << 60;  // one chunk has all: there may be more tiles than 32 bits count
   const GradWeightGrid grid = make_grad_weight_grid(problem, *plan);
-  const int64_t blocks_per_chunk = num_blocks(grid) / grid.chunks;
+  const int64_t blocks_per_chunk = num_blocks(grid);
   const int64_t tile_pixels = int64_t{plan->tile_h} << plan->tile_w_log2;
   int64_t chunks = std::max(ceil_div(kBlocks, blocks_per_chunk),
                             ceil_div(grid.pixel_tiles * tile_pixels, kLongestChain * plan->splits));
@@ -109,7 +107,7 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
   plan->threads = ceil_div(jobs * tile.splits, 32) * 32;
   GradWeightLayout layout;
   const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
-  if (plan->threads > kMaxGradWeightThreads || shared > kSharedLimit) return false;
+  if (plan->threads > kMaxGradWeightThreads || shared > kGradWeightShared) return false;
   plan->shared_bytes = static_cast<int32_t>(shared);
   choose_chunks(problem, &tile);
   const GradWeightGrid grid = make_grad_weight_grid(problem, tile);

@@ -20,6 +20,11 @@ namespace convt {
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
+// Both decide tiles and chunks, and with them the order of the sums, in every engine. So they are the same on every
+// GPU: the shared memory is that of compute capability 7.5, the least (1 KiB is the system's), and a chain is the
+// pixels that one float32 sum adds up, where the workspace allows, so that its rounding errors stay small.
+inline constexpr int32_t kGradWeightShared = 63 * 1024;
+inline constexpr int64_t kLongestChain = 16384;
 inline constexpr int32_t kGradWeightStages = 2;
 
 // Counts along each digit of the block index, fastest first; the last is the chunk.
@@ -130,9 +135,11 @@ inline int64_t weight_elements(const ConvTProblem& problem) {
   return problem.c_in * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel;
 }
 
-// What `slabs` slabs take.
+// What `slabs` slabs take, or 2^60 where that is more than any memory.
 inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
-  return slabs * weight_elements(problem) * (problem.dtype == DataType::kFloat64 ? 8 : 4);
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  const int64_t elements = weight_elements(problem), bytes = problem.dtype == DataType::kFloat64 ? 8 : 4;
+  return slabs > kMostBytes / bytes / elements ? kMostBytes : slabs * elements * bytes;
 }
 
 }  // namespace convt

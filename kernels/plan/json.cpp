@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "plan/plan.h"
@@ -284,9 +285,12 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
 }
 
 void write_phases(JsonWriter& json, const char* name, const Axis& axis) {
-  constexpr int32_t kMostPhases = 64, kMostTaps = 64;  // a listing for people: long ones are cut
+  // A listing for people: long ones are cut, and left out where make_phase() would search long for the first taps.
+  constexpr int32_t kMostPhases = 64, kMostTaps = 64, kMostSearched = 1 << 16;
+  const int32_t searched = std::min(axis.kernel, axis.stride / greatest_common_divisor(axis.stride, axis.dilation));
+  const int32_t listed = searched > kMostSearched ? 0 : std::min(num_phases(axis), kMostPhases);
   json.key(name), json.begin('[');
-  for (int32_t number = 0; number < num_phases(axis) && number < kMostPhases; ++number) {
+  for (int32_t number = 0; number < listed; ++number) {
     const Phase phase = make_phase(axis, number);
     json.begin('{'), json.field("phase", int64_t{number}), json.key("taps"), json.begin('[');
     for (int32_t t = 0; t < phase.num_taps && t < kMostTaps; ++t) {

@@ -23,7 +23,7 @@ bool is_h200(const DeviceInfo& device) {
 }
 
 // The stride of an axis of size 1 means nothing.
-bool is_dense(const int64_t* stride, const int64_t (&sizes)[4], bool channels_last) {
+bool has_dense_strides(const int64_t* stride, const int64_t (&sizes)[4], bool channels_last) {
   int64_t dense[4];
   fill_dense_strides(sizes, channels_last, dense);
   for (int axis = 0; axis < 4; ++axis) {
@@ -45,9 +45,9 @@ bool is_of(const MeasuredPlan& row, const ConvTProblem& problem) {
   }
   if (row.precision != Precision::kHalf && problem.dtype != DataType::kFloat32) return false;
   const Shapes shapes = shapes_of(problem);
-  return is_dense(problem.x_stride, shapes.x, row.channels_last) &&
-         is_dense(problem.w_stride, shapes.w, row.channels_last) &&
-         is_dense(problem.y_stride, shapes.y, row.channels_last);
+  return has_dense_strides(problem.x_stride, shapes.x, row.channels_last) &&
+         has_dense_strides(problem.w_stride, shapes.w, row.channels_last) &&
+         has_dense_strides(problem.y_stride, shapes.y, row.channels_last);
 }
 
 bool same_kernel(std::string_view measured, std::string_view kernel) {

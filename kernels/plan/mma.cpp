@@ -20,7 +20,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaLayout& layout) {
                   device.shared_per_sm / (layout.shared_bytes + kStaticBytes + kReservedBytes));
 }
 
-// Microseconds of a CTA's phases, one after the other, from a fit to measured plans (docs/performance.md).
+// Microseconds of a CTA's phases, one after the other, from a fit to measured plans (docs/engines/mma.md).
 constexpr double kLaunch = 7;
 constexpr double kPrologue = 5.4;
 constexpr double kWeightFragment = 0.29;  // of a warp

@@ -21,7 +21,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layo
       device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
-// Microseconds, from a fit to measured plans (docs/performance.md).
+// Microseconds, from a fit to measured plans (docs/engines/mma.md).
 constexpr double kLaunch = 6.0;
 constexpr double kChannelsLast = 0.6;  // more of it: a layer of 24 channels took longer than PyTorch
 constexpr double kMakeWeights = 0.39;  // of a fragment of a warp
@@ -72,8 +72,9 @@ double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
 int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, bool vectors, int32_t element) {
   if (!layout.interleaved) return 1;
   const int32_t next = layout.w.stride * (layout.alternate ? 2 : 1);
-  const int32_t words = std::max(1, next * layout.column_pitch * element / 4), least = vectors ? 8 : 4;
-  return std::max(least, greatest_common_divisor(words, 32)) / least;
+  const int64_t words = std::max<int64_t>(1, int64_t{next} * layout.column_pitch * element / 4);
+  const int32_t least = vectors ? 8 : 4;
+  return std::max(least, greatest_common_divisor(static_cast<int32_t>(words % 32), 32)) / least;
 }
 
 // Neighbours that a lane writes at once.
@@ -238,8 +239,8 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
     if (is_new && width <= 640 && (parts == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
   }
   for (const int32_t height : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32}) {
-    const int32_t tiles = ceil_div(problem.h.in, height);
-    if (height <= problem.h.in && (height == 1 || 5 * tiles * height <= 6 * problem.h.in)) heights.push_back(height);
+    const int64_t covered = int64_t{ceil_div(problem.h.in, height)} * height;
+    if (height <= problem.h.in && (height == 1 || 5 * covered <= int64_t{6} * problem.h.in)) heights.push_back(height);
   }
   // In channels_last a row holds all channels.
   for (const int32_t count : {1, 2, 3, 4, 8, 16}) {

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "plan/mma_grad_input.h"
+#include "problem/shapes.h"
 
 namespace convt {
 namespace {
@@ -35,6 +35,9 @@ bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&s
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
   layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
   const int64_t row = (columns - 1) * layout->column_pitch + (layout->interleaved ? plan.chunk_co : 1);
+  const int64_t image_row = int64_t{w.out} * layout->column_pitch;
+  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
   if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
@@ -45,26 +48,28 @@ bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&s
   // No copy of whole vectors brings more than rows of the image.
   const bool one_tile = layout->num_tiles == layout->num_blocks / layout->groups;
   layout->zeroed = vectors && (layout->interleaved || (one_tile && stride[1] % vector == 0)) &&
-                   stride[0] % vector == 0 && stride[2] % vector == 0 && w.out * layout->column_pitch % vector == 0;
-  layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 &&
-                   stride[2] == int64_t{w.out} * layout->column_pitch;
+                   stride[0] % vector == 0 && stride[2] % vector == 0 && image_row % vector == 0;
+  layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == image_row;
   // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
   const int32_t padding = plan.padding * vector;
   const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
+  constexpr int64_t kMostElements = 1 << 20;
+  const int64_t row_rest = stride[2] % vector;  // all that pitches must be congruent to
   if (layout->apart) {
-    layout->slot_pitch = congruent_from(least, dilation_h * stride[2], vector);
+    layout->slot_pitch = congruent_from(least, dilation_h * row_rest, vector);
     layout->tap_pitch = layout->slot_pitch;
-    layout->position_pitch = congruent_from(int64_t{kernel_h} * layout->slot_pitch, h.stride * stride[2], vector);
+    layout->position_pitch = congruent_from(int64_t{kernel_h} * layout->slot_pitch, h.stride * row_rest, vector);
   } else {
-    layout->slot_pitch =
-        layout->joined ? w.out * layout->column_pitch : congruent_from(least, step * stride[2], vector);
+    const int64_t slot_pitch = layout->joined ? image_row : congruent_from(least, step * row_rest, vector);
+    // Of a single row of positions, or taps, the next one may be anywhere.
+    if (slot_pitch * std::max({1, layout->slot_k, layout->slot_q}) > 16 * kMostElements) return false;
+    layout->slot_pitch = static_cast<int32_t>(slot_pitch);
     layout->tap_pitch = layout->slot_k * layout->slot_pitch;
     layout->position_pitch = layout->slot_q * layout->slot_pitch;
   }
   // Columns beyond the last row's end are read too, and made zero.
   const int64_t rows = layout->apart ? int64_t{plan.tile_h} * layout->position_pitch
                                      : int64_t{layout->slots} * layout->slot_pitch + (layout->joined ? least : 0);
-  constexpr int64_t kMostElements = 1 << 20;
   if (rows * (layout->interleaved ? 1 : plan.chunk_co) > kMostElements) return false;
   auto elements = static_cast<int32_t>(rows);
   layout->channel_pitch = 1;
@@ -110,7 +115,9 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   layout->positions = plan.tile_h * plan.tile_w;
   const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
   constexpr int64_t kMost = int64_t{1} << 31;
-  if (tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || plan.blocks_per_group < 1) return false;
+  if (tiles >= kMost || tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || plan.blocks_per_group < 1) {
+    return false;
+  }
   layout->num_tiles = static_cast<int32_t>(tiles);
   const int32_t blocks = std::min(plan.blocks_per_group, layout->num_tiles);
   layout->num_blocks = int64_t{layout->groups} * blocks;
@@ -174,8 +181,6 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
   if (instance.vectors && layout->interleaved && !layout->zeroed) return false;
 
-  const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
-                              h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
   const int64_t stage_weights = int64_t{layout->row_tiles} * kMmaColumns * layout->weight_pitch * element;
   const int64_t weights = instance.vectors ? stage_weights * plan.stages
                                            : int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
@@ -183,7 +188,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputP
   const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
   const int64_t sums = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
   constexpr int64_t kMostBytes = 1 << 20, kMostPositions = 1 << 13;  // of an image's rows and columns
-  if (last_weight > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
+  if (weight_reach(problem) > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
   if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + sums > kMostBytes) return false;
   if (instance.vectors) {
     layout->weight_begin = layout->stage_bytes;

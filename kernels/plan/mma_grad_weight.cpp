@@ -20,7 +20,6 @@ namespace {
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
-constexpr int64_t kLongestChain = 16384;  // pixels that one float32 chain adds up, where the workspace allows
 
 // CTAs of one SM, by shared memory and by the registers that an instance needs.
 int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
@@ -30,7 +29,7 @@ int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& i
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), threads / layout.threads);
 }
 
-// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts (docs/performance.md). Of an SM's scheduler:
+// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts (docs/engines/mma.md). Of an SM's scheduler:
 constexpr double kRead = 4.97;  // of a fragment: load, address, conversion
 constexpr double kConflict = 1.38;  // each further wavefront
 constexpr double kBorderRead = 2.42;  // more, where pixels or taps may not exist
@@ -232,10 +231,10 @@ bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t wa
 // Parts of `total` that divide it evenly, of at most `most`.
 std::vector<int32_t> even_parts(int64_t total, int32_t most) {
   std::vector<int32_t> parts;
-  for (int64_t count = ceil_div(total, int64_t{most}); count <= total; ++count) {
-    const auto part = static_cast<int32_t>(ceil_div(total, count));
-    if (parts.empty() || part < parts.back()) parts.push_back(part);
-    if (parts.size() == 6 || part == 1) break;
+  for (int64_t count = ceil_div(total, int64_t{most}); parts.size() < 6;) {
+    parts.push_back(static_cast<int32_t>(ceil_div(total, count)));
+    if (parts.back() == 1) break;
+    count = ceil_div(total, int64_t{parts.back()} - 1);  // the next that makes them smaller
   }
   return parts;
 }

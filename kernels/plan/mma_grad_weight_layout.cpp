@@ -57,9 +57,9 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightPlan& plan, 
   const int64_t gy_row =
       int64_t{layout->columns_apart ? plan.strip * plan.block_kw : layout->columns} * layout->gy_column;
   constexpr int64_t kMostElems = 1 << 18;  // far beyond what fits
-  constexpr int64_t kMostDistance = int64_t{1} << 28;  // in memory, between pixels of a row
-  const int64_t distance =
-      std::max(problem.x_stride[3] * plan.strip, problem.y_stride[3] * (layout->columns + problem.w.stride));
+  constexpr double kMostDistance = 1 << 28;  // in memory, between pixels of a row
+  const double distance = std::max(static_cast<double>(problem.x_stride[3]) * plan.strip,
+                                   static_cast<double>(problem.y_stride[3]) * (layout->columns + problem.w.stride));
   if (distance > kMostDistance) return false;
   if (x_row * rows > kMostElems || gy_row * layout->slots > kMostElems) return false;
 
@@ -68,7 +68,7 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightPlan& plan, 
   auto row_pitch = [&](int64_t row, bool runs, int64_t distance) {
     return runs ? congruent_from(static_cast<int32_t>(row) + ends, distance, elems) : static_cast<int32_t>(row);
   };
-  const int64_t row = problem.y_stride[2];
+  const int64_t row = problem.y_stride[2] % elems;
   pitches.x_row = row_pitch(x_row, layout->x_runs, problem.x_stride[2]);
   if (layout->apart) {
     pitches.gy_slot = row_pitch(gy_row, layout->gy_runs, layout->h.dilation * row);
@@ -140,7 +140,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t block, DataType dtype) {
   const int64_t element = element_bytes(dtype);
   int64_t bytes = 16;
-  auto divides = [&](int64_t elems) { return elems * element % bytes == 0; };
+  auto divides = [&](int64_t elems) { return elems % bytes * element % bytes == 0; };
   while (bytes > element &&
          !(divides(stride[0]) && divides(stride[2]) && divides(stride[3]) && divides(group) && divides(block))) {
     bytes /= 2;

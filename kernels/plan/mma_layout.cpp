@@ -1,9 +1,9 @@
 #include "plan/mma_layout.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "plan/mma_columns.h"
+#include "problem/shapes.h"
 
 namespace convt {
 namespace {
@@ -35,8 +35,8 @@ void list_places(MmaLayout* layout) {
   layout->by_places = Reciprocal::of(layout->places);
 }
 
-// The source tile of one channel, raw and as operand.
-void lay_out_source(int32_t element, MmaLayout* layout) {
+// The source tile of one channel, raw and as operand. False where it is far beyond what fits.
+bool lay_out_source(int32_t element, MmaLayout* layout) {
   const ThinAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
   const int32_t vector = 16 / element;
@@ -48,10 +48,13 @@ void lay_out_source(int32_t element, MmaLayout* layout) {
   layout->column_offset = w.least_offset - layout->column_begin;
   layout->rows = layout->tile_h + h.greatest_offset - h.least_offset;
   layout->pitch = round_up(layout->column_begin + layout->tile_w + w.greatest_offset - w.least_offset, vector);
+  constexpr int64_t kMostElements = 1 << 20;
+  if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
   list_places(layout);
   layout->raw_channel = layout->rows * layout->pitch;
   // Four planes of a step are read by neighbouring lanes: 32 banks.
   layout->plane = layout->raw_channel + (layout->raw_channel % 8 == 0 ? 4 : 0);
+  return true;
 }
 
 // Where rows of the result begin on sectors but tiles of a row do not, positions begin earlier, so that tiles do too.
@@ -88,9 +91,7 @@ bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_
   std::copy_n(problem.x_stride, 4, layout->source_stride);
   std::copy_n(problem.y_stride, 4, layout->result_stride);
   std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  const int64_t last_weight = group_ci * std::abs(problem.w_stride[0]) + group_co * std::abs(problem.w_stride[1]) +
-                              h.kernel * std::abs(problem.w_stride[2]) + w.kernel * std::abs(problem.w_stride[3]);
-  if (last_weight > INT32_MAX) return false;  // of a group
+  if (weight_reach(problem) > INT32_MAX) return false;
   layout->weight_group_stride = group_ci * problem.w_stride[0];
   layout->split_phases = split_phases ? h.out_stride : 1;
   layout->block_co = block_co;
@@ -151,7 +152,7 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout
   if (layout->steps % layout->chunk_steps != 0) return false;
   // Sums of several stages stay in the registers of their warp.
   if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
-  lay_out_source(element, layout);
+  if (!lay_out_source(element, layout)) return false;
   layout->raw_slots = plan.raw_slots;
 
   // Congruent to the result's strides modulo 16 bytes, so that staged runs and the result's are aligned alike.

@@ -2,7 +2,7 @@
 #include "plan/mma_rows.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
 
 #include "plan/mma_columns.h"
 
@@ -68,8 +68,9 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, 
   // A staged channel is what memory has of it, and begins in a sector as it does there: bulk copies between places that
   // are not congruent modulo 32 bytes take half as long again.
   const int64_t row_step = int64_t{h.out_stride} * w.out;
-  const int64_t last_step = (layout->steps * int64_t{32 / element}) * std::abs(problem.x_stride[1]) +
-                            (h.greatest_offset - h.least_offset) * std::abs(problem.x_stride[2]) + w.in;
+  const double last_step = layout->steps * (32.0 / element) * std::abs(static_cast<double>(problem.x_stride[1])) +
+                           (h.greatest_offset - h.least_offset) * std::abs(static_cast<double>(problem.x_stride[2])) +
+                           w.in;
   constexpr int64_t kMostElements = 1 << 18;
   if (plan.tile_h * row_step > kMostElements || last_step > INT32_MAX) return false;
   layout->row_step = static_cast<int32_t>(row_step);

@@ -41,6 +41,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.box_w = plan.tile_w + work.extra_w;
   plan.box_h = plan.tile_h + work.extra_h;
   const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
+  if (plan.box_w > kMostOfBox || plan.box_h > kMostOfBox) return false;
   if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;
   const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance);
@@ -93,7 +94,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
 // both directions and TF32 and bfloat16 on an H200, to 1,300
-// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/performance.md), and 5 % more.
+// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
               Plan* whole) {
   const NhwcPlan& plan = whole->nhwc;

@@ -14,6 +14,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kMostSourceSlots = 8, kMostTurnsSlots = 16;
+constexpr int64_t kMostChunks = 1 << 28;
 constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
 
@@ -21,7 +22,7 @@ bool takes_turns(const PatchPlan& plan) { return kPatchInstances[plan.instance].
 
 bool makes_patches(const Axis& axis) {
   return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
-         axis.out == axis.in * axis.kernel;
+         axis.out == int64_t{axis.in} * axis.kernel;
 }
 
 // The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
@@ -59,7 +60,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int64_t k_channels = (gathers ? problem.c_out : problem.c_in) / problem.groups;
   const int64_t of_stage = 128 / element / (gathers ? kPatchTaps : 1);
   const int32_t of_patch = gathers ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
-  plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, of_stage)) * of_patch;
+  const int64_t chunks = ceil_div(k_channels, of_stage) * of_patch;
+  if (chunks > kMostChunks) return false;
+  plan.num_chunks = static_cast<int32_t>(chunks);
   plan.parts = parts;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
@@ -119,6 +122,7 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   if (plan.step + lead > positions || plan.step < positions * 3 / 4 || (!plan.whole_rows && width % positions != 0))
     return false;
   plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kTurnsSteps / element);
+  if (plan.num_chunks > device.shared_per_block / turns_chunk_bytes(element)) return false;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.channel_tiles} * grid.groups;
   if (columns > device.num_sms) return false;
@@ -139,7 +143,7 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 }
 
 // Its cycles: loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements
-// of 10 layers on an H200 (docs/performance.md).
+// of 10 layers on an H200 (docs/engines/patch.md).
 void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
   const PatchPlan& plan = whole->patch;
   const bool half = problem.precision == Precision::kHalf;
@@ -161,7 +165,7 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
 
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
 // tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
-// H200 (docs/performance.md).
+// H200 (docs/engines/patch.md).
 double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double tiles) {
   const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
@@ -183,7 +187,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double 
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
 // the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
-// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/performance.md).
+// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/engines/patch.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchPlan& plan = whole->patch;
   const bool gathers = gathers_patches(form);
@@ -264,7 +268,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
     if (problem.w.kernel > kPatchTaps) together |= kPatchTaps;  // of a row of a patch in a stage
   }
   for (const int32_t bytes : {16, 8, 4, 2}) {
-    if (together * element % bytes == 0) return bytes;
+    if (together % bytes * element % bytes == 0) return bytes;
   }
   return 0;
 }

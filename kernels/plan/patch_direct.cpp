@@ -35,7 +35,7 @@ bool is_matrix(const ConvTProblem& problem) {
 }
 
 // Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns, one after the
-// other. Constants from a fit to 307 measurements of 15 layers on an H200 (docs/performance.md).
+// other. Constants from a fit to 307 measurements of 15 layers on an H200 (docs/engines/patch.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchDirectLayout& layout, int32_t ctas,
               Plan* plan) {
   const double element = static_cast<double>(element_bytes(problem.dtype));

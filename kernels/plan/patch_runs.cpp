@@ -52,7 +52,7 @@ bool is_matrix(const ConvTProblem& problem, int64_t element) {
 }
 
 // What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270
-// measurements of 26 layers on an H200 (docs/performance.md).
+// measurements of 26 layers on an H200 (docs/engines/patch.md).
 struct Costs {
   double launch, round;
   double products, stage;  // of a stage

@@ -43,14 +43,14 @@ struct GradWeightPlan {
   int64_t tiles_per_chunk;
 };
 
-// How the blocks of 64 positions that one matrix product takes lie in a tile of the Hopper engine.
+// How the blocks of 64 positions that one matrix product takes lie in a tile of the wgmma engine.
 enum class BlockShape : int32_t {
   kLines,    // 64 neighbours of a row
   kSquares,  // 8 rows of 8 neighbours
   kFlat,  // 64 neighbours of the operand plane, from row to row and image to image; halo positions are computed too
 };
 
-// The Hopper engine's tile: plan/wgmma.h.
+// The wgmma engine's tile: plan/wgmma.h.
 struct WgmmaPlan {
   int32_t instance;  // index into kWgmmaInstances
   int32_t block_n;  // result channels of a tile
@@ -322,7 +322,7 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
 // About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200
-// (docs/performance.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
+// (docs/measuring.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
 // on tensor cores, float64 (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere,
 // where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);

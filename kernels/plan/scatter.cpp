@@ -25,8 +25,8 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device, bool channels
   if (result[innermost] > 1 && problem.y_stride[innermost] != 1) return false;
   for (int axis = 0; axis < 4; ++axis) {
     constexpr int64_t kMostBytes = int64_t{1} << 40;
-    const int64_t stride = problem.x_stride[axis] * bytes;
     if (axis == innermost || source[axis] <= 1) continue;
+    const int64_t stride = problem.x_stride[axis] * bytes;
     if (stride <= 0 || stride % 16 != 0 || stride >= kMostBytes) return false;
   }
   return true;
@@ -34,7 +34,7 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device, bool channels
 
 // Times in microseconds: a launch with the first weights, more weights, then the longer of memory and of a CTA's source
 // rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200
-// (docs/performance.md).
+// (docs/engines/scatter.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double input = bytes * input_elements(problem);

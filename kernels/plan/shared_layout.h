@@ -100,10 +100,9 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& p
   if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;
   const Instance& instance = kInstances[plan.instance];
   const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
-  const Phase h = make_phase(problem.h, 0);
-  const Phase w = make_phase(problem.w, 0);
-  const Window rows = row_window(plan.chunk_kh, h.shift_step, problem.h.position_step, plan.tile_h);
-  const Window columns = column_window(plan.chunk_kw, w.shift_step, problem.w.position_step, plan.tile_w);
+  const Axis &h = problem.h, &w = problem.w;
+  const Window rows = row_window(plan.chunk_kh, shift_step(h), h.position_step, plan.tile_h);
+  const Window columns = column_window(plan.chunk_kw, shift_step(w), w.position_step, plan.tile_w);
   const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
   const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
   const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);

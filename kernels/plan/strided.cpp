@@ -39,10 +39,11 @@ OnVectors source_on_vectors(const ConvTProblem& problem) {
   return stride[2] == columns && rows * columns % vector == 0 ? OnVectors::kImages : OnVectors::kNothing;
 }
 
-// Rows that the longest tile of a strip touches.
+// Rows that the longest tile of a strip touches. How a tile lies in its rows repeats after as many tiles as a row has
+// quads.
 int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads) {
   int32_t rows = 0;
-  for (int32_t begin = 0; begin < strip_quads; begin += tile_quads) {
+  for (int32_t begin = 0; begin < std::min(strip_quads, quads_of_row * tile_quads); begin += tile_quads) {
     const int32_t last = std::min(begin + tile_quads, strip_quads) - 1;
     rows = std::max(rows, last / quads_of_row - begin / quads_of_row + 1);
   }
@@ -123,6 +124,10 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
       static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
+  // Warpgroups that take turns may be as many stages apart as there are slots of the source. Each has slots of its own,
+  // and they are no round of the weights' slots apart: so neither takes a barrier's parity for that of two rounds
+  // before.
+  if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
@@ -134,7 +139,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
 
 // Times in microseconds: one kernel packs the weights; in the other's stages half precision waits for L2 alone, tf32 as
 // long for its products, tf32x3 for these alone. Constants from a fit to 80 measurements of 8 layers on an H200, for
-// tf32x3 to 40 (docs/performance.md).
+// tf32x3 to 40 (docs/engines/strided.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, Plan* whole) {
   const StridedPlan& plan = whole->strided;
   const double element = static_cast<double>(element_bytes(problem.dtype));

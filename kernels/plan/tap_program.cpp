@@ -19,7 +19,7 @@ struct AxisRun {
 // Forward: run i is output phase i, with ascending k and descending shift.
 int32_t forward_runs(const Axis& axis, AxisRun* runs) {
   const int32_t count = num_phases(axis);
-  if (count > kMaxWindows) return -1;
+  if (count > kMaxWindows || axis.stride > kMaxProgramStride) return -1;
   for (int32_t phase = 0; phase < count; ++phase) {
     const Phase p = make_phase(axis, phase);
     runs[phase] = AxisRun{p.first_tap, p.tap_step, p.num_taps, p.first_shift, -p.shift_step, 0};
@@ -118,6 +118,7 @@ bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_
       run.sub = forward ? 0 : i * count_w + j;
       run.first_tap = program->num_taps[phase];
       if (run.num_h == 0 || run.num_w == 0) run.num_h = run.num_w = 0;
+      if (program->total_taps + int64_t{run.num_h} * run.num_w > kMaxProgramTaps) return false;
       program->num_taps[phase] += run.num_h * run.num_w;
       program->total_taps += run.num_h * run.num_w;
     }

@@ -6,7 +6,8 @@
 //
 // Element e of a window of the tile that begins at position p is source coordinate (p + shift + e) * step + residue.
 // Taps of a run are a product of two arithmetic progressions, so a kernel walks them with two additions.
-// Called by: plan/wgmma.cpp, launch/wgmma.cpp. Must not know: torch, CUDA, tiles.
+// Called by: plan/ and launch/ of the engines wgmma, flat, patch, strided, window and nhwc, which pack weights in its
+// order. Must not know: torch, CUDA, tiles.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,8 @@ namespace convt {
 
 inline constexpr int32_t kMaxWindows = 16;
 inline constexpr int32_t kMaxRuns = 64;
+inline constexpr int32_t kMaxProgramTaps = 1 << 20;  // more than any engine multiplies
+inline constexpr int32_t kMaxProgramStride = 1 << 12;  // of an output with few phases nevertheless: it is small
 
 struct AxisWindow {
   int32_t shift;
@@ -52,8 +55,8 @@ struct TapProgram {
 // every row begins on such a vector, 2 in half precision whose rows begin on whole words, otherwise 1.
 int32_t source_vector(const ConvTProblem& problem);
 
-// False where the tables are too small: strides above 16, or more than 64 phases or residues. Windows begin on vectors
-// of the source where `on_vectors` says so.
+// False where the tables are too small: strides above 16, or more than 64 phases or residues; and of more taps, or in
+// the forward pass larger strides, than above. Windows begin on vectors of the source where `on_vectors` says so.
 bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_vectors = true);
 
 }  // namespace convt

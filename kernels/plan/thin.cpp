@@ -32,7 +32,7 @@ double tap_share(const ThinAxis& axis) {
   return taps / (axis.num_taps * axis.num_filled);
 }
 
-// Warp instructions of the kernel, counted by the profiler and spread over what they depend on (docs/performance.md).
+// Warp instructions of the kernel, counted by the profiler and spread over what they depend on (docs/engines/thin.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
               const ThinLayout& layout, Plan* plan) {
   const ThinAxis &h = layout.h, &w = layout.w;

@@ -8,11 +8,12 @@
 #include "plan/engines.h"
 #include "plan/plan.h"
 #include "problem/adjoint.h"
+#include "problem/shapes.h"
 
 namespace convt {
 namespace {
 
-// From a fit to 410 measurements (docs/performance.md): microseconds, then instructions and cycles of a warp.
+// From a fit to 410 measurements (docs/engines/thin.md): microseconds, then instructions and cycles of a warp.
 constexpr double kLaunch = 4.2;
 constexpr double kBatch = 0.67;        // one latency of memory
 constexpr double kResultSlots = 150;   // of each thread's result
@@ -61,11 +62,8 @@ bool make_thin_direct_layout(const ConvTProblem& asked, ThinDirectLayout* layout
   // Every distance within a group's source, or weights, from its first element.
   const int64_t* source = problem.x_stride;
   const int64_t* weight = problem.w_stride;
-  const int64_t furthest =
-      group_ci * std::abs(source[1]) + reach(h) * std::abs(source[2]) + reach(w) * std::abs(source[3]);
-  const int64_t last_weight = group_ci * std::abs(weight[0]) + group_co * std::abs(weight[1]) +
-                              h.kernel * std::abs(weight[2]) + w.kernel * std::abs(weight[3]);
-  if (furthest > kMost || last_weight > kMost) return false;
+  const int64_t sizes[4] = {0, group_ci, reach(h), reach(w)};
+  if (reach_of(sizes, source) > kMost || weight_reach(problem) > kMost) return false;
   std::copy_n(source, 4, layout->source_stride);
   std::copy_n(problem.y_stride, 4, layout->result_stride);
   std::copy_n(weight, 4, layout->weight_stride);

@@ -13,7 +13,7 @@
 namespace convt {
 namespace {
 
-// From a fit to 1032 measurements (docs/performance.md): microseconds, then instructions and cycles of a warp.
+// From a fit to 1032 measurements (docs/engines/thin.md): microseconds, then instructions and cycles of a warp.
 constexpr double kLaunch = 5.2;
 constexpr double kBatch = 1.15;      // latencies of memory
 constexpr double kWarpSlots = 90;
@@ -47,6 +47,9 @@ bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeigh
   const int64_t x_size[4] = {problem.batch, problem.c_in, h.in, w.in};
   const int64_t gy_size[4] = {problem.batch, problem.c_out, h.out, w.out};
   if (!holds_offsets(x_size, problem.x_stride) || !holds_offsets(gy_size, problem.y_stride)) return false;
+  // A tap is found from the run's first, which may lie before the image.
+  const double run = static_cast<double>(kDirectWeightTaps) * w.dilation * std::abs(problem.y_stride[3]);
+  if (run > int64_t{1} << 30) return false;
   const int64_t runs = ceil_div(w.kernel, kDirectWeightTaps);
   const int64_t pixels = problem.batch * h.in * w.in;
   layout->num_blocks = problem.c_in * group_co * h.kernel * runs;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 
-// From a fit to measurements (docs/performance.md): microseconds, then issue slots and cycles.
+// From a fit to measurements (docs/engines/thin.md): microseconds, then issue slots and cycles.
 constexpr double kLaunch = 6.5;
 constexpr double kBorder = 0.6;        // of a term that not all positions have, for each of a thread's positions
 constexpr double kSourceRead = 0.5;    // of a term, for each position of a thread, where lanes have no channels

@@ -34,8 +34,9 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
   if (plan.block_groups > 1 && (layout->ci_tiles > 1 || layout->chunks > 1)) return false;
   const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
   layout->passes = layout->ci_tiles * ceil_div(layout->groups, plan.block_groups);
-  const int64_t blocks = ceil_div(tiles, int64_t{plan.tiles_per_block}) * layout->passes;
   constexpr int64_t kMost = int64_t{1} << 31;  // what the kernel's divisions are exact for
+  if (tiles >= kMost) return false;
+  const int64_t blocks = ceil_div(tiles, int64_t{plan.tiles_per_block}) * layout->passes;
   if (tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || blocks >= kMost) return false;
   layout->num_tiles = static_cast<int32_t>(tiles);
   layout->num_blocks = blocks;
@@ -49,11 +50,15 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
   const int64_t apart = int64_t{plan.tile_h} * h.kernel;
   const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;  // far beyond what fits
+  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
   if (std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
   layout->slot_q = layout->apart ? h.kernel : h.stride / step;
   layout->slot_k = layout->apart ? 1 : h.dilation / step;
+  // Of a single row of positions, or taps, the next one may be anywhere.
+  if (layout->slot_q > kMostSlots || layout->slot_k > kMostSlots) return false;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
   // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
@@ -77,7 +82,7 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
 
 ThinPitches make_thin_pitches(const ThinGradInputLayout& layout, const ConvTProblem& problem) {
   const int32_t elems = vector_elements(problem.dtype);
-  const int64_t row = problem.y_stride[2];
+  const int64_t row = problem.y_stride[2] % elems;  // all that pitches must be congruent to
   const int32_t least = layout.columns + 2 * (elems - 1);
   ThinPitches pitches;
   if (layout.apart) {

@@ -13,9 +13,7 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;        // shared memory that CUDA keeps of every CTA
-constexpr int32_t kLeastShared = 63 * 1024;     // of compute capability 7.5, the least
-constexpr int64_t kLongestChain = 16384;        // pixels that one float32 chain adds up, where the workspace allows
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 
 // CTAs of one SM: each thread may have as many registers as kMaxThinWeightThreads leave it.
 int64_t resident_blocks(const DeviceInfo& device, const ThinGradWeightLayout& layout) {
@@ -155,7 +153,7 @@ Plan best_plan(const ConvTProblem& problem, int32_t index, int32_t most_shared, 
         if (!shares_evenly(blocks_ci, warps_ci) || !shares_evenly(blocks_co, warps_co)) continue;
         if (!shares_evenly(problem.h.kernel, taps_h)) continue;
         for (const int32_t block_runs : {1, runs}) {
-          if (warps_ci * warps_co * taps_h * block_runs > kMostWarps) break;
+          if (int64_t{warps_ci} * warps_co * taps_h * block_runs > kMostWarps) break;
           tile.block_ci = warps_ci * instance.thread_ci;
           tile.block_co = warps_co * instance.thread_co;
           tile.block_kh = taps_h;
@@ -180,7 +178,7 @@ int64_t padded_sums(const ConvTProblem& problem, const ThinGradWeightInstance& i
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
-  // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/performance.md).
+  // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/engines/thin.md).
   if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
   // Not thin: more pairs of channels than were measured, and, where every tap reads every row and column, as many as
   // let the simt engine's outer products win.
@@ -210,11 +208,11 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     // The same candidates, in the same order of sums, on every GPU: those whose tiles may be small enough for all.
     const Order order{best.thin_grad_weight.strip, best.thin_grad_weight.units_per_chunk};
     const double estimate_us = best.estimate_us;
-    const Plan least = best_plan(problem, index, kLeastShared, order);
+    const Plan least = best_plan(problem, index, kGradWeightShared, order);
     if (least.kernel == nullptr) continue;
     if (best.shared_bytes > device.shared_per_block) {
-      best =
-          device.shared_per_block <= kLeastShared ? least : best_plan(problem, index, device.shared_per_block, order);
+      best = device.shared_per_block <= kGradWeightShared ? least
+                                                          : best_plan(problem, index, device.shared_per_block, order);
     }
     auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
     // Measured in float32: 1.3 to 2.1 times as long as estimated where the input's columns are copied one by one.

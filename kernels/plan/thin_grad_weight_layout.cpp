@@ -31,7 +31,7 @@ bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, Th
   layout->ci_tiles = ceil_div(layout->group_ci, tile.block_ci);
   const int64_t passes =
       int64_t{layout->run_tiles} * layout->kh_tiles * layout->co_tiles * layout->ci_tiles * layout->groups;
-  if (passes * layout->chunks > INT32_MAX) return false;
+  if (passes > INT32_MAX / layout->chunks) return false;
   layout->passes = static_cast<int32_t>(passes);
   layout->num_blocks = passes * layout->chunks;
 
@@ -53,7 +53,8 @@ bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, Th
   layout->slot_k = layout->apart ? 1 : h.dilation / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
-  return true;
+  // Of a single row of pixels, or taps, the next one may be anywhere.
+  return layout->slot_q <= kMostSlots && layout->slot_k <= kMostSlots;
 }
 
 bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems,
@@ -106,7 +107,7 @@ ThinWeightPitches make_thin_weight_pitches(const ThinGradWeightLayout& layout, c
   pitches.x_row =
       has_merged_rows(layout, problem) ? layout.strip : congruent_from(layout.strip + ends, problem.x_stride[2], elems);
   pitches.x_channel = congruent_from(rows * pitches.x_row + ends, problem.x_stride[1], elems);
-  const int64_t row = problem.y_stride[2];
+  const int64_t row = problem.y_stride[2] % elems;  // all that pitches must be congruent to
   if (layout.apart) {
     pitches.gy_slot = congruent_from(layout.columns + ends, layout.h.dilation * row, elems);
     pitches.gy_tap = pitches.gy_slot;

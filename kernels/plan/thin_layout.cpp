@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "problem/shapes.h"
+
 namespace convt {
 namespace {
 
@@ -55,8 +57,8 @@ PlanePlace plane_place(int32_t distance, int32_t in_stride, uint32_t needed) {
   return PlanePlace{count_bits(needed & ((1u << residue) - 1)), distance / in_stride};
 }
 
-// The source tile of one channel.
-void lay_out_source(int32_t element, ThinLayout* layout) {
+// The source tile of one channel. False where it is far beyond what fits.
+bool lay_out_source(int32_t element, ThinLayout* layout) {
   const ThinAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
   layout->load_mode = stride[3] != 1 && stride[1] == 1 ? ThinLoad::kChannels : ThinLoad::kElements;
@@ -86,7 +88,13 @@ void lay_out_source(int32_t element, ThinLayout* layout) {
     layout->needed_columns |= 1u << (w.offset[t] - layout->column_offset) % w.in_stride;
   }
   layout->pitch = round_up(ceil_div(layout->columns, w.in_stride), vector);
-  layout->plane = ceil_div(layout->rows, h.in_stride) * layout->pitch;
+  constexpr int64_t kMostElements = 1 << 20;
+  const int32_t plane_rows = ceil_div(layout->rows, h.in_stride);
+  if (int64_t{plane_rows} * layout->pitch > kMostElements) return false;
+  // Where lanes go along channels, a reciprocal cuts the tile's places into rows.
+  const int64_t places = int64_t{layout->rows} * layout->columns;
+  if (layout->load_mode == ThinLoad::kChannels && places * layout->columns >= int64_t{1} << 32) return false;
+  layout->plane = plane_rows * layout->pitch;
   layout->plane_row = count_bits(layout->needed_columns) * layout->plane;
   layout->channel_pitch = count_bits(layout->needed_rows) * layout->plane_row;
   if (layout->load_mode == ThinLoad::kChannels) layout->channel_pitch |= 1;  // lanes along channels, one bank each
@@ -101,10 +109,11 @@ void lay_out_source(int32_t element, ThinLayout* layout) {
   layout->load_lanes_log2 = lanes_log2(
       layout->load_mode == ThinLoad::kChannels ? layout->chunk_ci * layout->block_groups : layout->columns / vector,
       layout->threads);
+  return true;
 }
 
 // The staged results; returns their bytes.
-int32_t lay_out_results(int32_t element, ThinLayout* layout) {
+int64_t lay_out_results(int32_t element, ThinLayout* layout) {
   const int32_t vector = 16 / element;
   const int64_t* stride = layout->result_stride;
   const int32_t channels = layout->block_groups * layout->block_co;
@@ -122,7 +131,7 @@ int32_t lay_out_results(int32_t element, ThinLayout* layout) {
     layout->store_lanes_log2 =
         std::min(lanes_log2(channels / layout->store_vector, layout->threads), floor_log2(layout->threads));
     layout->store_rows_log2 = std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(width));
-    return layout->tile_h * layout->stage_row * element;
+    return int64_t{layout->tile_h} * layout->stage_row * element;
   }
   // Congruent to the result's strides, so that staged runs and the result's are aligned alike.
   layout->store_vector = vector;
@@ -138,7 +147,7 @@ int32_t lay_out_results(int32_t element, ThinLayout* layout) {
   layout->store_lanes_log2 = std::max(lanes_log2(ceil_div(width, vector), 32), vector == 4 ? 2 : 3);
   layout->store_rows_log2 =
       std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(layout->tile_h * phases));
-  return (channels * layout->stage_channel + vector) * element;
+  return (int64_t{channels} * layout->stage_channel + vector) * element;
 }
 
 }  // namespace
@@ -209,6 +218,7 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t
     layout->weight_stride[i] = problem.w_stride[i];
   }
   if (grad_input) std::swap(layout->weight_stride[0], layout->weight_stride[1]);
+  if (weight_reach(problem) > INT32_MAX) return false;
   layout->weight_group_stride = group_x * problem.w_stride[0];
 
   if (plan.block_groups > 1 && (plan.block_co < layout->group_co || plan.chunk_ci < layout->group_ci)) return false;
@@ -241,7 +251,7 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t
   const int32_t element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Threads depend on the pitch, and how lanes are spread on the threads.
   layout->threads = 32 * kMaxThinWarps;
-  lay_out_source(element, layout);
+  if (!lay_out_source(element, layout)) return false;
   layout->warps_w = ceil_div((plan.tile_h - 1) * layout->pitch + plan.tile_w, 32 * positions);
   const int64_t warps = int64_t{layout->warps_w} * layout->output_blocks * plan.block_groups;
   if (warps > kMaxThinWarps) return false;
@@ -250,7 +260,7 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t
   layout->load_lanes_log2 = std::min(layout->load_lanes_log2, units_log2);
   layout->load_channels_log2 =
       std::min(units_log2 - layout->load_lanes_log2, floor_log2(plan.chunk_ci * plan.block_groups));
-  const int32_t results = lay_out_results(element, layout);
+  const int64_t results = lay_out_results(element, layout);
   const int64_t weights = int64_t{4} * plan.block_groups * layout->group_ci * layout->taps * layout->outputs;
   // Positions between the rows of a tile and beyond it are read too, for nothing.
   const int64_t source =

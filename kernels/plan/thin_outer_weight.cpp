@@ -13,9 +13,7 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;     // shared memory that CUDA keeps of every CTA
-constexpr int32_t kSharedLimit = 63 * 1024;  // of compute capability 7.5, the least; 1 KiB is the system's
-constexpr int64_t kLongestChain = 16384;     // pixels that one float32 chain adds up, where the workspace allows
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 constexpr int32_t kMostSplits = 16, kWidestTile = 64;
 
 // CTAs of one SM: a thread has 128 registers.
@@ -26,7 +24,7 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& l
 // Elements of a copy to shared memory that `a` and `b` are multiples of.
 int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; }
 
-// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/performance.md).
+// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/engines/thin.md).
 void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
   const int32_t width = kThinOuterWeightInstances[plan->thin_outer_weight.instance].width;
@@ -82,7 +80,7 @@ void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
   ThinOuterWeightPlan& tile = trial.thin_outer_weight;
   tile.tiles_per_chunk = 1;
   ThinOuterWeightLayout layout;
-  if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kSharedLimit) return;
+  if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kGradWeightShared) return;
   for (const int32_t waves : {1, 2, 4}) {
     choose_chunks(problem, layout, waves, &tile);
     if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
@@ -97,17 +95,23 @@ void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
 Plan best_plan(const ConvTProblem& problem, int32_t index) {
   const ThinOuterWeightInstance& instance = kThinOuterWeightInstances[index];
   const auto blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in, int64_t{kOuterChannels}));
-  const auto row_vectors = static_cast<int32_t>(ceil_div(problem.w.kernel * problem.c_out, int64_t{instance.width}));
+  const int64_t row_columns = problem.w.kernel * problem.c_out;
+  if (row_columns > kMostOuterElems) return Plan{};
+  const auto row_vectors = static_cast<int32_t>(ceil_div(row_columns, int64_t{instance.width}));
   Plan best{}, trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
   ThinOuterWeightPlan& tile = trial.thin_outer_weight;
   tile.instance = index;
   for (int32_t ci_tiles = 1; ci_tiles < 2 * blocks_ci; ci_tiles *= 2) {
     tile.block_ci = ceil_div(blocks_ci, ci_tiles) * kOuterChannels;
-    for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; ++kh_tiles) {
+    // Tap rows in any number of even parts, each height once.
+    for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel;
+         kh_tiles = tile.block_kh > 1 ? ceil_div(problem.h.kernel, tile.block_kh - 1) : kh_tiles + 1) {
       tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
       for (int32_t vector_tiles = 1; vector_tiles < 2 * row_vectors; vector_tiles *= 2) {
         if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;  // rows are parted before vectors are
         tile.block_vectors = ceil_div(row_vectors, vector_tiles);
+        constexpr int64_t kMostColumns = kMaxOuterWeightThreads * kOuterColumns;
+        if (int64_t{tile.block_kh} * tile.block_vectors * instance.width > kMostColumns) continue;
         for (tile.splits = 1; tile.splits <= kMostSplits; tile.splits *= 2) {
           for (const int32_t tile_w : {4, 8, 16, 32, kWidestTile, problem.w.in}) {
             if (tile_w > kWidestTile || tile_w >= 2 * problem.w.in) continue;
@@ -124,7 +128,7 @@ Plan best_plan(const ConvTProblem& problem, int32_t index) {
 }
 
 // Channels, and columns, are neighbours without a gap.
-bool is_dense(const int64_t* stride, int64_t channels, int32_t columns) {
+bool pixels_follow_each_other(const int64_t* stride, int64_t channels, int32_t columns) {
   return (channels == 1 || stride[1] == 1) && (columns == 1 || stride[3] == channels);
 }
 
@@ -132,8 +136,8 @@ bool is_dense(const int64_t* stride, int64_t channels, int32_t columns) {
 
 void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.batch == 0 || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
-  if (!is_dense(problem.x_stride, problem.c_in, problem.w.in)) return;
-  if (!is_dense(problem.y_stride, problem.c_out, problem.w.out)) return;
+  if (!pixels_follow_each_other(problem.x_stride, problem.c_in, problem.w.in)) return;
+  if (!pixels_follow_each_other(problem.y_stride, problem.c_out, problem.w.out)) return;
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {
     Plan best = best_plan(problem, index);

@@ -31,6 +31,7 @@ namespace convt {
 inline constexpr int32_t kOuterChannels = 8, kOuterColumns = 8;
 inline constexpr int32_t kOuterWeightStages = 2;
 inline constexpr int32_t kMaxOuterWeightThreads = 256;
+inline constexpr int64_t kMostOuterElems = 1 << 20;  // of a row, and channels
 inline constexpr int32_t kOuterVectorBytes = 16;  // of the list that says what each vector is
 
 struct ThinOuterWeightLayout {

@@ -8,11 +8,11 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
                                    ThinOuterWeightLayout* layout) {
   const int32_t width = kThinOuterWeightInstances[plan.instance].width;
   const Axis &h = problem.h, &w = problem.w;
-  constexpr int64_t kMost = 1 << 20;  // channels, and elements of a row
-  if (problem.groups != 1 || problem.c_in > kMost || problem.c_out > kMost) return false;
+  if (problem.groups != 1 || problem.c_in > kMostOuterElems || problem.c_out > kMostOuterElems) return false;
   constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
   if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
-  if (w.kernel * problem.c_out * w.dilation > kMost || w.stride * problem.c_out > kMost) return false;
+  if (int64_t{w.kernel} * w.dilation * problem.c_out > kMostOuterElems) return false;
+  if (w.stride * problem.c_out > kMostOuterElems) return false;
   if (w.out * problem.c_out > INT32_MAX / 4 || w.padding * problem.c_out > INT32_MAX / 4) return false;
   // A vector's columns are neighbours in grad_output too, and begin on whole vectors for every pixel.
   if (w.stride * problem.c_out % width != 0 || (w.dilation != 1 && problem.c_out % width != 0)) return false;
@@ -40,8 +40,8 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->kh_tiles = ceil_div(h.kernel, plan.block_kh);
   layout->ci_tiles = ceil_div(layout->c_in, plan.block_ci);
   const int64_t passes = int64_t{layout->vector_tiles} * layout->kh_tiles * layout->ci_tiles;
+  if (passes > INT32_MAX / layout->chunks) return false;
   layout->num_blocks = passes * layout->chunks;
-  if (layout->num_blocks > INT32_MAX) return false;
 
   if (plan.block_ci % kOuterChannels != 0 || (plan.splits & (plan.splits - 1)) != 0) return false;
   const int64_t vectors = int64_t{plan.block_kh} * plan.block_vectors;

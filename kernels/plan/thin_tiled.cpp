@@ -22,8 +22,8 @@ bool make_thin_tiled_layout(const ConvTProblem& asked, int32_t block_positions, 
   const Axis &h = problem.h, &w = problem.w;
   constexpr int64_t kMost = int64_t{1} << 30;
   // Kernels count from the first element in 32 bits, beyond the image's borders too.
-  const int64_t border =
-      (int64_t{h.kernel} * std::abs(h.dilation) + std::abs(h.padding)) * std::abs(problem.x_stride[2]);
+  const double border = (static_cast<double>(h.kernel) * std::abs(h.dilation) + std::abs(h.padding)) *
+                        std::abs(static_cast<double>(problem.x_stride[2]));
   if (border > kMost || extent(problem.x_stride, problem.batch, problem.c_in, h.in, w.in) > kMost ||
       extent(problem.y_stride, problem.batch, problem.c_out, h.out, w.out) > kMost) {
     return false;

@@ -32,7 +32,7 @@ bool source_in_boxes(const ConvTProblem& problem) {
   constexpr int64_t kMostBytes = int64_t{1} << 40;
   const int64_t bytes = element_bytes(problem.dtype);
   for (int axis = 0; axis < 3; ++axis) {
-    if (problem.x_stride[axis] * bytes >= kMostBytes) return false;
+    if (problem.x_stride[axis] >= kMostBytes / bytes) return false;
   }
   return (problem.w.in == 1 || problem.x_stride[3] == 1) &&
          on_multiples(problem.x_stride, {problem.batch, problem.c_in, problem.h.in}, 16 / bytes);
@@ -59,7 +59,7 @@ int32_t best_rows(const ConvTProblem& problem, int64_t shares) {
 
 // Times in microseconds: a launch with the weights, for each wave of CTAs, then the longer of memory and of a CTA's
 // position rows one after the other, and a part of the shorter. Constants from measurements on an H200
-// (docs/performance.md).
+// (docs/engines/upsample.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const UpsampleLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double input = bytes * input_elements(problem);

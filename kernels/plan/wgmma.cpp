@@ -10,8 +10,6 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kPassChannels = 8;
-constexpr int32_t kWgmmaThreads = 256;
 constexpr int64_t kMostWorkspaceBytes = int64_t{256} << 20;
 constexpr int32_t kBlock = 64;  // positions
 
@@ -32,15 +30,17 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
   const int32_t sub_tiles = program.sub_h * program.sub_w;
   plan->rows = plan->tile_h + program.extra_h;
   plan->pitch = window_pitch(problem, program, plan->tile_w);
+  constexpr int64_t kMostPositions = 8192;  // of a plane, and of the columns that a row of it reads
+  if (plan->rows > kMostPositions || plan->pitch > kMostPositions) return false;
   const int64_t positions = int64_t{sub_tiles} * plan->tile_n * plan->rows * plan->pitch;
-  if (positions > 8192) return false;
+  if (positions > kMostPositions) return false;
   // Eight neighbouring lanes that store four planes of two positions meet at no bank.
   plan->plane_positions = static_cast<int32_t>(ceil_div(positions - 2, int64_t{8})) * 8 + 2;
   plan->by_channels = is_channels_last(source_stride(problem));
   const auto bytes = static_cast<int32_t>(element_bytes(problem.dtype));
   if (!plan->by_channels) {
     const int64_t columns = source_columns(program, plan->pitch).count;
-    if (columns > 8192) return false;
+    if (columns > kMostPositions) return false;
     plan->raw_lines = program.sub_h * plan->tile_n * plan->rows;
     const int64_t vector = 16 / bytes;
     // Rows that begin anywhere in a vector need one vector more.
@@ -58,7 +58,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
   }
   plan->staged_stride = plan->blocks * kBlock * plan->split_phases + 4;
   const bool staged = !is_channels_last(result_stride(problem));
-  const int32_t staged_bytes = staged ? ceil_div(kPassChannels * plan->staged_stride, 4) * 16 : 0;
+  const int32_t staged_bytes = staged ? ceil_div(kWgmmaPassChannels * plan->staged_stride, 4) * 16 : 0;
   const int32_t step_channels = 2 * channels_of_plane(problem);
   const int32_t limit = device.shared_per_sm / kWgmmaBlocksPerSm - 1024 - 64;  // 1 KiB of each CTA is the system's
   const int32_t all_steps = ceil_div(gemm.k_channels, step_channels);
@@ -143,14 +143,15 @@ SourceColumns source_columns(const TapProgram& program, int32_t pitch) {
     first = std::min(first, begin);
     last = std::max(last, begin);
   }
-  return SourceColumns{first, last - first + (pitch - 1) * program.source_step_w + 1};
+  const int64_t count = int64_t{last} - first + (pitch - int64_t{1}) * program.source_step_w + 1;
+  return SourceColumns{first, static_cast<int32_t>(std::min<int64_t>(count, INT32_MAX))};
 }
 
 bool rows_begin_on_vectors(const ConvTProblem& problem) {
   return source_vector(problem) * element_bytes(problem.dtype) == 16;
 }
 
-bool is_dense(const ConvTProblem& problem) {
+bool source_has_no_gaps(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = source_stride(problem);
   const int64_t channels = forward ? problem.c_in : problem.c_out;
@@ -199,11 +200,9 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
                            grid.h_tiles * problem.groups * grid.batch_tiles;
     const int64_t packed_taps =
         problem.groups * grid.channel_tiles * int64_t{plan.wgmma.num_chunks} * program.total_taps;
+    if (plan.wgmma.num_tiles > INT32_MAX || packed_taps > INT32_MAX) return;
     plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * plan.wgmma.tap_bytes, 16);
-    if (plan.wgmma.num_tiles > INT32_MAX || packed_taps > INT32_MAX || plan.workspace_bytes > kMostWorkspaceBytes ||
-        !offsets_fit(problem, gemm, program, plan.wgmma)) {
-      return;
-    }
+    if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, plan.wgmma)) return;
     plan.threads = kWgmmaThreads;
     plan.num_blocks = std::min<int64_t>(plan.wgmma.num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
     estimate_wgmma(problem, device, program, gemm, &plan);
@@ -245,7 +244,7 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
       tile.tile_h = std::min((capacity - tile.tile_w) / pitch + 1, gemm.positions_h);
       tile.tile_h = ceil_div(gemm.positions_h, ceil_div(gemm.positions_h, tile.tile_h));
       if (tile.tile_h == gemm.positions_h) {
-        const int32_t image = (tile.tile_h + program.extra_h) * pitch;
+        const int64_t image = (tile.tile_h + int64_t{program.extra_h}) * pitch;
         const int32_t last = (tile.tile_h - 1) * pitch + tile.tile_w;
         tile.tile_n = static_cast<int32_t>(std::min<int64_t>(problem.batch, (capacity - last) / image + 1));
       }

@@ -1,4 +1,4 @@
-// Plans of the Hopper engine (wgmma_sm90a/): which tiles, how deep the pipelines, and where things lie.
+// Plans of the wgmma engine (wgmma_sm90a/): which tiles, how deep the pipelines, and where things lie.
 // Called by: plan/choose.cpp, launch/wgmma.cpp, tests. Must not know: torch, CUDA.
 #pragma once
 
@@ -15,8 +15,6 @@ namespace convt {
 inline constexpr int32_t kRawSlots = 3;
 // Stages that are on their way straight to operand slots.
 inline constexpr int32_t kDirectAhead = 2;
-inline constexpr int32_t kWgmmaLoaders = 96;  // threads
-inline constexpr int32_t kWgmmaBlocksPerSm = 2;
 
 // The GEMM of a direction, per group, and its positions.
 struct GemmShape {
@@ -42,7 +40,7 @@ bool rows_begin_on_vectors(const ConvTProblem& problem);
 
 // Columns are neighbours and the source has no gaps: every 16 bytes of memory that hold one of its elements, but the
 // last, are its own.
-bool is_dense(const ConvTProblem& problem);
+bool source_has_no_gaps(const ConvTProblem& problem);
 
 // Into how many parts loaders cut the work of a unit, so that all of them have some: a power of two, parts of a
 // multiple of `least_work`.

@@ -3,11 +3,10 @@
 
 #include "plan/tile.h"
 #include "plan/wgmma.h"
+#include "plan/wgmma_instances.h"
 
 namespace convt {
 namespace {
-
-constexpr int32_t kPassChannels = 8;
 
 // What stores of a tile's results cost: instructions of a thread, and sectors that are written in part.
 struct StoreWork {
@@ -18,7 +17,7 @@ StoreWork store_work(const ConvTProblem& problem, const TapProgram& program, con
                      const WgmmaPlan& plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double existing_n = std::min<double>(plan.block_n, gemm.n_channels);
-  const double passes = std::ceil(existing_n / kPassChannels);
+  const double passes = std::ceil(existing_n / kWgmmaPassChannels);
   const double positions = static_cast<double>(plan.tile_n) * plan.tile_h * plan.tile_w;
   if (is_channels_last(result_stride(problem))) {
     const bool whole = static_cast<int64_t>(existing_n * bytes) % 32 == 0;
@@ -34,7 +33,7 @@ StoreWork store_work(const ConvTProblem& problem, const TapProgram& program, con
   const double partial = whole ? 0 : all_phases ? 2 * rows : std::ceil(row / 32) * rows;
   const bool pairs =
       gemm.result_w % 2 == 0 && gemm.result_step_w == plan.split_phases && plan.tile_w * plan.split_phases % 2 == 0;
-  return {passes * kPassChannels * std::ceil(plan.blocks * plan.split_phases / (pairs ? 4.0 : 2.0)), partial};
+  return {passes * kWgmmaPassChannels * std::ceil(plan.blocks * plan.split_phases / (pairs ? 4.0 : 2.0)), partial};
 }
 
 }  // namespace
@@ -73,7 +72,7 @@ LoaderWork convert_work(const ConvTProblem& problem, const WgmmaPlan& plan, cons
 }
 
 // Times in microseconds. What a tile costs is a sum over its work, fitted to 560 measured plans of 21 layers: the CTAs
-// of an SM fill each other's gaps only as far as the rates below already say. docs/performance.md has the fit.
+// of an SM fill each other's gaps only as far as the rates below already say. docs/engines/wgmma.md has the fit.
 void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program,
                     const GemmShape& gemm, Plan* whole) {
   const WgmmaPlan& plan = whole->wgmma;
@@ -83,7 +82,7 @@ void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const
   const double taps = static_cast<double>(program.total_taps) / program.phases_h / grid.w_splits;  // of a tile
   const double products = taps * plan.num_chunks * plan.k_steps * plan.blocks * (split_operands(problem) ? 3 : 1);
   const double weight_slots = std::max(1.0, taps / plan.slot_taps) * plan.num_chunks;
-  const bool vectors = rows_begin_on_vectors(problem) || is_dense(problem);
+  const bool vectors = rows_begin_on_vectors(problem) || source_has_no_gaps(problem);
   const LoaderWork copy = copy_work(problem, plan, program, vectors), convert = convert_work(problem, plan, program);
   const StoreWork store = store_work(problem, program, gemm, plan);
   const bool split_channels_last = split_operands(problem) && is_channels_last(result_stride(problem));

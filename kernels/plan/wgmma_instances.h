@@ -1,4 +1,4 @@
-// The kernel instances of the Hopper engine: the one list that dispatch (launch/wgmma.cpp), planning and tests read.
+// The kernel instances of the wgmma engine: the one list that dispatch (launch/wgmma.cpp), planning and tests read.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,13 @@
 
 namespace convt {
 
-// A kernel of the Hopper engine: result channels of a tile.
+// A CTA: its threads, those of them that load, CTAs of an SM, and result channels that are staged at a time.
+inline constexpr int32_t kWgmmaThreads = 256;
+inline constexpr int32_t kWgmmaLoaders = 96;
+inline constexpr int32_t kWgmmaBlocksPerSm = 2;
+inline constexpr int32_t kWgmmaPassChannels = 8;
+
+// A kernel of the wgmma engine: result channels of a tile.
 struct WgmmaInstance {
   const char* name;
   DataType dtype;

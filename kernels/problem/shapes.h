@@ -1,4 +1,4 @@
-// The three tensors of a problem: their sizes, and the strides that they have where they are dense.
+// The three tensors of a problem: their sizes, the strides that they have where they are dense, and how far they reach.
 #pragma once
 
 #include "problem/problem.h"
@@ -24,6 +24,24 @@ inline void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t
   const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
   const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
   for (int i = 0; i < 4; ++i) strides[i] = dense[i];
+}
+
+// Elements from a tensor's first to beyond its last, or more. Not exact, because nothing bounds the stride of an axis
+// of one element: to be compared with what a number can hold.
+inline double reach_of(const int64_t* sizes, const int64_t* strides) {
+  double reach = 0;
+  for (int i = 0; i < 4; ++i) {
+    const auto stride = static_cast<double>(strides[i]);
+    reach += static_cast<double>(sizes[i]) * (stride < 0 ? -stride : stride);
+  }
+  return reach;
+}
+
+// The same of the weights of a group.
+inline double weight_reach(const ConvTProblem& problem) {
+  const int64_t sizes[4] = {problem.c_in / problem.groups, problem.c_out / problem.groups, problem.h.kernel,
+                            problem.w.kernel};
+  return reach_of(sizes, problem.w_stride);
 }
 
 }  // namespace convt

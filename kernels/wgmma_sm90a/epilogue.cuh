@@ -14,7 +14,7 @@ namespace convt::wgmma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int kPassChannels = 8;  // staged at a time
+inline constexpr int kPassChannels = kWgmmaPassChannels;  // staged at a time
 inline constexpr int kStagingBarrier = 2;
 
 // A position of a tile.

@@ -1,4 +1,4 @@
-// The Hopper engine: persistent CTAs, each a pipeline of loaders, products and stores.
+// The wgmma engine: persistent CTAs, each a pipeline of loaders, products and stores.
 // Every result is one sum in one warpgroup's accumulator, in the order stages, runs, taps; nothing depends on timing.
 #pragma once
 

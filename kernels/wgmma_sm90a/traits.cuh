@@ -1,4 +1,4 @@
-// Compile-time description of one instance of the Hopper engine, and how its operands are rounded.
+// Compile-time description of one instance of the wgmma engine, and how its operands are rounded.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "plan/wgmma_instances.h"
 #include "ptx/wgmma_sm90a.cuh"
 
 namespace convt::wgmma_sm90a {
@@ -16,9 +17,9 @@ enum class Operand { kTf32, kTf32x3, kBFloat16, kFloat16 };
 // A CTA is a warpgroup that multiplies, three loader warps and one warp for the weights. Two CTAs share an SM and know
 // nothing of each other: while one stores its results, the other has the tensor cores for itself.
 inline constexpr int kConsumerThreads = 128;
-inline constexpr int kLoaderWarps = 3;
-inline constexpr int kThreads = 256;
-inline constexpr int kBlocksPerSm = 2;
+inline constexpr int kLoaderWarps = kWgmmaLoaders / 32;
+inline constexpr int kThreads = kWgmmaThreads;
+inline constexpr int kBlocksPerSm = kWgmmaBlocksPerSm;
 inline constexpr int kConsumerRegisters = 184;
 inline constexpr int kLoaderRegisters = 72;  // 184 + 72 = 2 * 128, the launch's
 

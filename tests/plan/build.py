@@ -27,6 +27,11 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_OUT = ROOT / "build" / "plan"
 FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-fPIC"]
+# Arithmetic of the planner that has no meaning ends the process (SIGILL), in every test: sizes are a user's.
+TRAPS = [
+    "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift,float-cast-overflow,bounds",
+    "-fsanitize-undefined-trap-on-error",
+]
 
 
 class NoCompiler(RuntimeError):
@@ -54,7 +59,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
             *sorted((kernels / "plan").glob("*.h")),
             *sorted((kernels / "problem").glob("*.h")),
         ]
-        return sources, headers, ["-I", str(kernels), "-I", str(module.parent)]
+        return sources, headers, ["-I", str(kernels), "-I", str(module.parent), *TRAPS]
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []

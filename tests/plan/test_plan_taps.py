@@ -1,4 +1,4 @@
-"""The Hopper engine's tap programs against the definition o = i * stride - padding + k * dilation, by brute force."""
+"""The wgmma engine's tap programs against the definition o = i * stride - padding + k * dilation, by brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of the Hopper engine: blocks own every position of a tile once, and everything stays in shared memory."""
+"""Plans of the wgmma engine: blocks own every position of a tile once, and everything stays in shared memory."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
     py::list of_phase;
     for (int32_t index = 0; filled != 0 && index < layout.column_tiles * convt::kMmaColumns; ++index) {
       const convt::MmaColumn column = convt::mma_column(layout, phase, index);
-      const int32_t place = convt::mma_staged_row(layout, filled, column.co, 0, column.phase_h - phase);
+      const bool exists = column.co < layout.block_co;  // padding has no place
+      const int32_t place = exists ? convt::mma_staged_row(layout, filled, column.co, 0, column.phase_h - phase) : 0;
       of_phase.append(py::make_tuple(column.co, column.phase_h, column.phase_w, column.taps_h, column.taps_w,
                                      place + column.phase_w));
     }

@@ -1,4 +1,4 @@
-// Tiles, what they hold in shared memory, and the taps of the Hopper engine's.
+// Tiles, what they hold in shared memory, and the taps of the wgmma engine's.
 #include <pybind11/numpy.h>
 
 #include "module/values.h"
