@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <cmath>
 #include <mutex>
 
 namespace convt::binding {
@@ -24,9 +25,10 @@ DeviceInfo ask(int32_t index) {
   info.shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   info.shared_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, index);
   // What an H200 sustains of its top clock in FFMA code, and of its nominal memory rate in copies.
-  info.clock_ghz = attribute(cudaDevAttrClockRate, index) * 1e-6 * 0.955;
-  info.copy_gb_per_s = 2.0 * attribute(cudaDevAttrMemoryClockRate, index) * 1e-6 *
-                       attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.875;
+  // Whole MHz and GB/s, as convt_ext::plan takes them: a call's plan and the plan that somebody asks for are the same.
+  info.clock_ghz = std::round(attribute(cudaDevAttrClockRate, index) * 1e-3 * 0.955) * 1e-3;
+  info.copy_gb_per_s = std::round(2.0 * attribute(cudaDevAttrMemoryClockRate, index) * 1e-6 *
+                                  attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.875);
   return info;
 }
 

@@ -1,5 +1,5 @@
-// The flat engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every
-// result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
+// The flat engine: persistent CTAs, one or two an SM, one or two warpgroups that multiply and store, two threads that
+// load. Every result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
 #pragma once
 
 #include "flat_sm90a/epilogue.cuh"
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(flat_threads(Shape::kConsumers), 3 - Shape::kC
     consume<Shape>(params, s_source, s_weights, s_barriers, reinterpret_cast<float*>(s_bytes + params.staged_begin));
   } else {
     ptx::give_registers<kLoaderRegisters>();
-    ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before its first stage is here
+    ptx::wait_for_previous_kernel();  // which packs; consumers read nothing of it before a stage is here
     // Two warps: lanes of one would take turns at everything they do. The compiler knows the number to be the same for
     // each of them.
     const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumers * 4;

@@ -97,7 +97,9 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   const bool channels_last = is_channels_last(stride);
   if (!channels_last && stride[3] != 1) return 1;
   const int64_t group = problem.groups == 1 ? 0 : make_gemm_shape(problem).n_channels;
-  const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] | group : stride[1]);
+  const int64_t channels = problem.direction == Direction::kForward ? problem.c_out : problem.c_in;
+  const int64_t channel_stride = channels > 1 ? stride[1] : 0;  // one channel's means nothing
+  const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] | group : channel_stride);
   int32_t unit = 8;
   while (unit > 1 && (others % unit != 0 || !is_aligned(result, std::min<int64_t>(unit * bytes, 16)))) {
     unit /= 2;

@@ -1,5 +1,4 @@
-// What several launchers work out alike. Called by: launch/flat.cpp, patch.cpp, wgmma_params.cpp, thin_depthwise.cpp,
-// thin_channels_last.cpp.
+// What the launchers of several engines work out alike.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -41,17 +41,29 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   params.channels = sum.size[1];
   params.channel_stride = sum.stride[1];
   params.channel_lanes = sum.stride[1] == 1 && params.channels > 1 ? 32 : 1;
-  params.image_stride = sum.stride[0];
-  params.row_stride = sum.stride[2];
-  params.column_stride = sum.stride[3];
-  params.inner = h;
-  params.columns = w;
-  if (sum.stride[2] == w * sum.stride[3]) {  // an image is one row
-    params.inner = 1;
-    params.columns = h * w;
-    if (sum.stride[0] == params.columns * sum.stride[3]) params.columns *= batch;  // all images are
+  // Columns of rows of images. What has size 1 has no stride; axes that continue each other are one.
+  struct Run {
+    int64_t count, stride;
+  };
+  Run runs[3] = {{1, 0}, {1, 0}, {1, 0}};
+  int32_t last = 0;
+  for (const Run& axis : {Run{w, sum.stride[3]}, Run{h, sum.stride[2]}, Run{batch, sum.stride[0]}}) {
+    Run& inner = runs[last];
+    if (axis.count == 1) continue;
+    if (inner.count == 1) {
+      inner = axis;
+    } else if (axis.stride == inner.count * inner.stride) {
+      inner.count *= axis.count;
+    } else {
+      runs[++last] = axis;
+    }
   }
-  params.rows = batch * h * w / params.columns;
+  params.columns = runs[0].count;
+  params.column_stride = runs[0].stride;
+  params.inner = runs[1].count;
+  params.row_stride = runs[1].stride;
+  params.image_stride = runs[2].stride;
+  params.rows = runs[1].count * runs[2].count;
   // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate.
   constexpr int64_t kBlocks = 2048, kLeastPixels = 4096, kMostPixels = int64_t{1} << 20;
   const int64_t pixels = params.rows * params.columns;

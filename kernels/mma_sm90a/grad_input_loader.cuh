@@ -6,34 +6,21 @@
 #include "mma_sm90a/traits.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
-#include "thin/tile.cuh"
+#include "thin/grad_input_tile.cuh"
 
 namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
 using thin::divide;
+using thin::grad_input_tile;
+using thin::GradInputTile;
+using thin::taps_outside;
 
 // Rows of a lane's fragments that are neighbouring channels, where the result's channels follow each other.
 template <typename Traits>
 __device__ constexpr int32_t channel_vector() {
   return Traits::kVector < 2 * Traits::kColumnTiles ? Traits::kVector : 2 * Traits::kColumnTiles;
-}
-
-// An image and its first position.
-struct GradInputTile {
-  int32_t image;
-  int32_t h;
-  int32_t w;
-};
-
-__device__ __forceinline__ GradInputTile grad_input_tile(const GradInputParams& params, int32_t index) {
-  GradInputTile tile;
-  int32_t tile_w, tile_h;
-  tile.image = divide(divide(index, params.by_tiles_w, &tile_w), params.by_tiles_h, &tile_h);
-  tile.w = tile_w * params.tile_w;
-  tile.h = tile_h * params.tile_h;
-  return tile;
 }
 
 // The row of grad_output that a stage's first tap of a tile's first position reads.
@@ -184,17 +171,6 @@ __device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& pa
     }
   }
   return total;
-}
-
-// The taps of a position along one axis that lie outside grad_output, one bit each.
-__device__ __forceinline__ uint32_t taps_outside(const Axis& axis, int32_t position) {
-  int32_t place = position * axis.stride - axis.padding;
-  uint32_t bits = 0;
-#pragma unroll 1
-  for (int32_t k = 0; k < axis.kernel; ++k, place += axis.dilation) {
-    bits |= static_cast<uint32_t>(place < 0 || place >= axis.out) << k;
-  }
-  return bits;
 }
 
 // A mask's bit of what is beyond K. No position has it where K is whole steps.

@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
       stage_empty_columns<Traits>(params, pass, s_results);
       staged_shift = s_store->shift;
     }
-    ptx::fence_before_bulk();
+    ptx::fence_proxy_async();
     __syncthreads();  // the staged tile is complete
     if (stores) store_bodies<Traits>(params, runs, *s_store, s_runs, s_results, s_biases);
     if (loads) store_edges<Traits>(params, pass, runs, *s_store, s_runs, s_results, s_biases);

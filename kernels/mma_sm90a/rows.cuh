@@ -20,7 +20,7 @@ struct RowsColumn {
   int32_t place;    // bytes from the tile's first row and column 0
   int32_t phase_w;  // kNoPhase: this column is padding
   float bias;
-  int32_t unused;
+  int32_t unused;  // 16 bytes in all, which are one read
 };
 
 // Columns, and where their weights begin for each tap; groups of loads and the steps of K that they serve.

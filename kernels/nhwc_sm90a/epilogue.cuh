@@ -122,7 +122,7 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
         }
       }
     }
-    ptx::fence_before_bulk();
+    ptx::fence_proxy_async();
     ptx::named_barrier(1, kConsumerThreads);  // all of it is there
     if (threadIdx.x == 0) {
       const int32_t channel = tile.channel_tile * Shape::kN + part * (Shape::kStagedRowBytes / Shape::kElement);

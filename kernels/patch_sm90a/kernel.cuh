@@ -1,6 +1,6 @@
-// The patch engine: one persistent CTA an SM, one or two warpgroups that multiply and store, one that loads. Every
-// result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend
-// on timing.
+// The patch engine: persistent CTAs, one or two an SM, one or two warpgroups that multiply and store, one that loads.
+// Every result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not
+// depend on timing.
 #pragma once
 
 #include "patch_sm90a/epilogue.cuh"

@@ -28,8 +28,9 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// fence.proxy.async.shared::cta: this thread's writes to shared memory come before later bulk copies of it.
-__device__ __forceinline__ void fence_before_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// fence.proxy.async.shared::cta: this thread's writes to shared memory come before later bulk copies and products of
+// it.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #endif
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ptx/bulk_copy.cuh"
+
 namespace convt::ptx {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -52,9 +54,6 @@ __device__ __forceinline__ void bulk_copy(uint32_t shared, const void* global, u
                "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
-
-// fence.proxy.async: ordinary stores to shared memory before it are seen by tensor cores and bulk copies after it.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // bar.sync: `threads` threads meet at barrier number `id`; number 0 is __syncthreads'.
 __device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {

@@ -41,11 +41,6 @@ __device__ __forceinline__ void tensor_store(const void* map, const int32_t (&at
                : "memory");
 }
 
-// prefetch.tensormap
-__device__ __forceinline__ void prefetch_tensor_map(const void* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 #endif
 
 }  // namespace convt::ptx

@@ -1,6 +1,6 @@
 // Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, in a
-// fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t + threads, ... of its chunk ascending; then
-// neighbours' sums are added in halves. Called by launch/.
+// fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t + threads, ... of each row of its chunk
+// ascending; then neighbours' sums are added in halves. Called by launch/.
 #include "reduce/kernels.h"
 #include "reduce/params.h"
 #include "simt/traits.cuh"

@@ -130,10 +130,11 @@ struct ChannelsLastRows {
         next(first_row),
         end(row_end),
         exist(0) {
-    if constexpr (kWhole) return;
+    if constexpr (!kWhole) {
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      exist |= static_cast<uint32_t>(first_column + i >= 0 && first_column + i < num_columns) << i;
+      for (int i = 0; i < kColumns; ++i) {
+        exist |= static_cast<uint32_t>(first_column + i >= 0 && first_column + i < num_columns) << i;
+      }
     }
   }
 

@@ -8,7 +8,7 @@
 
 namespace convt::thin {
 
-// Rows on their way: as many as were fastest without spilled registers (docs/performance.md).
+// Rows on their way: as many as were fastest without spilled registers (docs/engines/thin.md).
 template <int32_t kIndex>
 const void* channels_last_symbol() {
   constexpr ThinChannelsLastInstance kInstance = kThinChannelsLastInstances[kIndex];

@@ -6,10 +6,10 @@
 #include "thin/gather.cuh"
 #include "thin/instances.h"
 
-#define CONVT_THIN_GATHER_KERNEL(symbol)                                                           \
-  const void* symbol() {                                                                           \
-    constexpr ThinGatherInstance kInstance = kThinGatherInstances[k_thin_##symbol];                \
-    return reinterpret_cast<const void*>(&gather_kernel<kInstance.channels, kInstance.positions>); \
+#define CONVT_THIN_GATHER_KERNEL(symbol)                                                             \
+  const void* symbol() {                                                                             \
+    [[maybe_unused]] constexpr ThinGatherInstance kInstance = kThinGatherInstances[k_thin_##symbol]; \
+    return reinterpret_cast<const void*>(&gather_kernel<kInstance.channels, kInstance.positions>);   \
   }
 
 #define CONVT_THIN_GATHER_INSTANCE(sums)                 \

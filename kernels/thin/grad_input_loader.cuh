@@ -6,7 +6,7 @@
 #include "simt/fast_divide.cuh"
 #include "simt/traits.cuh"
 #include "thin/grad_input_params.h"
-#include "thin/tile.cuh"
+#include "thin/grad_input_tile.cuh"
 
 namespace convt::thin {
 
@@ -31,22 +31,6 @@ __device__ __forceinline__ GradInputPass grad_input_pass(const GradInputParams& 
   pass.group = index / params.ci_tiles * params.block_groups;
   pass.num_groups = min(params.block_groups, params.groups - pass.group);
   return pass;
-}
-
-// A tile of a pass: an image and its first position.
-struct GradInputTile {
-  int32_t image;
-  int32_t h;
-  int32_t w;
-};
-
-__device__ __forceinline__ GradInputTile grad_input_tile(const GradInputParams& params, int32_t index) {
-  GradInputTile tile;
-  int32_t tile_w, tile_h;
-  tile.image = divide(divide(index, params.by_tiles_w, &tile_w), params.by_tiles_h, &tile_h);
-  tile.w = tile_w * params.tile_w;
-  tile.h = tile_h * params.tile_h;
-  return tile;
 }
 
 // Row and column of grad_output that tap 0 of a tile's first position reads.
@@ -155,17 +139,6 @@ __device__ __forceinline__ void load_weight(const GradInputParams& params, const
     s_weight[(group * of_channel + place) * params.block_ci + ci] =
         ci < pass.num_ci ? simt::to_accumulator(*g_element) : 0.0f;
   }
-}
-
-// The taps of a position along one axis that lie outside grad_output, one bit each.
-__device__ __forceinline__ uint32_t taps_outside(const Axis& axis, int32_t position) {
-  int32_t place = position * axis.stride - axis.padding;
-  uint32_t bits = 0;
-#pragma unroll 1
-  for (int32_t k = 0; k < axis.kernel; ++k, place += axis.dilation) {
-    bits |= static_cast<uint32_t>(place < 0 || place >= axis.out) << k;
-  }
-  return bits;
 }
 
 }  // namespace convt::thin

@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
       staged_shift = store.shift;
     }
 #ifdef CONVT_HAS_BULK_COPY
-    ptx::fence_before_bulk();
+    ptx::fence_proxy_async();
 #endif
     __syncthreads();  // the staged tile is complete
     store_tile(params, pass, store, s_stage + store.shift);

@@ -5,10 +5,10 @@
 #include "thin/instances.h"
 #include "thin/outer_weight.cuh"
 
-#define CONVT_THIN_OUTER_WEIGHT_INSTANCE(symbol)                                              \
-  namespace convt::thin {                                                                     \
-  const void* symbol() {                                                                      \
-    constexpr ThinOuterWeightInstance kInstance = kThinOuterWeightInstances[k_thin_##symbol]; \
-    return reinterpret_cast<const void*>(&outer_weight_kernel<kInstance.width>);              \
-  }                                                                                           \
+#define CONVT_THIN_OUTER_WEIGHT_INSTANCE(symbol)                                                               \
+  namespace convt::thin {                                                                                      \
+  const void* symbol() {                                                                                       \
+    [[maybe_unused]] constexpr ThinOuterWeightInstance kInstance = kThinOuterWeightInstances[k_thin_##symbol]; \
+    return reinterpret_cast<const void*>(&outer_weight_kernel<kInstance.width>);                               \
+  }                                                                                                            \
   }

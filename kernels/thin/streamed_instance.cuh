@@ -8,7 +8,7 @@
 #define CONVT_THIN_STREAMED_INSTANCE(symbol)                                                                         \
   namespace convt::thin {                                                                                            \
   const void* symbol() {                                                                                             \
-    constexpr ThinStreamedInstance kInstance = kThinStreamedInstances[k_thin_##symbol];                              \
+    [[maybe_unused]] constexpr ThinStreamedInstance kInstance = kThinStreamedInstances[k_thin_##symbol];             \
     return reinterpret_cast<const void*>(&streamed_kernel<kInstance.channels, kInstance.positions, kInstance.taps>); \
   }                                                                                                                  \
   }
