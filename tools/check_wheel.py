@@ -82,7 +82,7 @@ def expected_code(architectures: list[str], shared: int, hopper: int) -> dict[st
     {'8.0': 5, '8.0+PTX': 5, '8.6': 3}
     """
     numbers = [entry.removesuffix("+PTX") for entry in architectures]
-    chosen = "9.0a" if "9.0a" in numbers else numbers[0]
+    chosen = nvcc.architecture_of_hopper(numbers)
     counts = {}
     for entry, number in zip(architectures, numbers, strict=True):
         counts[number] = counts[entry] = shared + (hopper if number == chosen else 0)

@@ -89,14 +89,14 @@ def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
     kinds: dict[str, Path] = {}
     for source in sources:
         kinds.setdefault(re.sub(r"_[\dx]+\.", ".", str(source)), source)
-    return {source: ["9.0a" if "sm90a" in str(source) else "7.0"] for source in kinds.values()}
+    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in kinds.values()}
 
 
 def built_for(source: Path, architectures: list[str]) -> list[str]:
     """Those that a build compiles the file for, which for Hopper's files is one: tools/nvcc.py."""
     if not nvcc.is_for_hopper(source):
         return architectures
-    return ["9.0a"] if "9.0a" in architectures else architectures[:1]
+    return [nvcc.architecture_of_hopper(architectures)]
 
 
 def main() -> None:

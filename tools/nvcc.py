@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
@@ -30,6 +31,15 @@ def is_for_hopper(source: Path) -> bool:
     return folder.is_relative_to(KERNELS) and any(part.endswith("_sm90a") for part in folder.relative_to(KERNELS).parts)
 
 
+def architecture_of_hopper(names: Sequence[str]) -> str:
+    """Of the architectures of a build the one that Hopper's files are compiled for: 9.0a, or without it the first.
+
+    >>> architecture_of_hopper(["80", "90a"]), architecture_of_hopper(["8.0", "9.0a"]), architecture_of_hopper(["8.0"])
+    ('90a', '9.0a', '8.0')
+    """
+    return next((name for name in names if name.replace(".", "") == HOPPER), names[0])
+
+
 def for_one_architecture(arguments: list[str]) -> list[str]:
     """The arguments with the machine code and PTX of 9.0a, or else of the first architecture, and of no other.
 
@@ -42,7 +52,7 @@ def for_one_architecture(arguments: list[str]) -> list[str]:
     matches = [re.fullmatch(r"-gencode=arch=compute_(\w+),code=\w+", word) for word in arguments]
     named = [match[1] if match else None for match in matches]
     architectures = [name for name in named if name]
-    chosen = HOPPER if HOPPER in architectures else next(iter(architectures), None)
+    chosen = architecture_of_hopper(architectures) if architectures else None
     return [word for word, name in zip(arguments, named, strict=True) if name in (None, chosen)]
 
 
