@@ -94,9 +94,9 @@ class FrozenWeight:
             if not any(one is packed for one in copies):
                 copies.append(packed)
             return
-        current = torch.cuda.current_stream(packed.device)
-        if current.cuda_stream != stream:
-            packed.record_stream(current)
+        # Asked on every call: a `torch.cuda.Stream` is made where there is something to tell the allocator.
+        if torch._C._cuda_getCurrentRawStream(packed.get_device()) != stream:
+            packed.record_stream(torch.cuda.current_stream(packed.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
         if copy.packed is not None and copy.packed.is_cuda:
