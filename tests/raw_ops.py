@@ -52,7 +52,7 @@ CLASSES = {
 }
 
 _PLAN = Path(__file__).resolve().parents[1] / "kernels" / "plan"
-_INSTANCES = {"simt": ("instances.h",), "thin": ("thin_instances.h", "thin_depthwise_instances.h")}
+_INSTANCES = {"simt": ("simt_instances.h",), "thin": ("thin_instances.h", "thin_depthwise_instances.h")}
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

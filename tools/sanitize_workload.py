@@ -146,7 +146,7 @@ def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
                 on_cpu = GradientCall.of(direction, call, integers=True)
                 exact = on_cpu.map(torch.Tensor.double).torch().to(dtype)
                 for channels_last in (False, True):
-                    gradient = on_cpu.map(to_gpu).replace(channels_last=channels_last)
+                    gradient = on_cpu.in_layout(channels_last).map(to_gpu)
                     kernels = set()
                     for index, plan in enumerate(gradient.candidates()):
                         way = (plan["kernel"], channels_last) if short else gradient_way(gradient, plan)

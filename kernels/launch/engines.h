@@ -24,7 +24,8 @@ inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 
 // The simt engine's gradient of the weight; called by launch_simt().
-void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                             cudaStream_t stream);
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
 

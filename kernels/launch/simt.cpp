@@ -3,7 +3,7 @@
 
 #include "launch/engines.h"
 #include "launch/kernel_table.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/tile.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
@@ -42,7 +42,7 @@ bool has_weight_vectors(const ConvTProblem& problem, const SimtPlan& tile, const
 }  // namespace
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (problem.direction == Direction::kGradWeight) return launch_grad_weight(problem, plan, pointers, stream);
+  if (problem.direction == Direction::kGradWeight) return launch_simt_grad_weight(problem, plan, pointers, stream);
   const SimtPlan& tile = plan.simt;
   if (tile.instance < 0 || tile.instance >= kNumInstances) {
     throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(tile.instance));

@@ -201,7 +201,8 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
   }
   ptx::mbarrier_arrive_after_copies(barrier);
   bytes = __reduce_add_sync(0xffffffffu, bytes);
-  __syncwarp();  // what lanes have stored themselves comes before the arrival
+  ptx::fence_proxy_async();  // what lanes have stored themselves comes before the slot's next bulk copies,
+  __syncwarp();  // and before the arrival
   if (lane == 0) ptx::mbarrier_expect(barrier, bytes);
 }
 

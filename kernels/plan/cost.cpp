@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/tile.h"
 
 namespace convt {

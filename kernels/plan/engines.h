@@ -14,7 +14,7 @@ namespace convt {
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // The simt engine's kernels of the gradient of the weight; called by add_simt_plans().
-void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 // Thin layers, class ieee, without float64.
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);

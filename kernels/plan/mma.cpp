@@ -97,7 +97,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
   if (problem.direction != Direction::kForward) return;
   add_mma_rows_plans(problem, device, plans);
   ThinAxis h, w;
-  if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;
+  if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;

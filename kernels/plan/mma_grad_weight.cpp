@@ -11,8 +11,8 @@
 #include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/engines.h"
-#include "plan/grad_weight.h"
 #include "plan/plan.h"
+#include "plan/simt_grad_weight.h"
 
 namespace convt {
 namespace {

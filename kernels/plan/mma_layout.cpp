@@ -77,10 +77,7 @@ void copy_elements(MmaLayout* layout) {
 
 bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
                       MmaLayout* layout) {
-  if (!make_thin_axis(problem.h, problem.direction, &layout->h) ||
-      !make_thin_axis(problem.w, problem.direction, &layout->w)) {
-    return false;
-  }
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
   ThinAxis &h = layout->h, &w = layout->w;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 4096;

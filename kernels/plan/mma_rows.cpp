@@ -1,109 +1,163 @@
-// The layout of tiles of whole rows.
+// Candidates of the mma engine's tiles of whole rows and their estimated times.
 #include "plan/mma_rows.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "plan/mma_columns.h"
+#include "plan/engines.h"
 
 namespace convt {
 namespace {
 
-int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+constexpr int32_t kResidentWarps = 16;    // by registers
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+
+// Microseconds, from a fit to measured plans (docs/engines/mma.md).
+constexpr double kLaunch = 7;
+constexpr double kPrologue = 7.6;
+constexpr double kWeightFragment = 0.29;  // of a warp
+// Of an SM whose warps are all at work.
+constexpr double kUnit = 0.039;
+constexpr double kGroup = 0.0244;   // of loads, and of what they are multiplied with
+constexpr double kBatch = 0.079;    // of groups but the first, which is on its way while the unit before is staged
+constexpr double kBankWait = 0.0032;  // of eight results of a lane
+constexpr double kFewWarps = 0.39;  // exponent: they wait for memory and for each other
+constexpr double kFill = 0.00015;   // of an element of a slot whose place in a sector has moved
+// What storing adds, times the time at copy bandwidth.
+constexpr double kMemory = 0.57;
+constexpr double kRunBytes = 3200;  // that a run's beginning and end cost
+constexpr double kOneSlot = 1.15;   // which is computed and stored in turns
+
+// How often banks are asked for, one after the other, while one position of all columns is staged, channels `channel`
+// elements apart.
+int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
+  int32_t waits = 0;
+  for (size_t first = 0; first < columns.size(); first += 8) {
+    int32_t words[32][32], count[32] = {}, most = 0;
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      const MmaColumn& column = columns[first + static_cast<size_t>(lane / 4)];
+      if (column.co >= layout.block_co) continue;
+      const int32_t at =
+          column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
+      const int32_t word = at * element / 4, bank = word % 32;
+      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
+        words[bank][count[bank]++] = word;
+      }
+      most = std::max(most, count[bank]);
+    }
+    waits += most;
+  }
+  return waits;
+}
+
+// The padding with the fewest of these waits. waits: a number from above.
+int32_t best_padding(const MmaLayout& layout, int32_t element, int32_t* waits) {
+  std::vector<MmaColumn> columns;
+  for (int32_t index = 0; index < layout.column_tiles * kMmaColumns; ++index) {
+    columns.push_back(mma_column(layout, 0, index));
+  }
+  int32_t best = 0;
+  for (int32_t padding = 0; padding < 4; ++padding) {
+    const int32_t asked = bank_waits(layout, columns, element, layout.stage_channel + padding * layout.result_vector);
+    if (asked < *waits) *waits = asked, best = padding;
+  }
+  return best;
+}
+
+// The part of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
+double refilled_tiles(const MmaLayout& layout) {
+  auto shift = [&layout](int64_t number) {
+    const int64_t tile = layout.interleaved ? number * layout.blocks_per_pass : number;
+    const int64_t image = tile / layout.tiles_h, row = tile % layout.tiles_h * layout.tile_h * layout.h.out_stride;
+    return (image * layout.result_stride[0] + row * layout.result_stride[2]) % layout.result_vector;
+  };
+  const int64_t tiles = ceil_div(layout.num_tiles, layout.blocks_per_pass);
+  const int64_t counted = std::min<int64_t>(tiles, 512);
+  int64_t refilled = 0;
+  for (int64_t tile = layout.slots; tile < counted; ++tile) refilled += shift(tile) != shift(tile - layout.slots);
+  return static_cast<double>(refilled) / static_cast<double>(counted);
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout, int32_t resident,
+              int32_t waits, Plan* plan) {
+  const double waves =
+      std::ceil(static_cast<double>(layout.num_blocks) / (static_cast<double>(resident) * device.num_sms));
+  const double tiles = waves * ceil_div(layout.num_tiles, layout.blocks_per_pass);
+  const double warps = layout.warps - kMmaRowsStorers;
+  const double on_sm =
+      static_cast<double>(std::min<int64_t>(resident, ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const int32_t batches = ceil_div(layout.groups_of_steps, mma_rows_batch(static_cast<int32_t>(element)));
+  const double unit =
+      kUnit + kGroup * layout.groups_of_steps + kBatch * (batches - 1) + kBankWait * waits / layout.column_units;
+  const double few = std::pow((kResidentWarps - kMmaRowsStorers) / (on_sm * warps), kFewWarps);
+  const double refill = refilled_tiles(layout) * layout.block_co * layout.tile_h * layout.row_step;
+  const double fragments = static_cast<double>(layout.taps) * layout.steps * layout.column_tiles / layout.warps;
+  plan->compute_us =
+      kPrologue + kWeightFragment * fragments + tiles * (on_sm * layout.units * unit * few + kFill * refill);
+  const double results = static_cast<double>(problem.batch) * static_cast<double>(problem.c_out);
+  const double source = static_cast<double>(problem.batch) * static_cast<double>(problem.c_in);
+  const double bytes = element * (results * problem.h.out * problem.w.out + source * problem.h.in * problem.w.in);
+  plan->memory_us = kMemory * (bytes + kRunBytes * results * layout.tiles_h) * 1e-3 / device.copy_gb_per_s;
+  plan->estimate_us = kLaunch + (plan->compute_us + plan->memory_us) * (resident * layout.slots > 1 ? 1 : kOneSlot);
+}
 
 }  // namespace
 
-bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, MmaLayout* layout) {
-  *layout = MmaLayout{};
-  const MmaInstance& instance = kMmaRowsInstances[plan.instance];
-  const int64_t* y_stride = problem.y_stride;
-  if (problem.direction != Direction::kForward || y_stride[3] != 1 || problem.x_stride[3] != 1) return false;
-  if (!make_mma_columns(problem, plan.block_co, false, instance, layout)) return false;
-  const ThinAxis& h = layout->h;
-  ThinAxis& w = layout->w;
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int32_t sector = 32 / element;
-  // A tile's rows of a channel follow each other in memory, and the shortest has whole sectors.
-  if (y_stride[2] != w.out || w.out < 2 * sector) return false;
-
-  layout->warps = plan.warps + kMmaRowsStorers;
-  layout->threads = 32 * layout->warps;
-  // Units begin where vectors of four columns do.
-  const int32_t before = w.first % 4;
-  w.first -= before, w.positions += before;
-  layout->interleaved = plan.interleaved;
-  layout->tile_h = plan.tile_h;
-  layout->tile_w = w.positions;
-  layout->tiles_h = ceil_div(h.positions, plan.tile_h);
-  layout->tiles_w = 1;
-  const int64_t tiles = problem.batch * layout->tiles_h;
-  if (tiles > INT32_MAX / 2 || tiles * layout->tiles_h >= (int64_t{1} << 31)) return false;
-  layout->num_tiles = static_cast<int32_t>(tiles);
-  const int64_t passes = int64_t{layout->co_tiles} * layout->groups;
-  layout->blocks_per_pass = static_cast<int32_t>(std::min<int64_t>(plan.blocks_per_pass, tiles));
-  layout->num_blocks = passes * layout->blocks_per_pass;
-  if (layout->num_blocks > INT32_MAX || layout->blocks_per_pass < 1) return false;
-  layout->passes = static_cast<int32_t>(passes);
-
-  layout->chunk_steps = layout->steps;
-  layout->num_chunks = 1;
-  layout->units_w = ceil_div(w.positions, kMmaPositions * instance.position_tiles);
-  layout->position_units = plan.tile_h * layout->units_w;
-  const int64_t units = int64_t{layout->position_units} * layout->column_units;
-  if (units > 4096 || units * units * tiles > INT32_MAX) return false;  // for the divisors
-  layout->units = static_cast<int32_t>(units);
-  // Barriers count to two, and slots become free in the order of their tiles: a warp that has waited for one tile's
-  // slot must not be two rounds of it ahead when it waits for the next one.
-  if (plan.warps > units * plan.slots) return false;
-  bool vectors =
-      w.in % 4 == 0 && problem.x_stride[0] % 4 == 0 && problem.x_stride[1] % 4 == 0 && problem.x_stride[2] % 4 == 0;
-  for (int32_t tap = 0; tap < w.num_taps; ++layout->runs_w) {
-    vectors = vectors && w.offset[tap] % 4 == 0;
-    tap += mma_run(w, layout->runs_w).taps;
+void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
+  if (group_ci > kMostChannels || group_co > kMostChannels) return;
+  const auto co = static_cast<int32_t>(group_co);
+  std::vector<int32_t> channels;
+  for (const int32_t count : {1, 2, 4, 8, 16, 32}) {
+    if (count < co) channels.push_back(count);
   }
-  layout->vector = vectors ? 4 : 1;
-  layout->groups_of_steps = h.num_taps * layout->steps * layout->runs_w;
+  channels.push_back(co);
 
-  // A staged channel is what memory has of it, and begins in a sector as it does there: bulk copies between places that
-  // are not congruent modulo 32 bytes take half as long again.
-  const int64_t row_step = int64_t{h.out_stride} * w.out;
-  const double last_step = layout->steps * (32.0 / element) * std::abs(static_cast<double>(problem.x_stride[1])) +
-                           (h.greatest_offset - h.least_offset) * std::abs(static_cast<double>(problem.x_stride[2])) +
-                           w.in;
-  constexpr int64_t kMostElements = 1 << 18;
-  if (plan.tile_h * row_step > kMostElements || last_step > INT32_MAX) return false;
-  layout->row_step = static_cast<int32_t>(row_step);
-  layout->result_vector = sector;
-  const int64_t channel_stride = problem.c_out > 1 ? y_stride[1] : 0;
-  layout->stage_channel =
-      round_up(plan.tile_h * layout->row_step, sector) + modulo(channel_stride, sector) + plan.padding * sector;
-  layout->slots = plan.slots;
-  const int64_t slot = int64_t{plan.block_co} * layout->stage_channel + sector;
-  const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
-  // While the weights are loaded, what the columns are takes the staged results' place.
-  const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
-  constexpr int64_t kMostBytes = 1 << 18;  // more than any GPU has
-  if (slot * plan.slots * element + weights + list > kMostBytes) return false;
-  layout->slot_elements = round_up(static_cast<int32_t>(slot), sector);
-  layout->weight_begin =
-      round_up(std::max(layout->slot_elements * plan.slots * element, static_cast<int32_t>(list)), 16);
-  layout->column_begin_bytes = layout->weight_begin + static_cast<int32_t>(weights);
-  layout->step_begin = layout->column_begin_bytes + layout->column_tiles * kMmaColumns * 16;
-  layout->group_begin = layout->step_begin + round_up(8 * layout->taps * layout->steps * layout->column_units, 16);
-  layout->barriers_begin = layout->group_begin + 16 * layout->groups_of_steps;
-  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
-
-  layout->by_tiles_w = Reciprocal::of(1);
-  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
-  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
-  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
-  layout->by_taps = Reciprocal::of(layout->taps);
-  layout->by_units = Reciprocal::of(layout->units);
-  layout->by_unit_columns = Reciprocal::of(layout->column_units);
-  layout->by_units_w = Reciprocal::of(layout->units_w);
-  layout->by_slots = Reciprocal::of(plan.slots);
-  return true;
+  auto add = [&](MmaRowsPlan tile) {
+    MmaLayout layout;
+    if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
+    int32_t waits = INT32_MAX;
+    tile.padding = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)), &waits);
+    if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
+    const int32_t resident =
+        std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+    if (resident < 1) return false;
+    // All CTAs are resident from the beginning, as many of each pass; by eights, so that a CTA's tiles may begin alike.
+    int32_t blocks = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
+    if (tile.interleaved && blocks >= 16) blocks = blocks / 8 * 8;
+    tile.blocks_per_pass = layout.blocks_per_pass = blocks;
+    layout.num_blocks = int64_t{layout.passes} * blocks;
+    Plan plan = begin_plan(Engine::kMma, kMmaRowsInstances[tile.instance].name, problem.precision);
+    set_launch(layout, &plan);
+    plan.mma_rows = tile;
+    estimate(problem, device, layout, resident, waits, &plan);
+    plans->push_back(plan);
+    return true;
+  };
+  for (int32_t index = 0; index < kNumMmaRowsInstances; ++index) {
+    const MmaInstance& instance = kMmaRowsInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    const size_t before = plans->size();
+    for (const int32_t block_co : channels) {
+      for (const int32_t tile_h : {1, 2, 4}) {
+        for (const int32_t slots : {1, 2, 4}) {
+          for (const int32_t warps : {6, 14}) {
+            for (const bool interleaved : {true, false}) {
+              if (!add(MmaRowsPlan{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
+            }
+          }
+        }
+      }
+    }
+    // The best few are enough.
+    constexpr size_t kKept = 4;
+    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
+    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+    if (plans->size() > before + kKept) plans->resize(before + kKept);
+  }
 }
 
 }  // namespace convt

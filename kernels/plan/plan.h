@@ -9,7 +9,7 @@
 
 #include "plan/device.h"
 #include "plan/engine.h"
-#include "plan/instances.h"
+#include "plan/simt_instances.h"
 #include "plan/thin_plans.h"
 #include "problem/problem.h"
 
@@ -30,7 +30,7 @@ struct SimtPlan {
   int32_t stages;     // pipeline depth
 };
 
-// The same engine's tile for the gradient of the weight: plan/grad_weight.h.
+// The same engine's tile for the gradient of the weight: plan/simt_grad_weight.h.
 struct GradWeightPlan {
   int32_t instance;     // index into kGradWeightInstances
   int32_t block_ci;     // channels of a CTA, multiples of the instance's

@@ -6,7 +6,7 @@
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/tile.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
@@ -141,7 +141,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction == Direction::kGradWeight) {
     served_order(problem);  // refuses what no direction has
-    return add_grad_weight_plans(problem, device, plans);
+    return add_simt_grad_weight_plans(problem, device, plans);
   }
   if (problem.direction == Direction::kGradInput) return add_plans(adjoint_problem(problem), device, 1, plans);
   add_plans(problem, device, 1, plans);

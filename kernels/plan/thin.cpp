@@ -93,8 +93,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   const double result_bytes = bytes * problem.batch * layout.groups * layout.group_co * h.out * w.out;
   const double source_bytes = bytes * problem.batch * layout.groups * layout.group_ci * h.in * w.in;
   const double again = static_cast<double>(layout.rows) * layout.columns /
-                       (static_cast<double>(layout.tile_h) * h.in_stride * layout.tile_w * w.in_stride) *
-                       layout.co_tiles * (layout.phase_splits > 1 ? h.num_filled : 1);
+                       (static_cast<double>(layout.tile_h) * layout.tile_w) * layout.co_tiles *
+                       (layout.phase_splits > 1 ? h.num_filled : 1);
   plan->memory_us = us_per_byte * (1.1 * result_bytes + std::max(source_bytes, source_bytes * again / 1.3));
   // Measured: loads and stores are hardly hidden by arithmetic. In channels_last a channel alone is loaded and stored
   // element by element, and half precision takes more of both.
@@ -140,7 +140,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   }
   if (!forward) return;
   ThinAxis h, w;
-  if (!make_thin_axis(problem.h, problem.direction, &h) || !make_thin_axis(problem.w, problem.direction, &w)) return;
+  if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 256;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;

@@ -5,8 +5,8 @@
 
 #include "plan/cost.h"
 #include "plan/engines.h"
-#include "plan/grad_weight.h"
 #include "plan/plan.h"
+#include "plan/simt_grad_weight.h"
 
 namespace convt {
 namespace {
@@ -113,7 +113,7 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
       if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;
     }
     estimate(problem, instance, layout, &plan);
-    // The same order of candidates on every GPU, as in plan/grad_weight.cpp.
+    // The same order of candidates on every GPU, as in plan/simt_grad_weight.cpp.
     auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
     const double slower = rate(h200()) / rate(device);
     plan.compute_us *= slower;

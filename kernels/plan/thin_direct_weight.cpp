@@ -98,7 +98,7 @@ void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo&
       plan.compute_us = cycles / (reference.num_sms * reference.clock_ghz * 1e3);
       plan.memory_us = static_cast<double>(element_bytes(problem.dtype)) * elements * 1e-3 / reference.copy_gb_per_s;
       plan.estimate_us = kLaunch + kBatch * batches + plan.compute_us + plan.memory_us;
-      // The same order of candidates on every GPU, as in plan/grad_weight.cpp.
+      // The same order of candidates on every GPU, as in plan/simt_grad_weight.cpp.
       plan.compute_us *= slower;
       plan.memory_us *= slower;
       plan.estimate_us *= slower;

@@ -7,8 +7,8 @@
 
 #include "plan/cost.h"
 #include "plan/engines.h"
-#include "plan/grad_weight.h"
 #include "plan/plan.h"
+#include "plan/simt_grad_weight.h"
 
 namespace convt {
 namespace {

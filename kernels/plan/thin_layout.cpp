@@ -1,7 +1,6 @@
 #include "plan/thin_layout.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "problem/shapes.h"
 
@@ -41,22 +40,6 @@ bool every_phase_has_every_tap(const ThinAxis& axis) {
   return true;
 }
 
-int32_t count_bits(uint32_t bits) {
-  int32_t count = 0;
-  for (; bits != 0; bits &= bits - 1) ++count;
-  return count;
-}
-
-// Place of a tap along one axis: its plane's number and the index in the plane, `distance` >= 0 from the first one.
-struct PlanePlace {
-  int32_t plane, index;
-};
-
-PlanePlace plane_place(int32_t distance, int32_t in_stride, uint32_t needed) {
-  const int32_t residue = distance % in_stride;
-  return PlanePlace{count_bits(needed & ((1u << residue) - 1)), distance / in_stride};
-}
-
 // The source tile of one channel. False where it is far beyond what fits.
 bool lay_out_source(int32_t element, ThinLayout* layout) {
   const ThinAxis &h = layout->h, &w = layout->w;
@@ -64,7 +47,7 @@ bool lay_out_source(int32_t element, ThinLayout* layout) {
   layout->load_mode = stride[3] != 1 && stride[1] == 1 ? ThinLoad::kChannels : ThinLoad::kElements;
   layout->vector_bytes = element;
   int32_t vector = 1;
-  if (w.in_stride == 1 && stride[3] == 1) {
+  if (stride[3] == 1) {
     for (int32_t bytes = 16; bytes >= 4 && vector == 1; bytes /= 2) {
       const int32_t elems = bytes / element;
       const bool aligned = stride[0] % elems == 0 && stride[1] % elems == 0 && stride[2] % elems == 0 &&
@@ -75,37 +58,20 @@ bool lay_out_source(int32_t element, ThinLayout* layout) {
       vector = elems;
     }
   }
-  // Rows and columns begin at residue 0 of the first position, columns on a vector.
-  layout->row_offset = floor_div(h.least_offset, h.in_stride) * h.in_stride;
-  layout->rows = (layout->tile_h - 1) * h.in_stride + h.greatest_offset - layout->row_offset + 1;
-  layout->column_offset = w.in_stride == 1 ? w.least_offset - modulo(w.first + w.least_offset, vector)
-                                           : floor_div(w.least_offset, w.in_stride) * w.in_stride;
-  layout->columns =
-      round_up((layout->tile_w - 1) * w.in_stride + w.greatest_offset - layout->column_offset + 1, vector);
-  for (int32_t t = 0; t < h.num_taps; ++t)
-    layout->needed_rows |= 1u << (h.offset[t] - layout->row_offset) % h.in_stride;
-  for (int32_t t = 0; t < w.num_taps; ++t) {
-    layout->needed_columns |= 1u << (w.offset[t] - layout->column_offset) % w.in_stride;
-  }
-  layout->pitch = round_up(ceil_div(layout->columns, w.in_stride), vector);
+  layout->row_offset = h.least_offset;
+  layout->rows = layout->tile_h + h.greatest_offset - h.least_offset;
+  layout->column_offset = w.least_offset - modulo(w.first + w.least_offset, vector);  // columns begin on a vector
+  layout->columns = round_up(layout->tile_w + w.greatest_offset - layout->column_offset, vector);
+  layout->pitch = layout->columns;
   constexpr int64_t kMostElements = 1 << 20;
-  const int32_t plane_rows = ceil_div(layout->rows, h.in_stride);
-  if (int64_t{plane_rows} * layout->pitch > kMostElements) return false;
+  if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
   // Where lanes go along channels, a reciprocal cuts the tile's places into rows.
   const int64_t places = int64_t{layout->rows} * layout->columns;
   if (layout->load_mode == ThinLoad::kChannels && places * layout->columns >= int64_t{1} << 32) return false;
-  layout->plane = plane_rows * layout->pitch;
-  layout->plane_row = count_bits(layout->needed_columns) * layout->plane;
-  layout->channel_pitch = count_bits(layout->needed_rows) * layout->plane_row;
+  layout->channel_pitch = layout->rows * layout->pitch;
   if (layout->load_mode == ThinLoad::kChannels) layout->channel_pitch |= 1;  // lanes along channels, one bank each
-  for (int32_t t = 0; t < h.num_taps; ++t) {
-    const PlanePlace place = plane_place(h.offset[t] - layout->row_offset, h.in_stride, layout->needed_rows);
-    layout->tap_row[t] = place.plane * layout->plane_row + place.index * layout->pitch;
-  }
-  for (int32_t t = 0; t < w.num_taps; ++t) {
-    const PlanePlace place = plane_place(w.offset[t] - layout->column_offset, w.in_stride, layout->needed_columns);
-    layout->tap_column[t] = place.plane * layout->plane + place.index;
-  }
+  for (int32_t t = 0; t < h.num_taps; ++t) layout->tap_row[t] = (h.offset[t] - layout->row_offset) * layout->pitch;
+  for (int32_t t = 0; t < w.num_taps; ++t) layout->tap_column[t] = w.offset[t] - layout->column_offset;
   layout->load_lanes_log2 = lanes_log2(
       layout->load_mode == ThinLoad::kChannels ? layout->chunk_ci * layout->block_groups : layout->columns / vector,
       layout->threads);
@@ -152,34 +118,14 @@ int64_t lay_out_results(int32_t element, ThinLayout* layout) {
 
 }  // namespace
 
-bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin) {
+bool make_thin_axis(const Axis& axis, ThinAxis* thin) {
   *thin = ThinAxis{};
   thin->kernel = axis.kernel;
-  if (direction == Direction::kGradInput) {
-    if (axis.kernel > kMaxThinTaps || axis.stride > kMaxThinPhases) return false;
-    thin->in = axis.out;
-    thin->out = axis.in;
-    thin->positions = axis.in;
-    thin->in_stride = axis.stride;
-    thin->out_stride = 1;
-    thin->num_filled = 1;
-    thin->filled = 1;
-    thin->dilation = 1;
-    thin->num_taps = axis.kernel;
-    for (int32_t k = 0; k < axis.kernel; ++k) {
-      thin->step[k] = k;
-      thin->offset[k] = k * axis.dilation - axis.padding;
-    }
-    thin->least_offset = thin->offset[0];
-    thin->greatest_offset = thin->offset[axis.kernel - 1];
-    return axis.in > 0;
-  }
   if (axis.stride > kMaxThinPhases || axis.kernel > kMaxThinTaps) return false;
   thin->in = axis.in;
   thin->out = axis.out;
   thin->first = floor_div(axis.padding, axis.stride);
   thin->positions = floor_div(axis.out - 1 + axis.padding, axis.stride) - thin->first + 1;
-  thin->in_stride = 1;
   thin->out_stride = axis.stride;
   thin->out_origin = axis.padding;
   thin->dilation = axis.dilation;
@@ -201,25 +147,21 @@ bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin) {
 bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t outputs, int32_t positions,
                       ThinLayout* layout) {
   *layout = ThinLayout{};
-  const bool grad_input = problem.direction == Direction::kGradInput;
-  if (!make_thin_axis(problem.h, problem.direction, &layout->h) ||
-      !make_thin_axis(problem.w, problem.direction, &layout->w)) {
-    return false;
-  }
-  const int64_t group_x = problem.c_in / problem.groups, group_y = problem.c_out / problem.groups;
+  if (problem.direction != Direction::kForward) return false;
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 4096;
-  if (group_x > kMostChannels || group_y > kMostChannels || problem.groups > (1 << 20)) return false;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
   layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(grad_input ? group_y : group_x);
-  layout->group_co = static_cast<int32_t>(grad_input ? group_x : group_y);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
   for (int i = 0; i < 4; ++i) {
-    layout->source_stride[i] = grad_input ? problem.y_stride[i] : problem.x_stride[i];
-    layout->result_stride[i] = grad_input ? problem.x_stride[i] : problem.y_stride[i];
+    layout->source_stride[i] = problem.x_stride[i];
+    layout->result_stride[i] = problem.y_stride[i];
     layout->weight_stride[i] = problem.w_stride[i];
   }
-  if (grad_input) std::swap(layout->weight_stride[0], layout->weight_stride[1]);
   if (weight_reach(problem) > INT32_MAX) return false;
-  layout->weight_group_stride = group_x * problem.w_stride[0];
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
 
   if (plan.block_groups > 1 && (plan.block_co < layout->group_co || plan.chunk_ci < layout->group_ci)) return false;
   layout->tile_h = plan.tile_h;
@@ -283,8 +225,6 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t
   layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
   layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
   layout->by_columns = Reciprocal::of(layout->columns);
-  layout->by_in_stride_h = Reciprocal::of(layout->h.in_stride);
-  layout->by_in_stride_w = Reciprocal::of(layout->w.in_stride);
   layout->by_phases_h = Reciprocal::of(phases);
   layout->by_pitch = Reciprocal::of(layout->pitch);
   layout->by_weights = Reciprocal::of(layout->taps * layout->outputs);

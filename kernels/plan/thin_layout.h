@@ -1,15 +1,11 @@
-// The thin engine's view of a problem, and where a CTA's data lie in shared memory: one definition for the
+// The thin engine's view of a forward pass, and where a CTA's data lie in shared memory: one definition for the
 // planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
 //
-// It describes the gradient of the input too, which has kernels of its own (plan/thin_grad_input.h): both are sums over
-// taps of a source tensor, x or the gradient of y; the result is y or the gradient of x. Along each axis, at *position*
-// q:
-//     tap t reads source coordinate    q * in_stride + offset[t]
+// Along each axis, at *position* q:
+//     tap t reads source coordinate    q + offset[t]
 //     phase v writes result coordinate q * out_stride + v - out_origin
-// forward:             in_stride 1, out_stride = stride. Positions are counted from the padded output's edge, so that
-//                      all phases read a tap number at the same place: k * dilation = step * stride + v, offset =
-//                      -step.
-// gradient of input:   in_stride = stride, out_stride 1, offset[k] = k * dilation - padding.
+// Positions are counted from the padded output's edge, so that all phases read a tap number at the same place:
+// k * dilation = step * stride + v, offset = -step. (The gradients have layouts of their own.)
 #pragma once
 
 #include <cstdint>
@@ -31,7 +27,6 @@ struct ThinAxis {
   int32_t out;  // extent of the result
   int32_t first;  // first position
   int32_t positions;  // number of positions
-  int32_t in_stride;
   int32_t out_stride;  // phases
   int32_t out_origin;
   int32_t num_taps;
@@ -54,7 +49,7 @@ CONVT_HOST_DEVICE inline int32_t thin_tap(const ThinAxis& axis, int32_t t, int32
 }
 
 // False where an axis has more taps or phases than the kernel's tables hold.
-bool make_thin_axis(const Axis& axis, Direction direction, ThinAxis* thin);
+bool make_thin_axis(const Axis& axis, ThinAxis* thin);
 
 // How a channel's plane of the source comes into shared memory.
 enum class ThinLoad : int32_t {
@@ -104,24 +99,19 @@ struct ThinLayout {
   int32_t quad_begin;
   int32_t outside_begin;
   int32_t position_begin;
-  // Source tile: elements. Rows and columns are split by their residue modulo in_stride into planes, so that
-  // neighbouring positions are neighbours: [chunk_ci * block_groups][planes_h][planes_w][plane_rows][pitch]. A position
-  // (row, column) lies at row * pitch + column; a tap adds tap_row + tap_column. Planes that no tap reads are left out.
+  // Source tile: elements, [chunk_ci * block_groups][rows][pitch]. A position (row, column) lies at row * pitch +
+  // column; a tap adds tap_row + tap_column.
   int32_t chunk_ci;
-  int32_t rows;  // of the source, that are looked at
+  int32_t rows;  // of the source
   int32_t columns;
-  int32_t row_offset;  // first of them, from position * in_stride on
+  int32_t row_offset;  // first of them, from the first position on
   int32_t column_offset;
   int32_t pitch;
-  int32_t plane;  // plane_rows * pitch
-  int32_t plane_row;  // planes_w * plane
   int32_t channel_pitch;
   ThinLoad load_mode;
   int32_t vector_bytes;
   int32_t load_lanes_log2;  // lanes along a row, then channels, then rows
   int32_t load_channels_log2;
-  uint32_t needed_rows;  // bit: residue modulo in_stride that some tap reads
-  uint32_t needed_columns;
   int32_t tap_row[kMaxThinTaps];
   int32_t tap_column[kMaxThinTaps];
   // Staged results: elements.
@@ -135,8 +125,7 @@ struct ThinLayout {
   bool channels_last_result;
   bool aligned_runs;  // every row and channel of the result begins on a vector like the first
 
-  Reciprocal by_tiles_w, by_tiles_h, by_columns, by_in_stride_h, by_in_stride_w, by_phases_h, by_pitch, by_weights,
-      by_group_ci;
+  Reciprocal by_tiles_w, by_tiles_h, by_columns, by_phases_h, by_pitch, by_weights, by_group_ci;
 
   int32_t threads;
   int32_t shared_bytes;

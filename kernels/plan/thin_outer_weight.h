@@ -21,7 +21,7 @@
 #include <cstdint>
 
 #include "plan/plan.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/thin_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"

@@ -3,7 +3,7 @@
 // is not loaded: the mainloop never multiplies it.
 #pragma once
 
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "problem/problem.h"
 #include "simt/loader.cuh"
 #include "simt/traits.cuh"

@@ -1,7 +1,7 @@
 // What a kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/grad_weight.h"
+#include "plan/simt_grad_weight.h"
 #include "problem/problem.h"
 
 namespace convt::simt {

@@ -1,7 +1,7 @@
-// The compiled SIMT kernels, by the names of plan/instances.h. Each returns the kernel's host symbol.
+// The compiled SIMT kernels, by the names of plan/simt_instances.h. Each returns the kernel's host symbol.
 #pragma once
 
-#include "plan/instances.h"
+#include "plan/simt_instances.h"
 
 namespace convt::simt {
 

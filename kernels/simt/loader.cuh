@@ -2,7 +2,7 @@
 // Input elements outside the image are not loaded: the mainloop never multiplies them.
 #pragma once
 
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "ptx/cp_async.cuh"
 #include "simt/fast_divide.cuh"
 #include "simt/params.h"
@@ -59,7 +59,7 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   const FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
       by_tile_w(params.shape.tile_w);
   // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
-  // copy of the tile (shared_layout.h).
+  // copy of the tile (simt_layout.h).
   auto coordinate = [](int32_t index, int32_t begin, const Window& window, const FastDivide& by_tile,
                        int32_t shift_step, int32_t position_step) {
     if (!window.copies) return begin + index * window.unit;

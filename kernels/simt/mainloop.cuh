@@ -6,7 +6,7 @@
 // 16-byte reads of shared memory.
 #pragma once
 
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
 #include "simt/params.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "epilogue/output_columns.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/tile.h"
 #include "problem/problem.h"
 

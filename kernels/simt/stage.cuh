@@ -7,7 +7,7 @@
 //       a stage; input channels ascending within a tap.
 #pragma once
 
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "plan/tile.h"
 #include "simt/params.h"
 

@@ -321,7 +321,8 @@ __device__ __forceinline__ void load_weight_stage(const GradWeightParams& params
       bytes += copy_rows(params.gy, gy, loader - first, params.loaders - first, barrier, gy_row);
     }
     bytes = __reduce_add_sync(0xffffffffu, bytes);
-    __syncwarp();  // what lanes have stored themselves comes before the arrival
+    ptx::fence_proxy_async();  // what lanes have stored themselves comes before the slot's next bulk copies,
+    __syncwarp();  // and before the arrival
     if (threadIdx.x % 32 == 0) ptx::mbarrier_expect(barrier, bytes);
     return;
   }

@@ -17,23 +17,13 @@ __device__ __forceinline__ void copy_element(Element* s_destination, const Eleme
   }
 }
 
-// Where a source row or column lies: the number of the plane with its residue, or -1 if no tap reads it, and its index
-// there.
-__device__ __forceinline__ int32_t plane_of(int32_t coordinate, const Reciprocal& by_in_stride, uint32_t needed,
-                                            int32_t* index) {
-  int32_t residue;
-  *index = divide(coordinate, by_in_stride, &residue);
-  return (needed >> residue & 1) != 0 ? __popc(needed & ((1u << residue) - 1)) : -1;
-}
-
 // Channels ci .. + num_ci of every group of the pass, at the tile's rows and columns.
 template <typename Element>
 __device__ __forceinline__ void load_source(const Params& params, const Pass& pass, const Tile& tile, int32_t ci,
                                             Element* s_source) {
   const int32_t num_ci = min(params.chunk_ci, params.group_ci - ci);
   const int32_t channels = pass.num_groups * num_ci;  // more than one group: all channels of each
-  const int32_t first_row = tile.q_h * params.h.in_stride + params.row_offset;
-  const int32_t first_column = tile.q_w * params.w.in_stride + params.column_offset;
+  const int32_t first_row = tile.q_h + params.row_offset, first_column = tile.q_w + params.column_offset;
   const auto* g_source = static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
                          (int64_t{pass.group} * params.group_ci + ci) * params.source_stride[1];
   const int32_t lanes = 1 << params.load_lanes_log2;
@@ -44,15 +34,12 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
   if (params.load_mode == ThinLoad::kChannels) {
 #pragma unroll 1
     for (int32_t unit = unit_begin; unit < params.rows * params.columns; unit += unit_step) {
-      int32_t column, index_h, index_w;
+      int32_t column;
       const int32_t row = divide(unit, params.by_columns, &column);
-      const int32_t plane_h = plane_of(row, params.by_in_stride_h, params.needed_rows, &index_h);
-      const int32_t plane_w = plane_of(column, params.by_in_stride_w, params.needed_columns, &index_w);
       const int32_t h = first_row + row, w = first_column + column;
-      if (plane_h < 0 || plane_w < 0 || h < 0 || h >= params.h.in || w < 0 || w >= params.w.in) continue;
+      if (h < 0 || h >= params.h.in || w < 0 || w >= params.w.in) continue;
       const Element* g_pixel = g_source + h * params.source_stride[2] + w * params.source_stride[3];
-      Element* s_pixel =
-          s_source + plane_h * params.plane_row + plane_w * params.plane + index_h * params.pitch + index_w;
+      Element* s_pixel = s_source + row * params.pitch + column;
 #pragma unroll 2
       for (int32_t c = lane; c < channels; c += lanes) {
         copy_element(s_pixel + c * params.channel_pitch, g_pixel + c * params.source_stride[1]);
@@ -71,20 +58,16 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
   const Element* g_first = g_source + channel_begin * params.source_stride[1];
 #pragma unroll 1
   for (int32_t column = lane * elems; column < params.columns; column += lanes * elems) {
-    int32_t index_w;
-    const int32_t plane_w = plane_of(column, params.by_in_stride_w, params.needed_columns, &index_w);
     const int32_t w = first_column + column;
-    if (plane_w < 0 || w < 0 || w >= params.w.in) continue;
+    if (w < 0 || w >= params.w.in) continue;
     const Element* g_column = g_first + w * params.source_stride[3];
-    Element* s_column = s_source + channel_begin * params.channel_pitch + plane_w * params.plane + index_w;
+    Element* s_column = s_source + channel_begin * params.channel_pitch + column;
 #pragma unroll 1
     for (int32_t row = row_begin; row < params.rows; row += row_step) {
-      int32_t index_h;
-      const int32_t plane_h = plane_of(row, params.by_in_stride_h, params.needed_rows, &index_h);
       const int32_t h = first_row + row;
-      if (plane_h < 0 || h < 0 || h >= params.h.in) continue;
+      if (h < 0 || h >= params.h.in) continue;
       const Element* g_from = g_column + h * params.source_stride[2];
-      Element* s_to = s_column + plane_h * params.plane_row + index_h * params.pitch;
+      Element* s_to = s_column + row * params.pitch;
       if (params.load_mode == ThinLoad::kElements) {
 #pragma unroll 4
         for (int32_t channel = channel_begin; channel < channels; channel += channel_step) {

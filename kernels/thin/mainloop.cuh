@@ -9,8 +9,7 @@ namespace convt::thin {
 
 // Every tap of `count` positions from q on is inside the source.
 __device__ __forceinline__ bool is_inside(const ThinAxis& axis, int32_t q, int32_t count) {
-  return q * axis.in_stride + axis.least_offset >= 0 &&
-         (q + count - 1) * axis.in_stride + axis.greatest_offset < axis.in;
+  return q + axis.least_offset >= 0 && q + count - 1 + axis.greatest_offset < axis.in;
 }
 
 // The taps of one axis that are outside the source, one bit each, for the positions of a tile.
@@ -19,7 +18,7 @@ __device__ __forceinline__ void list_outside(const ThinAxis& axis, int32_t q, in
     uint32_t bits = 0;
 #pragma unroll 1
     for (int32_t t = 0; t < axis.num_taps; ++t) {
-      const int32_t place = (q + i) * axis.in_stride + axis.offset[t];
+      const int32_t place = q + i + axis.offset[t];
       bits |= static_cast<uint32_t>(place < 0 || place >= axis.in) << t;
     }
     s_outside[i] = bits;

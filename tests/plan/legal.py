@@ -1,4 +1,4 @@
-"""What plan.h and instances.h promise of every plan, whoever made it."""
+"""What plan.h and *_instances.h promise of every plan, whoever made it."""
 
 from __future__ import annotations
 

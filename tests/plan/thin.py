@@ -30,16 +30,9 @@ def blocks_of(layout: dict[str, Any]):
 
 def places_of(layout: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """Element of a channel in shared memory -> source row and column, counted from the tile's first position."""
-
-    def planes(count: int, stride: int, needed: int):
-        slots = [residue for residue in range(stride) if needed >> residue & 1]
-        return [(slots.index(i % stride), i // stride, i) for i in range(count) if i % stride in slots]
-
-    rows = planes(layout["rows"], layout["h"]["in_stride"], layout["needed_rows"])
-    columns = planes(layout["columns"], layout["w"]["in_stride"], layout["needed_columns"])
     places = {}
-    for (plane_h, index_h, row), (plane_w, index_w, column) in product(rows, columns):
-        place = plane_h * layout["plane_row"] + plane_w * layout["plane"] + index_h * layout["pitch"] + index_w
+    for row, column in product(range(layout["rows"]), range(layout["columns"])):
+        place = row * layout["pitch"] + column
         assert place not in places
         assert place < layout["channel_pitch"]
         places[place] = (row + layout["row_offset"], column + layout["column_offset"])
@@ -66,8 +59,7 @@ def assert_thin_is_legal(module: ModuleType, problem: Problem, device: list[int]
         for (offset_h, _), tap_row in zip(layout["h"]["taps"], layout["tap_row"], strict=True):
             for (offset_w, _), tap_column in zip(layout["w"]["taps"], layout["tap_column"], strict=True):
                 place = row * layout["pitch"] + column + tap_row + tap_column
-                h, w = row * layout["h"]["in_stride"] + offset_h, column * layout["w"]["in_stride"] + offset_w
-                assert places[place] == (h, w), plan
+                assert places[place] == (row + offset_h, column + offset_w), plan
     positions = 32 * layout["positions"] * layout["warps_w"]
     assert last_row * layout["pitch"] + last_column < positions, plan
 
@@ -122,7 +114,7 @@ def run(module: ModuleType, problem: Problem, plan: dict[str, Any], x, weight, b
                     k_h, k_w = taps_h[phase_h], taps_w[phase_w]
                     if k_h < 0 or k_w < 0:
                         continue
-                    i_h, i_w = q_h[in_h] * h["in_stride"] + offset_h, q_w[in_w] * w["in_stride"] + offset_w
+                    i_h, i_w = q_h[in_h] + offset_h, q_w[in_w] + offset_w
                     inside = np.outer((i_h >= 0) & (i_h < h["in"]), (i_w >= 0) & (i_w < w["in"]))
                     first_ci = group * layout["group_ci"]
                     source = x[image, first_ci : first_ci + layout["group_ci"]]

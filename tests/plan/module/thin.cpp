@@ -29,9 +29,8 @@ static py::dict dict_of(const convt::ThinAxis& axis) {
     taps.append(py::make_tuple(axis.offset[t], weight_taps));
   }
   return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("first") = axis.first,
-                  py::arg("positions") = axis.positions, py::arg("in_stride") = axis.in_stride,
-                  py::arg("out_stride") = axis.out_stride, py::arg("out_origin") = axis.out_origin,
-                  py::arg("filled") = axis.filled, py::arg("taps") = taps);
+                  py::arg("positions") = axis.positions, py::arg("out_stride") = axis.out_stride,
+                  py::arg("out_origin") = axis.out_origin, py::arg("filled") = axis.filled, py::arg("taps") = taps);
 }
 
 // What the kernel is launched with, or None for an illegal plan.
@@ -52,8 +51,8 @@ static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
   CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(tiles_per_block), CONVT_FIELD(passes);
   CONVT_FIELD(phase_splits), CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(block_groups);
   CONVT_FIELD(warps_w), CONVT_FIELD(output_blocks), CONVT_FIELD(outputs), CONVT_FIELD(rows), CONVT_FIELD(columns);
-  CONVT_FIELD(row_offset), CONVT_FIELD(column_offset), CONVT_FIELD(pitch), CONVT_FIELD(plane), CONVT_FIELD(plane_row);
-  CONVT_FIELD(channel_pitch), CONVT_FIELD(vector_bytes), CONVT_FIELD(needed_rows), CONVT_FIELD(needed_columns);
+  CONVT_FIELD(row_offset), CONVT_FIELD(column_offset), CONVT_FIELD(pitch), CONVT_FIELD(channel_pitch),
+      CONVT_FIELD(vector_bytes);
   CONVT_FIELD(stage_channel), CONVT_FIELD(stage_row), CONVT_FIELD(stage_phase), CONVT_FIELD(stage_column);
   CONVT_FIELD(store_vector), CONVT_FIELD(channels_last_result), CONVT_FIELD(weight_begin), CONVT_FIELD(chunk_ci);
   CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);

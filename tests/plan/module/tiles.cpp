@@ -3,8 +3,8 @@
 
 #include "module/values.h"
 #include "plan/flat.h"
-#include "plan/instances.h"
 #include "plan/nhwc.h"
+#include "plan/simt_instances.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
 #include "plan/window.h"

@@ -8,7 +8,7 @@
 
 #include "plan/device.h"
 #include "plan/plan.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_layout.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

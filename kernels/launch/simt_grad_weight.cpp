@@ -1,4 +1,4 @@
-#include "plan/grad_weight.h"
+#include "plan/simt_grad_weight.h"
 
 #include <stdexcept>
 #include <string>
@@ -13,7 +13,8 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(simt, CONVT_GRAD_WEIGHT_INSTANCES, const void*)
 
-void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
+                             cudaStream_t stream) {
   const int32_t index = plan.grad_weight.instance;
   if (index < 0 || index >= kNumGradWeightInstances || kGradWeightInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(index) + " computes " +

@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
-#include "plan/instances.h"
 #include "plan/plan.h"
-#include "plan/shared_layout.h"
+#include "plan/simt_instances.h"
+#include "plan/simt_layout.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

@@ -1,6 +1,6 @@
 // Candidates of the simt engine for the gradient of the weight. What decides bits (chunks, tiles, splits) is chosen for
 // one reference GPU whatever the GPU is, within the shared memory that every GPU has.
-#include "plan/grad_weight.h"
+#include "plan/simt_grad_weight.h"
 
 #include <algorithm>
 #include <cmath>
@@ -120,7 +120,7 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
 
 }  // namespace
 
-void add_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {

@@ -15,8 +15,8 @@
 
 #include <cstdint>
 
-#include "plan/instances.h"
 #include "plan/plan.h"
+#include "plan/simt_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

@@ -1,5 +1,5 @@
 // The gradient of the weight: its plans, grids, tiles and layouts.
-#include "plan/grad_weight.h"
+#include "plan/simt_grad_weight.h"
 
 #include "module/values.h"
 
