@@ -3,6 +3,26 @@
 #include "plan/thin_outer_weight.h"
 
 namespace convt {
+namespace {
+
+// Elements of grad_output's row from the first to the last that a pixel's columns of a CTA meet, of the CTA with the
+// most. Planning asks for it thousands of times, and rows may have 2^20 columns.
+int32_t longest_run(const ThinOuterWeightLayout& layout, int32_t width) {
+  const int32_t block = layout.block_vectors * width;
+  if (layout.w.dilation == 1 || layout.c_out % block == 0) return std::min(block, layout.row_vectors * width);
+  // A CTA's columns lie further apart by what dilation leaves out between two taps, for each tap after its first.
+  const int32_t most_taps = ceil_div(block - width, layout.c_out);
+  int32_t run = 0;
+  for (int32_t begin = 0, taps = 0; begin < layout.row_vectors && taps < most_taps; begin += layout.block_vectors) {
+    const int32_t first = begin * width;
+    const int32_t last = (std::min(begin + layout.block_vectors, layout.row_vectors) - 1) * width;
+    run = std::max(run, outer_position(layout, last) - outer_position(layout, first) + width);
+    taps = std::max(taps, last / layout.c_out - first / layout.c_out);
+  }
+  return run;
+}
+
+}  // namespace
 
 bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightPlan& plan,
                                    ThinOuterWeightLayout* layout) {
@@ -56,12 +76,7 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
 
   constexpr int64_t kMostElems = 1 << 18;  // far beyond what fits
   layout->rows = row_window(plan.block_kh, h.dilation, h.stride, plan.tile_h);
-  int64_t run = 0;  // of a pixel
-  for (int32_t begin = 0; begin < layout->row_vectors; begin += plan.block_vectors) {
-    const int32_t end = std::min(begin + plan.block_vectors, layout->row_vectors);
-    const int32_t last = outer_position(*layout, (end - 1) * width);
-    run = std::max<int64_t>(run, last - outer_position(*layout, begin * width) + width);
-  }
+  const int64_t run = longest_run(*layout, width);
   const int64_t pitch = (int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run + 3) / 4 * 4;
   const int64_t pixels = int64_t{plan.tile_h} * plan.tile_w;
   if (pixels > kMostElems || pitch > kMostElems || layout->rows.extent > kMostElems) return false;
