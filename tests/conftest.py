@@ -71,9 +71,16 @@ def pytest_collection_modifyitems(config, items):
         except ValueError as error:
             raise pytest.UsageError(str(error)) from None
         gpu_items = [item for item in items if item.get_closest_marker("gpu")]
-        others = set(gpu_items) - set(gpu_items[index - 1 :: count])
+        dealt = gpu_evidence.deal([_milliseconds(item) for item in gpu_items], count)
+        others = {item for item, shard in zip(gpu_items, dealt, strict=True) if shard != index - 1}
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
+
+
+def _milliseconds(item) -> int:
+    """About what a GPU test takes: what its mark `slow` says, or as long as most."""
+    slow = item.get_closest_marker("slow")
+    return 1000 * slow.kwargs.get("seconds", 10) if slow else 300
 
 
 class ModuleWithoutGpu(pytest.Module):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,19 @@ def parse_shard(text: str) -> tuple[int, int]:
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ValueError(f"a shard is INDEX/COUNT, such as 1/2, but got {text!r}")
     return int(match[1]), int(match[2])
+
+
+def deal(seconds: Sequence[int], count: int) -> list[int]:
+    """The shard, 0 to count - 1, of each test that takes so long: all shards take about as long as each other.
+
+    >>> deal([1, 1, 4, 1, 1], 2)
+    [1, 1, 0, 1, 1]
+    """
+    shards, taken = [0] * len(seconds), [0] * count
+    for test in sorted(range(len(seconds)), key=lambda test: -seconds[test]):
+        shards[test] = min(range(count), key=taken.__getitem__)
+        taken[shards[test]] += seconds[test]
+    return shards
 
 
 def status(report: Report | None, digest: str, collected: Iterable[str] | None) -> str:

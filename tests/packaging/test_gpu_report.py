@@ -87,6 +87,15 @@ def test_shard(text, shard):
     assert gpu_evidence.parse_shard(text) == shard
 
 
+@pytest.mark.parametrize("count", [1, 2, 7, 16])
+def test_shards_take_about_as_long(count):
+    seconds = [1] * 500 + [90, 30] + [1] * 300
+    shards = gpu_evidence.deal(seconds, count)
+    taken = [sum(s for s, shard in zip(seconds, shards, strict=True) if shard == number) for number in range(count)]
+    assert sum(taken) == sum(seconds)
+    assert max(taken) <= max(90, sum(seconds) // count + 1)
+
+
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "a/b"])
 def test_no_shard(text):
     with pytest.raises(ValueError, match="INDEX/COUNT"):
