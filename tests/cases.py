@@ -158,6 +158,13 @@ CASES = [
          g=136, c_in=136, c_out=136, h=5, w=6, k=(3, 3), s=(2, 2), p=(1, 1)),
     Case("depthwise_k2s2_nhwc", "one tap per output", layout="channels_last",
          g=4, c_in=4, c_out=4, h=9, w=5, k=(2, 2), s=(2, 2)),
+    Case("depthwise_nhwc_unaligned", "channels between vectors", layout="channel_slice",
+         g=8, c_in=8, c_out=8, h=9, w=37, k=(4, 4), s=(2, 2), p=(1, 1)),
+    *[
+        Case(f"depthwise_nhwc_chunks_k{k}s{s}", "enough images for long chunks of rows", layout="channels_last", n=88,
+             g=4, c_in=4, c_out=4, h=31, w=9, k=(k, k), s=(s, s), p=(p, p), bias=False)
+        for k, s, p in ((4, 2, 1), (3, 2, 1), (2, 2, 0), (3, 1, 1))
+    ],
     Case("depthwise_multiplier", "one channel in, two out, per group", g=4, c_in=4, c_out=8, s=(2, 2)),
     Case("dilation", "taps apart", d=(2, 3)),
     Case("dilation_stride_coprime", "every phase gets its taps in another order", s=(3, 2), d=(2, 3)),

@@ -32,6 +32,16 @@ int32_t registers_of(const Instance& instance) {
 
 }  // namespace
 
+void estimate_in_proportion(const DeviceInfo& device, bool float64, double longer, Plan* plan) {
+  auto rate = [float64](const DeviceInfo& gpu) {
+    return multiply_adds_per_cycle(gpu, float64) * gpu.num_sms * gpu.clock_ghz;
+  };
+  const double slower = longer * rate(h200()) / rate(device);
+  plan->compute_us *= slower;
+  plan->memory_us *= slower;
+  plan->estimate_us *= slower;
+}
+
 double useful_multiply_adds(const ConvTProblem& problem) {
   return static_cast<double>(problem.batch) * problem.c_in * (problem.c_out / problem.groups) *
          useful_pairs(problem.h) * useful_pairs(problem.w);
@@ -192,6 +202,7 @@ double torch_strided_us(int64_t channels, bool channels_last, double multiply_us
 // torch_us() of the exact classes, on the GPU.
 double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool float64 = problem.dtype == DataType::kFloat64, aten = problem.precision == Precision::kAten;
+  if (const double depthwise_us = aten ? 0 : torch_depthwise_us(problem, device); depthwise_us > 0) return depthwise_us;
   const double multiply_us = useful_multiply_adds(problem) /
                              (multiply_adds_per_cycle(device, float64) * device.num_sms * device.clock_ghz * 1e3);
   const double batch = static_cast<double>(problem.batch), gb_to_us = 1e-3 / device.copy_gb_per_s;
@@ -224,7 +235,8 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
   if (problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf) {
-    return torch_tensor_core_us(problem, device);
+    const double depthwise_us = torch_depthwise_us(problem, device);
+    return depthwise_us > 0 ? depthwise_us : torch_tensor_core_us(problem, device);
   }
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
   const bool float64 = problem.dtype == DataType::kFloat64, float32 = problem.dtype == DataType::kFloat32;

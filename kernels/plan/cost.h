@@ -25,7 +25,15 @@ inline bool is_exact(const ConvTProblem& problem) {
   return problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
 }
 
+// A plan that was estimated for the reference GPU, h200(), on `device`, and `longer` times as long: in proportion to
+// the rates of multiply-adds. So the candidates of a gradient of the weight, whose plans decide bits, have the same
+// order on every GPU.
+void estimate_in_proportion(const DeviceInfo& device, bool float64, double longer, Plan* plan);
+
 // torch_us() of the classes that PyTorch computes on tensor cores.
 double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& device);
+
+// torch_us() of the depthwise layers that PyTorch has kernels for, in all classes but float64; 0 for other layers.
+double torch_depthwise_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

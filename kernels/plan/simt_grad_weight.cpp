@@ -168,20 +168,12 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
       }
     }
     if (best.kernel == nullptr) continue;
-    // The same order of candidates on every GPU: an estimate for another one is in proportion.
-    const bool float64 = problem.dtype == DataType::kFloat64;
-    auto rate = [float64](const DeviceInfo& gpu) {
-      return multiply_adds_per_cycle(gpu, float64) * gpu.num_sms * gpu.clock_ghz;
-    };
     // Measured in float32: 1.1 to 2.6 times as long where output channels do not fill whole vectors.
     const double ragged = problem.dtype == DataType::kFloat32 && group_co % 4 != 0 ? 1.75 : 1;
     // And 1.2 to 1.9 times as long as estimated in channels_last.
     const bool channels_last = is_channels_last(problem.x_stride) && is_channels_last(problem.y_stride);
     const double scattered = problem.dtype == DataType::kFloat32 && channels_last ? 1.4 : 1;
-    const double slower = ragged * scattered * rate(reference) / rate(device);
-    best.compute_us *= slower;
-    best.memory_us *= slower;
-    best.estimate_us *= slower;
+    estimate_in_proportion(device, problem.dtype == DataType::kFloat64, ragged * scattered, &best);
     plans->push_back(best);
   }
 }

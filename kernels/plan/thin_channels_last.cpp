@@ -6,6 +6,7 @@
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/plan.h"
+#include "plan/simt_grad_weight.h"
 
 namespace convt {
 namespace {
@@ -17,8 +18,8 @@ PositionRange positions_of(const Axis& axis, Direction direction) {
 }
 
 // Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few: then no
-// SM is without work at the end. The gradient also reads rows before its first, so what counts is how many rows the SMs
-// walk down in whole waves.
+// SM is without work at the end. The gradient of the input also reads rows before its first, so what counts is how many
+// rows the SMs walk down in whole waves.
 int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
                        int32_t vector) {
   constexpr int32_t kForwardRows = 8, kMostRows = 32, kFewestRows = 2, kBegin = 3;  // kBegin: what a CTA costs besides
@@ -36,13 +37,34 @@ int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, co
   return best;
 }
 
+// The same of the gradient of the weight, by the problem alone: whole groups of rows, as many as leave a CTA for every
+// place on the reference GPU. More than kMostRows were slower.
+int32_t rows_of_grad_weight(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t vector) {
+  constexpr int32_t kMostRows = 16;
+  const int64_t resident = int64_t{h200().num_sms} * channels_last_blocks_per_sm(problem.dtype, problem.direction);
+  const int32_t group = channels_last_group(instance.kernel, instance.stride, instance.rows_ahead);
+  const int32_t before = ceil_div(instance.kernel, instance.stride) - 1;  // rows that a CTA's first group also passes
+  ThinChannelsLastLayout layout;
+  int32_t rows = (kMostRows + before) / group * group - before;
+  while (rows > group && make_thin_channels_last_layout(problem, instance, rows, vector, &layout) &&
+         layout.num_blocks < resident) {
+    rows -= group;
+  }
+  return rows;
+}
+
+int64_t num_slabs(const ConvTProblem& problem, const ThinChannelsLastLayout& layout) {
+  return problem.batch * layout.chunks * layout.column_blocks;
+}
+
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
               const ThinChannelsLastLayout& layout, Plan* plan) {
   const double vector = layout.vector, positions = instance.positions, rows = layout.rows;
   const double kept = instance.kernel - instance.stride, stride = instance.stride;
   const bool forward = problem.direction == Direction::kForward;
+  const bool of_weight = problem.direction == Direction::kGradWeight;
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  // Warp instructions of a row of positions: products, loads with their addresses, stores.
+  // Warp instructions of a row of positions: products, loads with their addresses, stores, or loads of pixels.
   const double taps = instance.kernel * instance.kernel * positions;
   const double loads = forward ? positions + kept / stride : stride * ((positions - 1) * stride + instance.kernel);
   const double stores = forward ? positions * stride * stride : positions;
@@ -55,12 +77,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   const double again = 1 + kept / stride / rows;
   // Elements one by one: more instructions in flight for fewer bytes.
   const double alone = layout.vector == 1 ? 1.7 : 1;
-  plan->memory_us = (bytes == 2 ? 1.35 : 1.2) * alone * bytes *
-                    (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) / (device.copy_gb_per_s * 1e3);
+  // Columns at a row's ends take the gradient of the weight longer.
+  const double narrow = of_weight ? 1 + 8.0 / problem.w.in : 1;
+  plan->memory_us = ((bytes == 2 ? 1.35 : 1.2) * alone * narrow * bytes *
+                         (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) +
+                     2.0 * static_cast<double>(plan->workspace_bytes)) /
+                    (device.copy_gb_per_s * 1e3);
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      (is_exact(problem)                   ? 8
-                       : element_bytes(problem.dtype) == 4 ? 12
-                                                           : 16);
+                      (of_weight ? 14 : 6);
 }
 
 }  // namespace
@@ -73,8 +97,9 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
                                     int32_t vector, ThinChannelsLastLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   if (instance.dtype != problem.dtype || instance.direction != problem.direction) return false;
-  if (problem.c_in != problem.groups || problem.c_out != problem.groups || !is_channels_last(result_stride(problem)))
-    return false;
+  if (problem.c_in != problem.groups || problem.c_out != problem.groups) return false;
+  const bool of_weight = problem.direction == Direction::kGradWeight;
+  if (!is_channels_last(result_stride(problem)) || (of_weight && !is_channels_last(problem.y_stride))) return false;
   for (const Axis* axis : {&h, &w}) {
     if (axis->kernel != instance.kernel || axis->stride != instance.stride || axis->dilation != 1) return false;
   }
@@ -90,9 +115,9 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
   const int32_t vectors = layout->channels / vector;
   layout->channel_blocks = ceil_div(vectors, 32);
   layout->lanes = ceil_div(vectors, layout->channel_blocks);
-  layout->shared_bytes =
-      instance.kernel * instance.kernel * layout->lanes * vector * static_cast<int32_t>(sizeof(float));
   layout->columns = kChannelsLastThreads / layout->lanes;
+  layout->shared_bytes = (of_weight ? layout->columns : 1) * instance.kernel * instance.kernel * layout->lanes *
+                         vector * static_cast<int32_t>(sizeof(float));
   layout->column_blocks = ceil_div(layout->positions_w.count, layout->columns * instance.positions);
   layout->rows = rows;
   layout->chunks = ceil_div(layout->positions_h.count, rows);
@@ -101,11 +126,14 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
 }
 
 void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  const bool of_weight = problem.direction == Direction::kGradWeight;
   for (int32_t index = 0; index < kNumThinChannelsLastInstances; ++index) {
     const ThinChannelsLastInstance& instance = kThinChannelsLastInstances[index];
+    if (instance.dtype != problem.dtype || instance.direction != problem.direction) continue;
     const int32_t vector = channels_last_vector(problem, instance);
-    const int32_t rows = rows_of_blocks(problem, device, instance, vector);
-    ThinChannelsLastLayout layout;
+    const int32_t rows =
+        of_weight ? rows_of_grad_weight(problem, instance, vector) : rows_of_blocks(problem, device, instance, vector);
+    ThinChannelsLastLayout layout, single;
     if (rows == 0 || !make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) continue;
     Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
     plan.threads = kChannelsLastThreads;
@@ -113,7 +141,14 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
     plan.num_blocks = layout.num_blocks;
     plan.thin_channels_last =
         ThinChannelsLastPlan{index, rows, vector, layout.lanes * vector, layout.columns * instance.positions};
-    estimate(problem, device, instance, layout, &plan);
+    if (of_weight) {
+      // Where operands begin between vectors, launch/ takes every channel alone.
+      if (!make_thin_channels_last_layout(problem, instance, rows, 1, &single)) continue;
+      plan.workspace_bytes = slab_bytes(problem, std::max(num_slabs(problem, layout), num_slabs(problem, single)));
+      if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;
+    }
+    estimate(problem, of_weight ? h200() : device, instance, layout, &plan);
+    if (of_weight) estimate_in_proportion(device, false, 1, &plan);
     plans->push_back(plan);
   }
 }

@@ -1,13 +1,15 @@
-// Depthwise layers (one channel a group on both sides) whose result is in channels_last: what a CTA owns. One
-// definition for the planner, launch/ and the kernels (thin/channels_last.cuh).
+// Depthwise layers (one channel a group on both sides) in channels_last: what a CTA owns. One definition for the
+// planner, launch/ and the kernels (thin/channels_last.cuh).
 //
 // A thread has `vector` neighbouring channels in a few neighbouring columns of positions, and walks down `rows` rows of
 // them. Neighbouring threads take neighbouring channels: `lanes` of them, then the next columns. Positions are elements
 // of the input in the gradients; in the forward pass they are counted from the padded output's edge, and a thread
-// computes all phases of its own.
+// computes all phases of its own. Of the gradient of the weight a CTA leaves a slab of its channels; rows and columns
+// of a CTA are functions of the problem alone there: the result's bits are the same on every GPU.
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
 #include "plan/plan.h"
 #include "plan/thin_depthwise_instances.h"
@@ -21,6 +23,13 @@ inline constexpr int32_t kChannelsLastThreads = 256;
 // CTAs of an SM: what its registers allow.
 constexpr int32_t channels_last_blocks_per_sm(DataType dtype, Direction direction) {
   return direction == Direction::kGradInput && dtype != DataType::kFloat32 ? 3 : 2;
+}
+
+// Rows of pixels that a thread of the gradient of the weight multiplies in one go: with `rows_ahead` rows of
+// grad_output on their way, every row has its first registers again after that many.
+constexpr int32_t channels_last_group(int32_t kernel, int32_t stride, int32_t rows_ahead) {
+  const int32_t ahead = rows_ahead / stride, taps = (kernel + stride - 1) / stride;
+  return std::lcm(taps + ahead, ahead);
 }
 
 // Positions of one axis.
@@ -42,7 +51,7 @@ struct ThinChannelsLastLayout {
   int32_t column_blocks;
   int32_t rows;  // of a CTA
   int32_t chunks;
-  int32_t shared_bytes;  // the weights, float32
+  int32_t shared_bytes;  // the weights as float32; of their gradient every thread's sums
   int64_t num_blocks;  // columns, then channels, then chunks of rows, then images
 };
 

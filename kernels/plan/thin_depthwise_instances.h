@@ -64,8 +64,9 @@ enum ThinDepthwiseInstanceIndex : int32_t {
 #undef CONVT_ROW
 };
 
-// A kernel of a depthwise layer in channels_last, of a square kernel and one stride. A thread computes `vector`
-// neighbouring channels at `positions` positions.
+// A kernel of a depthwise layer in channels_last, of a square kernel and one stride. A thread has `vector` neighbouring
+// channels at `positions` positions. `rows_ahead`: rows of the source, or of grad_output, on their way, as many as were
+// fastest without spilled registers (docs/engines/thin.md).
 struct ThinChannelsLastInstance {
   const char* name;
   DataType dtype;
@@ -74,38 +75,51 @@ struct ThinChannelsLastInstance {
   int32_t stride;
   int32_t vector;
   int32_t positions;
+  int32_t rows_ahead;
 };
 
-// X(symbol, dtype, direction, kernel, stride, vector, positions)
-#define CONVT_THIN_CHANNELS_LAST_INSTANCES(X)                              \
-  X(ieee_f32_k4s2_channels_last, kFloat32, kForward, 4, 2, 4, 2)           \
-  X(ieee_f32_k3s2_channels_last, kFloat32, kForward, 3, 2, 4, 2)           \
-  X(ieee_f32_k2s2_channels_last, kFloat32, kForward, 2, 2, 4, 2)           \
-  X(ieee_f32_k3s1_channels_last, kFloat32, kForward, 3, 1, 4, 2)           \
-  X(grad_input_f32_k4s2_channels_last, kFloat32, kGradInput, 4, 2, 4, 2)   \
-  X(grad_input_f32_k3s2_channels_last, kFloat32, kGradInput, 3, 2, 4, 2)   \
-  X(grad_input_f32_k2s2_channels_last, kFloat32, kGradInput, 2, 2, 4, 2)   \
-  X(grad_input_f32_k3s1_channels_last, kFloat32, kGradInput, 3, 1, 4, 2)   \
-  X(ieee_f16_k4s2_channels_last, kFloat16, kForward, 4, 2, 4, 2)           \
-  X(ieee_f16_k3s2_channels_last, kFloat16, kForward, 3, 2, 4, 2)           \
-  X(ieee_f16_k2s2_channels_last, kFloat16, kForward, 2, 2, 4, 2)           \
-  X(ieee_f16_k3s1_channels_last, kFloat16, kForward, 3, 1, 4, 2)           \
-  X(grad_input_f16_k4s2_channels_last, kFloat16, kGradInput, 4, 2, 4, 2)   \
-  X(grad_input_f16_k3s2_channels_last, kFloat16, kGradInput, 3, 2, 4, 2)   \
-  X(grad_input_f16_k2s2_channels_last, kFloat16, kGradInput, 2, 2, 4, 2)   \
-  X(grad_input_f16_k3s1_channels_last, kFloat16, kGradInput, 3, 1, 4, 2)   \
-  X(ieee_bf16_k4s2_channels_last, kBFloat16, kForward, 4, 2, 4, 2)         \
-  X(ieee_bf16_k3s2_channels_last, kBFloat16, kForward, 3, 2, 4, 2)         \
-  X(ieee_bf16_k2s2_channels_last, kBFloat16, kForward, 2, 2, 4, 2)         \
-  X(ieee_bf16_k3s1_channels_last, kBFloat16, kForward, 3, 1, 4, 2)         \
-  X(grad_input_bf16_k4s2_channels_last, kBFloat16, kGradInput, 4, 2, 4, 2) \
-  X(grad_input_bf16_k3s2_channels_last, kBFloat16, kGradInput, 3, 2, 4, 2) \
-  X(grad_input_bf16_k2s2_channels_last, kBFloat16, kGradInput, 2, 2, 4, 2) \
-  X(grad_input_bf16_k3s1_channels_last, kBFloat16, kGradInput, 3, 1, 4, 2)
+// X(symbol, dtype, direction, kernel, stride, vector, positions, rows_ahead)
+#define CONVT_THIN_CHANNELS_LAST_INSTANCES(X)                                   \
+  X(ieee_f32_k4s2_channels_last, kFloat32, kForward, 4, 2, 4, 2, 1)             \
+  X(ieee_f32_k3s2_channels_last, kFloat32, kForward, 3, 2, 4, 2, 1)             \
+  X(ieee_f32_k2s2_channels_last, kFloat32, kForward, 2, 2, 4, 2, 1)             \
+  X(ieee_f32_k3s1_channels_last, kFloat32, kForward, 3, 1, 4, 2, 2)             \
+  X(grad_input_f32_k4s2_channels_last, kFloat32, kGradInput, 4, 2, 4, 2, 2)     \
+  X(grad_input_f32_k3s2_channels_last, kFloat32, kGradInput, 3, 2, 4, 2, 2)     \
+  X(grad_input_f32_k2s2_channels_last, kFloat32, kGradInput, 2, 2, 4, 2, 2)     \
+  X(grad_input_f32_k3s1_channels_last, kFloat32, kGradInput, 3, 1, 4, 2, 2)     \
+  X(grad_weight_f32_k4s2_channels_last, kFloat32, kGradWeight, 4, 2, 2, 2, 2)   \
+  X(grad_weight_f32_k3s2_channels_last, kFloat32, kGradWeight, 3, 2, 2, 2, 2)   \
+  X(grad_weight_f32_k2s2_channels_last, kFloat32, kGradWeight, 2, 2, 2, 2, 2)   \
+  X(grad_weight_f32_k3s1_channels_last, kFloat32, kGradWeight, 3, 1, 2, 4, 1)   \
+  X(ieee_f16_k4s2_channels_last, kFloat16, kForward, 4, 2, 4, 2, 2)             \
+  X(ieee_f16_k3s2_channels_last, kFloat16, kForward, 3, 2, 4, 2, 2)             \
+  X(ieee_f16_k2s2_channels_last, kFloat16, kForward, 2, 2, 4, 2, 2)             \
+  X(ieee_f16_k3s1_channels_last, kFloat16, kForward, 3, 1, 4, 2, 2)             \
+  X(grad_input_f16_k4s2_channels_last, kFloat16, kGradInput, 4, 2, 4, 2, 2)     \
+  X(grad_input_f16_k3s2_channels_last, kFloat16, kGradInput, 3, 2, 4, 2, 2)     \
+  X(grad_input_f16_k2s2_channels_last, kFloat16, kGradInput, 2, 2, 4, 2, 2)     \
+  X(grad_input_f16_k3s1_channels_last, kFloat16, kGradInput, 3, 1, 4, 2, 2)     \
+  X(grad_weight_f16_k4s2_channels_last, kFloat16, kGradWeight, 4, 2, 2, 2, 2)   \
+  X(grad_weight_f16_k3s2_channels_last, kFloat16, kGradWeight, 3, 2, 2, 2, 2)   \
+  X(grad_weight_f16_k2s2_channels_last, kFloat16, kGradWeight, 2, 2, 4, 2, 2)   \
+  X(grad_weight_f16_k3s1_channels_last, kFloat16, kGradWeight, 3, 1, 4, 2, 1)   \
+  X(ieee_bf16_k4s2_channels_last, kBFloat16, kForward, 4, 2, 4, 2, 2)           \
+  X(ieee_bf16_k3s2_channels_last, kBFloat16, kForward, 3, 2, 4, 2, 2)           \
+  X(ieee_bf16_k2s2_channels_last, kBFloat16, kForward, 2, 2, 4, 2, 2)           \
+  X(ieee_bf16_k3s1_channels_last, kBFloat16, kForward, 3, 1, 4, 2, 2)           \
+  X(grad_input_bf16_k4s2_channels_last, kBFloat16, kGradInput, 4, 2, 4, 2, 2)   \
+  X(grad_input_bf16_k3s2_channels_last, kBFloat16, kGradInput, 3, 2, 4, 2, 2)   \
+  X(grad_input_bf16_k2s2_channels_last, kBFloat16, kGradInput, 2, 2, 4, 2, 2)   \
+  X(grad_input_bf16_k3s1_channels_last, kBFloat16, kGradInput, 3, 1, 4, 2, 2)   \
+  X(grad_weight_bf16_k4s2_channels_last, kBFloat16, kGradWeight, 4, 2, 2, 2, 2) \
+  X(grad_weight_bf16_k3s2_channels_last, kBFloat16, kGradWeight, 3, 2, 2, 2, 2) \
+  X(grad_weight_bf16_k2s2_channels_last, kBFloat16, kGradWeight, 2, 2, 4, 2, 2) \
+  X(grad_weight_bf16_k3s1_channels_last, kBFloat16, kGradWeight, 3, 1, 4, 2, 1)
 
 inline constexpr ThinChannelsLastInstance kThinChannelsLastInstances[] = {
-#define CONVT_ROW(symbol, dtype, direction, kernel, stride, vector, positions) \
-  {"thin_" #symbol, DataType::dtype, Direction::direction, kernel, stride, vector, positions},
+#define CONVT_ROW(symbol, dtype, direction, kernel, stride, vector, positions, rows_ahead) \
+  {"thin_" #symbol, DataType::dtype, Direction::direction, kernel, stride, vector, positions, rows_ahead},
     CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };

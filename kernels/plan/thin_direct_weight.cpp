@@ -76,8 +76,6 @@ void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo&
   ThinDirectWeightLayout layout;
   if (!make_thin_direct_weight_layout(problem, &layout)) return;
   const DeviceInfo reference = h200();
-  auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
-  const double slower = rate(reference) / rate(device);
   const double elements = input_elements(problem) + output_elements(problem);
   const int32_t taps = std::min(problem.w.kernel, kDirectWeightTaps);
   const double pixel_lines =
@@ -98,10 +96,7 @@ void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo&
       plan.compute_us = cycles / (reference.num_sms * reference.clock_ghz * 1e3);
       plan.memory_us = static_cast<double>(element_bytes(problem.dtype)) * elements * 1e-3 / reference.copy_gb_per_s;
       plan.estimate_us = kLaunch + kBatch * batches + plan.compute_us + plan.memory_us;
-      // The same order of candidates on every GPU, as in plan/simt_grad_weight.cpp.
-      plan.compute_us *= slower;
-      plan.memory_us *= slower;
-      plan.estimate_us *= slower;
+      estimate_in_proportion(device, false, 1, &plan);
       plans->push_back(plan);
     }
   }

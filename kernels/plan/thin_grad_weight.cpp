@@ -214,13 +214,10 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
       best = device.shared_per_block <= kGradWeightShared ? least
                                                           : best_plan(problem, index, device.shared_per_block, order);
     }
-    auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
     // Measured in float32: 1.3 to 2.1 times as long as estimated where the input's columns are copied one by one.
     const double scattered = problem.dtype == DataType::kFloat32 && problem.x_stride[3] != 1 ? 1.4 : 1;
-    const double slower = scattered * rate(reference) / rate(device);
-    best.compute_us *= slower;
-    best.memory_us *= slower;
-    best.estimate_us = estimate_us * slower;
+    best.estimate_us = estimate_us;
+    estimate_in_proportion(device, false, scattered, &best);
     plans->push_back(best);
   }
 }

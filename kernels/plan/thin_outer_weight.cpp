@@ -138,16 +138,10 @@ void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& 
   if (problem.batch == 0 || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
   if (!pixels_follow_each_other(problem.x_stride, problem.c_in, problem.w.in)) return;
   if (!pixels_follow_each_other(problem.y_stride, problem.c_out, problem.w.out)) return;
-  const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {
     Plan best = best_plan(problem, index);
     if (best.kernel == nullptr) continue;
-    // The same order of candidates on every GPU: an estimate for another one is in proportion.
-    auto rate = [](const DeviceInfo& gpu) { return multiply_adds_per_cycle(gpu, false) * gpu.num_sms * gpu.clock_ghz; };
-    const double slower = rate(reference) / rate(device);
-    best.compute_us *= slower;
-    best.memory_us *= slower;
-    best.estimate_us *= slower;
+    estimate_in_proportion(device, false, 1, &best);
     plans->push_back(best);
   }
 }

@@ -2,7 +2,7 @@
 // positions, and keeps the rows of the source that it still needs, and those that are on their way, in registers. So an
 // element of the source comes from device memory once (neighbouring threads' columns overlap in L1), and every load and
 // store of a warp is whole lines. Weights are in shared memory: registers are worth more as rows on their way.
-// This file has what the forward pass and the gradient of the input share. Must not know: which of them uses it.
+// This file has what the kernels of the three directions share. Must not know: which of them uses it.
 #pragma once
 
 #include "ptx/shared.cuh"

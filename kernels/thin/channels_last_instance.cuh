@@ -4,22 +4,21 @@
 #include "plan/thin_depthwise_instances.h"
 #include "thin/channels_last_forward.cuh"
 #include "thin/channels_last_grad_input.cuh"
+#include "thin/channels_last_grad_weight.cuh"
 #include "thin/instances.h"
 
 namespace convt::thin {
 
-// Rows on their way: as many as were fastest without spilled registers (docs/engines/thin.md).
 template <int32_t kIndex>
 const void* channels_last_symbol() {
   constexpr ThinChannelsLastInstance kInstance = kThinChannelsLastInstances[kIndex];
-  constexpr bool kForward = kInstance.direction == Direction::kForward;
-  constexpr bool kFloat = kInstance.dtype == DataType::kFloat32;
-  constexpr int kRowsAhead = kForward && kFloat && kInstance.stride > 1 ? 1 : 2;
   using Traits = ChannelsLastTraits<kInstance.dtype, kInstance.kernel, kInstance.stride, kInstance.vector,
-                                    kInstance.positions, kRowsAhead>;
+                                    kInstance.positions, kInstance.rows_ahead>;
   constexpr int kBlocks = channels_last_blocks_per_sm(kInstance.dtype, kInstance.direction);
-  if constexpr (kForward) {
+  if constexpr (kInstance.direction == Direction::kForward) {
     return reinterpret_cast<const void*>(&channels_last_forward_kernel<Traits, kBlocks>);
+  } else if constexpr (kInstance.direction == Direction::kGradWeight) {
+    return reinterpret_cast<const void*>(&channels_last_grad_weight_kernel<Traits, kBlocks>);
   } else {
     return reinterpret_cast<const void*>(&channels_last_grad_input_kernel<Traits, kBlocks>);
   }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from plan.exact import assert_exact
+from plan.exact import assert_exact, exact_data, exact_grad_output, expected_gradient
 from plan.problems import (
     ATEN,
     BFLOAT16,
@@ -205,18 +205,44 @@ def test_channels_last_is_exact(plan_module, problem, direction, data):
 
 
 @few_problems
+@given(problem=depthwise_problems(channels_last=True), data=st.data())
+def test_channels_last_grad_weight_is_exact(plan_module, problem, data):
+    """The same rows of a CTA on every GPU, any others, and channels that are no vectors after all, in the workspace."""
+    problem = {**problem, "direction": GRAD_WEIGHT, "has_bias": False}
+    plans = [channels_last_plans(plan_module, problem, device) for device in DEVICES.values()]
+    assume(plans[0])
+    assert len({(plan["instance"], plan["rows"], plan["vector"]) for (plan,) in plans}) == 1
+    ((plan, *_), *_) = plans
+    x, weight, _ = exact_data(problem, 0)
+    grad_output = exact_grad_output(problem, 1)
+    expected = expected_gradient(problem, grad_output, x, weight, of_input=False).numpy()
+    vector = data.draw(st.sampled_from([1, plan["vector"]]))
+    for rows in (plan["rows"], data.draw(st.integers(1, 12))):
+        layout = plan_module.thin_channels_last_layout(problem, {**plan, "rows": rows, "vector": vector})
+        slabs = problem["batch"] * layout["chunks"] * layout["column_blocks"]
+        assert rows != plan["rows"] or slabs * weight.numel() * 4 <= plan["workspace_bytes"]
+        assert layout["shared_bytes"] <= 40 * 1024
+        result = np.zeros(expected.shape)
+        for image, channels, pixel_rows, pixel_columns in positions_of_blocks(layout, problem["batch"]):
+            for ih, iw in product(pixel_rows, pixel_columns):
+                (_, taps_h), (_, taps_w) = *taps_of(problem["h"], ih), *taps_of(problem["w"], iw)
+                for (oh, k_h), (ow, k_w) in product(taps_h, taps_w):
+                    products = x[image, channels, ih, iw] * grad_output[image, channels, oh, ow]
+                    result[channels, 0, k_h, k_w] += products.numpy()
+        np.testing.assert_array_equal(result, expected)
+
+
+@few_problems
 @given(problem=problems(dtypes=True), direction=st.integers(0, 2))
 def test_channels_last_serves_nothing_else(plan_module, problem, direction):
     problem = {**problem, "direction": direction}
     for plan in channels_last_plans(plan_module, problem):
         h, w = problem["h"], problem["w"]
-        result = problem["y_stride" if direction == FORWARD else "x_stride"]
-        assert direction != GRAD_WEIGHT
+        tensors = {FORWARD: ["y_stride"], GRAD_INPUT: ["x_stride"], GRAD_WEIGHT: ["x_stride", "y_stride"]}[direction]
         assert problem["groups"] == problem["c_in"] == problem["c_out"]
         assert (h["kernel"], h["stride"], h["dilation"]) == (w["kernel"], w["stride"], w["dilation"])
         assert (h["kernel"], h["stride"], h["dilation"]) in [(4, 2, 1), (3, 2, 1), (2, 2, 1), (3, 1, 1)]
-        assert result[1] == 1
-        assert result[3] != 1
+        assert all(problem[tensor][1] == 1 != problem[tensor][3] for tensor in tensors)
         assert problem["c_in"] % plan["vector"] == 0
 
 
@@ -236,10 +262,8 @@ def test_neither_float64_nor_aten(plan_module, direction, channels_last):
 @pytest.mark.parametrize("channels_last", [False, True])
 @each_direction
 def test_they_are_chosen(plan_module, direction, channels_last, dtype):
-    """Measured to be the fastest, all but the gradient of the weight in channels_last."""
+    """Measured to be the fastest."""
     problem = {**from_row(*LAYERS["dw_up"], dtype=dtype, channels_last=channels_last), "direction": direction}
-    if direction == GRAD_WEIGHT and channels_last:
-        return
     wanted = (channels_last_plans if channels_last else depthwise_plans)(plan_module, problem)
     chosen = plan_module.candidates(problem, H200)[0]
     assert chosen["kernel"] == wanted[0]["kernel"]

@@ -83,7 +83,7 @@ def test_small_layers_get_it(plan_module, channels_last):
 def test_depthwise_layers_get_it_where_a_warp_reads_neighbours(plan_module):
     assert plan_module.choose(weight_problem(**CENTER_NET), H200)["kernel"] == "thin_grad_weight_f32_direct"
     channels_last = weight_problem(**CENTER_NET, channels_last=True)
-    assert plan_module.choose(channels_last, H200)["kernel"] == "thin_grad_weight_f32_k4s2"
+    assert plan_module.choose(channels_last, H200)["kernel"] == "thin_grad_weight_f32_k4s2_channels_last"
 
 
 @pytest.mark.parametrize("device", sorted(DEVICES))
