@@ -31,7 +31,9 @@ FOLDER = CHECKOUT / ".cuda" / "nvrtc-12.9"
 PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*", "nvidia-cuda-cccl-cu12==12.9.*")
 
 # NVRTC has no C++ standard library; CCCL's is the same for what device code uses of it.
-FROM_CCCL = ("algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "type_traits", "utility")
+FROM_CCCL = (
+    "algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "numeric", "type_traits", "utility",
+)  # fmt: skip
 # C's headers, which the driver's asks for.
 OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n"}
 # What nvcc's own prologue brings.
