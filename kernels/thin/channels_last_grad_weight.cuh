@@ -4,7 +4,10 @@
 // Rows of grad_output come past from the top, each for all the rows of pixels whose taps read it, which are in
 // registers; so are the sums. The walk has no branches: behind one, the compiler waits for all loads where it means the
 // oldest. So what does not exist is multiplied, as zero, and where NaN comes of that the sums are computed again, term
-// by term. Called by launch/. Must not know: torch, how the plan was chosen.
+// by term. Warps whose columns all exist load without conditions: a load that may not be taken must keep its register,
+// and so waits for that register's last use.
+//
+// Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "thin/channels_last.cuh"
@@ -15,8 +18,8 @@ template <typename Traits>
 using ChannelsLastSums = float[Traits::kKernel][Traits::kKernel][Traits::kVector];
 
 // Rows of an operand on their way past a thread, kColumns wide. In the place of rows that do not exist comes the
-// nearest that does; columns that do not exist are never loaded.
-template <typename Traits, int kColumns>
+// nearest that does; columns that do not exist are never loaded. kWhole: all columns exist.
+template <typename Traits, int kColumns, bool kWhole>
 struct ChannelsLastOperand {
   using Element = typename Traits::Element;
   using Row = typename Traits::Channels[kColumns];
@@ -42,7 +45,7 @@ struct ChannelsLastOperand {
   __device__ __forceinline__ void load(Row& r_row) {
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      if ((exist >> i & 1) != 0) r_row[i].load(g_row + i * column_stride);
+      if (kWhole || (exist >> i & 1) != 0) r_row[i].load(g_row + i * column_stride);
     }
     ++next;
     g_row += next > 0 && next <= last ? row_stride : 0;
@@ -59,7 +62,7 @@ __device__ __forceinline__ void copy_if(bool exists, const Channels (&r_from)[kC
   }
 }
 
-template <typename Traits>
+template <typename Traits, bool kWhole>
 struct ChannelsLastGradWeight {
   using Element = typename Traits::Element;
   static constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kTaps = Traits::kTaps;
@@ -70,8 +73,8 @@ struct ChannelsLastGradWeight {
   static constexpr int kPixelRows = kTaps + kAhead / kStride;
   static constexpr int kGroup = channels_last_group(kKernel, kStride, kAhead);
   static_assert(kAhead % kStride == 0 && kGroup % kPixelRows == 0 && kGroup * kStride % kAhead == 0);
-  using Rows = ChannelsLastOperand<Traits, (kPositions - 1) * kStride + kKernel>;
-  using Pixels = ChannelsLastOperand<Traits, kPositions>;
+  using Rows = ChannelsLastOperand<Traits, (kPositions - 1) * kStride + kKernel, kWhole>;
+  using Pixels = ChannelsLastOperand<Traits, kPositions, kWhole>;
 
   const ChannelsLastParams& params;
   const ChannelsLastPlace& place;
@@ -211,14 +214,26 @@ __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, con
   }
 }
 
+template <typename Traits, bool kWhole>
+__device__ __forceinline__ void add_sums(const ChannelsLastParams& params, const ChannelsLastPlace& place,
+                                         ChannelsLastSums<Traits>& r_sums) {
+  ChannelsLastGradWeight<Traits, kWhole> gradient{params, place, r_sums};  // rows that are never loaded are zeros
+  gradient.add_all();
+  if (gradient.has_nan()) gradient.add_terms();
+}
+
 template <typename Traits>
 __device__ __forceinline__ void channels_last_grad_weight(const ChannelsLastParams& params) {
   const ChannelsLastPlace place(params, Traits::kPositions);
+  const int32_t first_column = place.column * Traits::kStride - params.w.padding;
+  const bool whole = place.exists && first_column >= 0 && place.column + Traits::kPositions <= params.w.in &&
+                     first_column + (Traits::kPositions - 1) * Traits::kStride + Traits::kKernel <= params.w.out;
   ChannelsLastSums<Traits> r_sums = {};
-  if (place.exists) {
-    ChannelsLastGradWeight<Traits> gradient{params, place, r_sums};  // rows that are never loaded are zeros
-    gradient.add_all();
-    if (gradient.has_nan()) gradient.add_terms();
+  // Channels one by one are rare: one way through them is enough.
+  if (Traits::kVector > 1 && __all_sync(0xffffffffu, whole) != 0) {
+    add_sums<Traits, true>(params, place, r_sums);
+  } else if (place.exists) {
+    add_sums<Traits, false>(params, place, r_sums);
   }
   store_slab<Traits>(params, place, r_sums);
 }
