@@ -64,7 +64,7 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
   const int64_t size[4] = {params.group_co, problem.h.kernel, problem.w.kernel, problem.c_in};
   const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
-  launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream, true);
+  launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream);
 }
 
 }  // namespace convt

@@ -1,8 +1,11 @@
 #include "launch/reduce.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "reduce/kernels.h"
 #include "reduce/params.h"
@@ -10,6 +13,22 @@
 namespace convt {
 namespace {
 
+// Whether the kernel's code for this GPU has the instruction that waits for the kernel before it: what is compiled for
+// sm_90 and newer.
+bool can_wait(const void* kernel) {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, bool> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find({kernel, device});
+  if (found != known.end()) return found->second;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
+  return known[{kernel, device}] = attributes.ptxVersion >= 90;
+}
+
+// With `waits_itself` the kernel may begin before the stream's kernel before it has ended.
 void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, void* params, cudaStream_t stream,
             bool waits_itself = false) {
   if (blocks > INT32_MAX) {
@@ -83,7 +102,7 @@ int64_t num_chunks(const reduce::ChannelParams& params) {
 }  // namespace
 
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t stream, bool waits_itself) {
+                      void* result, cudaStream_t stream) {
   reduce::SlabParams params{};
   params.slabs = slabs;
   params.result = result;
@@ -98,14 +117,16 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
   const int64_t blocks = ceil_div(params.num_elements, reduce::kSlabLanes);
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
-    launch(reduce::add_few_slabs(dtype), "add_few_slabs", ceil_div(params.num_elements, reduce::kFewSlabsThreads),
-           dim3(reduce::kFewSlabsThreads), &params, stream, waits_itself);
+    const void* kernel = reduce::add_few_slabs(dtype);
+    launch(kernel, "add_few_slabs", ceil_div(params.num_elements, reduce::kFewSlabsThreads),
+           dim3(reduce::kFewSlabsThreads), &params, stream, can_wait(kernel));
     return;
   }
   int64_t rows = std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices))));
   if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
-  launch(reduce::add_slabs(dtype), "add_slabs", blocks, dim3(reduce::kSlabLanes, static_cast<uint32_t>(rows)), &params,
-         stream, waits_itself);
+  const void* kernel = reduce::add_slabs(dtype);
+  launch(kernel, "add_slabs", blocks, dim3(reduce::kSlabLanes, static_cast<uint32_t>(rows)), &params, stream,
+         can_wait(kernel));
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {

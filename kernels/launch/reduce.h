@@ -10,10 +10,10 @@
 namespace convt {
 
 // result[size[0], ..., size[3]] = the sum of `num_slabs` contiguous slabs of that shape, of float32 or, for float64,
-// float64. With `waits_itself` it may begin before the kernel that writes the slabs has ended, and waits for it: sm_90
-// and newer. Throws std::runtime_error when CUDA refuses the launch.
+// float64. The stream's kernel before it must be our own, best the one that writes the slabs: from sm_90 on the sum
+// begins before that one has ended, and waits for it. Throws std::runtime_error when CUDA refuses the launch.
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t stream, bool waits_itself = false);
+                      void* result, cudaStream_t stream);
 
 // The gradient of the bias of a grad_output of these sizes and strides, [batch, channels, h, w].
 struct ChannelSum {

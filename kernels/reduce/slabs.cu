@@ -24,24 +24,34 @@ __device__ __forceinline__ int64_t result_offset(const SlabParams& params, Index
   return offset;
 }
 
-// A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kUnroll slabs of each
-// are on their way at once.
-template <int kAtOnce, int kUnroll, typename Accumulator>
+// A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kBatch slabs of each are
+// on their way at once: all are asked for before the first is added. In the place of those that do not exist comes +0,
+// which changes no sum that began with +0.
+template <int kAtOnce, int kBatch, typename Accumulator>
 __device__ __forceinline__ void add_runs(Accumulator (*s_sums)[kSlabLanes], const Accumulator* g_slabs,
                                          const SlabParams& params, int32_t run, int32_t first, int32_t step) {
   const auto num_slabs = static_cast<int32_t>(params.num_slabs);
 #pragma unroll 1
   for (; first < kSlices && first * run < num_slabs; first += kAtOnce * step) {
     Accumulator sums[kAtOnce] = {};
-    const Accumulator* g_run = g_slabs + first * run * params.num_elements;
-#pragma unroll kUnroll
-    for (int32_t i = 0; i < run; ++i) {
+#pragma unroll 1
+    for (int32_t i = 0; i < run; i += kBatch) {
+      Accumulator slabs[kAtOnce][kBatch];
 #pragma unroll
       for (int32_t k = 0; k < kAtOnce; ++k) {
-        if ((first + k * step) * run + i >= num_slabs) continue;
-        sums[k] = add(sums[k], g_run[k * step * run * params.num_elements]);
+        const int32_t next = (first + k * step) * run + i, left = min(run - i, num_slabs - next);
+        const Accumulator* g_next = g_slabs + next * params.num_elements;
+#pragma unroll
+        for (int32_t b = 0; b < kBatch; ++b) {
+          slabs[k][b] = b < left ? *g_next : Accumulator{0};
+          g_next += params.num_elements;
+        }
       }
-      g_run += params.num_elements;
+#pragma unroll
+      for (int32_t b = 0; b < kBatch; ++b) {
+#pragma unroll
+        for (int32_t k = 0; k < kAtOnce; ++k) sums[k] = add(sums[k], slabs[k][b]);
+      }
     }
 #pragma unroll
     for (int32_t k = 0; k < kAtOnce; ++k) {
@@ -52,7 +62,7 @@ __device__ __forceinline__ void add_runs(Accumulator (*s_sums)[kSlabLanes], cons
 
 // blockDim.y threads share the runs of an element: one each, or several.
 template <typename Element>
-__global__ void __launch_bounds__(kSlabLanes* kSlices, 2) add_slabs_kernel(const __grid_constant__ SlabParams params) {
+__global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
   __shared__ Accumulator s_sums[kSlices][kSlabLanes];
   const int32_t lane = threadIdx.x, row = threadIdx.y, rows = blockDim.y;
@@ -65,16 +75,16 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices, 2) add_slabs_kernel(const
 #endif
   const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
   if (exists && rows * run >= num_slabs) {
-    add_runs<1, 8>(s_sums, g_slabs, params, run, row, rows);
+    add_runs<1, 16>(s_sums, g_slabs, params, run, row, rows);
   } else if (exists) {
-    add_runs<4, 2>(s_sums, g_slabs, params, run, row, rows);
+    add_runs<4, 4>(s_sums, g_slabs, params, run, row, rows);
   }
   __syncthreads();  // every run's sum is there
   if (row > 0 || !exists) return;
   Accumulator sum = s_sums[0][lane];
-#pragma unroll 8
-  for (int32_t other = 1; other < kSlices && other * run < num_slabs; ++other) {
-    sum = add(sum, s_sums[other][lane]);
+#pragma unroll
+  for (int32_t other = 1; other < kSlices; ++other) {
+    sum = add(sum, other * run < num_slabs ? s_sums[other][lane] : Accumulator{0});
   }
   const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
                                                            : result_offset(params, element);
