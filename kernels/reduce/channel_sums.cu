@@ -24,17 +24,28 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
   const int64_t column_end = min(column_begin + params.chunk_columns, params.columns);
   const int64_t row_begin = row_chunk * params.chunk_rows;
   const int64_t row_end = min(row_begin + params.chunk_rows, params.rows);
+  constexpr int32_t kBatch = 8;  // elements on their way at once
+  const int64_t step = threads * params.column_stride;
   Accumulator sum = 0;
   if (channel < params.channels) {
     const auto* g_channel =
         static_cast<const Element*>(params.gy) + channel * params.channel_stride;  // [rows, columns]
     for (int64_t row = row_begin; row < row_end; ++row) {
       const int64_t image = row / params.inner;
-      const Element* g_row =
-          g_channel + image * params.image_stride + (row - image * params.inner) * params.row_stride;  // [columns]
-#pragma unroll 8
-      for (int64_t column = column_begin + thread; column < column_end; column += threads) {
-        sum = add(sum, simt::to_accumulator(g_row[column * params.column_stride]));
+      const int64_t first = column_begin + thread;
+      const Element* g_next = g_channel + image * params.image_stride +
+                              (row - image * params.inner) * params.row_stride + first * params.column_stride;
+#pragma unroll 1
+      for (int64_t left = column_end - first; left > 0; left -= kBatch * threads) {
+        Element elements[kBatch];
+#pragma unroll
+        for (int32_t i = 0; i < kBatch; ++i) {
+          // +0 changes no sum that began with +0.
+          elements[i] = i * threads < left ? *g_next : simt::to_element<Element>(Accumulator{0});
+          g_next += step;
+        }
+#pragma unroll
+        for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, simt::to_accumulator(elements[i]));
       }
     }
   }
