@@ -202,7 +202,6 @@ double torch_strided_us(int64_t channels, bool channels_last, double multiply_us
 // torch_us() of the exact classes, on the GPU.
 double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool float64 = problem.dtype == DataType::kFloat64, aten = problem.precision == Precision::kAten;
-  if (const double depthwise_us = aten ? 0 : torch_depthwise_us(problem, device); depthwise_us > 0) return depthwise_us;
   const double multiply_us = useful_multiply_adds(problem) /
                              (multiply_adds_per_cycle(device, float64) * device.num_sms * device.clock_ghz * 1e3);
   const double batch = static_cast<double>(problem.batch), gb_to_us = 1e-3 / device.copy_gb_per_s;
@@ -234,17 +233,18 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
 }  // namespace
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
-  if (problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf) {
-    const double depthwise_us = torch_depthwise_us(problem, device);
-    return depthwise_us > 0 ? depthwise_us : torch_tensor_core_us(problem, device);
-  }
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
   const bool float64 = problem.dtype == DataType::kFloat64, float32 = problem.dtype == DataType::kFloat32;
-  if (!(ieee && float64) && !((ieee || aten) && float32)) return 0;
+  const bool tensor_cores = problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf;
+  const bool exact = (ieee && float64) || ((ieee || aten) && float32);
+  if (!tensor_cores && !exact) return 0;
+  const double depthwise_us = aten ? 0 : torch_depthwise_us(problem, device);
+  const double on_gpu = depthwise_us > 0 ? depthwise_us
+                        : tensor_cores   ? torch_tensor_core_us(problem, device)
+                                         : torch_exact_us(problem, device);
   // The GPU waits at least as long for the host, which takes longer to issue PyTorch's call than ours.
   constexpr double kIssueUs = 17;
-  const double on_gpu = torch_exact_us(problem, device);
-  return problem.direction == Direction::kForward ? std::max(on_gpu, kIssueUs) : on_gpu;
+  return exact && problem.direction == Direction::kForward ? std::max(on_gpu, kIssueUs) : on_gpu;
 }
 
 }  // namespace convt
