@@ -42,10 +42,9 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   void* arguments[] = {&params};
   launch_kernel(thin::kKernels[index](), plan, arguments, stream);
   if (!of_weight) return;
-  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, 1};
-  const int64_t stride[4] = {problem.w_stride[0], problem.w_stride[2], problem.w_stride[3], problem.w_stride[1]};
-  launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.strips, size, stride,
-                   pointers.w, stream);
+  const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
+  launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.strips, size,
+                   problem.w_stride, pointers.w, stream);
 }
 
 }  // namespace convt
