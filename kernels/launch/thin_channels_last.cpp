@@ -17,14 +17,6 @@ CONVT_KERNEL_TABLE(thin, CONVT_THIN_CHANNELS_LAST_INSTANCES, const void*)
 
 namespace {
 
-const ThinChannelsLastInstance& instance_of(const Plan& plan) {
-  const int32_t index = plan.thin_channels_last.instance;
-  if (index < 0 || index >= kNumThinChannelsLastInstances) {
-    throw std::runtime_error("convt_ext: no channels_last kernel instance number " + std::to_string(index));
-  }
-  return kThinChannelsLastInstances[index];
-}
-
 void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                         thin::ChannelsLastParams& params, cudaStream_t stream) {
   params.source = pointers.y;
@@ -34,10 +26,9 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
   std::copy_n(problem.x_stride, 4, params.pixel_stride);
   void* arguments[] = {&params};
   launch_kernel(thin::kKernels[plan.thin_channels_last.instance](), plan, arguments, stream);
-  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, 1};
-  const int64_t stride[4] = {problem.w_stride[0], problem.w_stride[2], problem.w_stride[3], problem.w_stride[1]};
+  const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.column_blocks, size,
-                   stride, pointers.w, stream);
+                   problem.w_stride, pointers.w, stream);
 }
 
 }  // namespace
@@ -45,7 +36,10 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
 void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
                                cudaStream_t stream) {
   const ThinChannelsLastPlan& tile = plan.thin_channels_last;
-  const ThinChannelsLastInstance& instance = instance_of(plan);
+  if (tile.instance < 0 || tile.instance >= kNumThinChannelsLastInstances) {
+    throw std::runtime_error("convt_ext: no channels_last kernel instance number " + std::to_string(tile.instance));
+  }
+  const ThinChannelsLastInstance& instance = kThinChannelsLastInstances[tile.instance];
   thin::ChannelsLastParams params{};
   if (!make_thin_channels_last_layout(problem, instance, tile.rows, tile.vector, &params) ||
       params.shared_bytes != plan.shared_bytes || params.num_blocks != plan.num_blocks) {

@@ -17,17 +17,20 @@ PositionRange positions_of(const Axis& axis, Direction direction) {
   return PositionRange{first, (axis.out - 1 + axis.padding) / axis.stride - first + 1};
 }
 
-// Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few: then no
-// SM is without work at the end. The gradient of the input also reads rows before its first, so what counts is how many
-// rows the SMs walk down in whole waves.
+// Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few, in whole
+// groups: then no SM is without work at the end. The gradient of the input also reads rows before its first, so what
+// counts is how many rows the SMs walk down in whole waves.
 int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
                        int32_t vector) {
   constexpr int32_t kForwardRows = 8, kMostRows = 32, kFewestRows = 2, kBegin = 3;  // kBegin: what a CTA costs besides
   const bool forward = problem.direction == Direction::kForward;
-  const int64_t resident = int64_t{device.num_sms} * channels_last_blocks_per_sm(problem.dtype, problem.direction);
+  const int64_t resident = int64_t{device.num_sms} * kChannelsLastBlocksPerSm;
+  const int32_t step =
+      forward ? channels_last_forward_group(instance.kernel, instance.stride, instance.rows_ahead) : kFewestRows;
   int32_t best = 0;
   int64_t least = 0;
-  for (int32_t rows = forward ? kForwardRows : kMostRows; rows >= kFewestRows; rows -= 2) {
+  for (int32_t rows = (forward ? kForwardRows : kMostRows) / step * step; rows >= kFewestRows;
+       rows = rows > step ? rows - step : rows / 2) {
     ThinChannelsLastLayout layout;
     if (!make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) break;
     if (forward && layout.num_blocks >= resident) return rows;
@@ -40,8 +43,8 @@ int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, co
 // The same of the gradient of the weight, by the problem alone: whole groups of rows, as many as leave a CTA for every
 // place on the reference GPU. More than kMostRows were slower.
 int32_t rows_of_grad_weight(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t vector) {
-  constexpr int32_t kMostRows = 16;
-  const int64_t resident = int64_t{h200().num_sms} * channels_last_blocks_per_sm(problem.dtype, problem.direction);
+  constexpr int32_t kMostRows = 18;
+  const int64_t resident = int64_t{h200().num_sms} * kChannelsLastBlocksPerSm;
   const int32_t group = channels_last_group(instance.kernel, instance.stride, instance.rows_ahead);
   const int32_t before = ceil_div(instance.kernel, instance.stride) - 1;  // rows that a CTA's first group also passes
   ThinChannelsLastLayout layout;
@@ -77,14 +80,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   const double again = 1 + kept / stride / rows;
   // Elements one by one: more instructions in flight for fewer bytes.
   const double alone = layout.vector == 1 ? 1.7 : 1;
-  // Columns at a row's ends take the gradient of the weight longer.
-  const double narrow = of_weight ? 1 + 8.0 / problem.w.in : 1;
-  plan->memory_us = ((bytes == 2 ? 1.35 : 1.2) * alone * narrow * bytes *
-                         (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) +
+  // Columns at a row's ends take the gradient of the weight longer. It reads, which takes less than a copy of as many
+  // bytes.
+  const double copies = of_weight ? 0.9 * (1 + 8.0 / problem.w.in) : 1.08;
+  plan->memory_us = (copies * alone * bytes * (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) +
                      2.0 * static_cast<double>(plan->workspace_bytes)) /
                     (device.copy_gb_per_s * 1e3);
-  plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
-                      (of_weight ? 14 : 6);
+  // What a call takes at least: cold instructions, of which 4 x 4 taps have the most; a second launch for the slabs.
+  const double least_us = of_weight ? 11 : instance.kernel == 4 ? 8 : 6.3;
+  plan->estimate_us = std::max(plan->compute_us, plan->memory_us) +
+                      (of_weight ? 0.65 : 0.16) * std::min(plan->compute_us, plan->memory_us) + least_us;
 }
 
 }  // namespace

@@ -19,10 +19,11 @@
 namespace convt {
 
 inline constexpr int32_t kChannelsLastThreads = 256;
+inline constexpr int32_t kChannelsLastBlocksPerSm = 2;  // what its registers allow
 
-// CTAs of an SM: what its registers allow.
-constexpr int32_t channels_last_blocks_per_sm(DataType dtype, Direction direction) {
-  return direction == Direction::kGradInput && dtype != DataType::kFloat32 ? 3 : 2;
+// Rows of positions of the forward pass after which every row of x has its first registers again.
+constexpr int32_t channels_last_forward_group(int32_t kernel, int32_t stride, int32_t rows_ahead) {
+  return (kernel + stride - 1) / stride - 1 + rows_ahead;
 }
 
 // Rows of pixels that a thread of the gradient of the weight multiplies in one go: with `rows_ahead` rows of

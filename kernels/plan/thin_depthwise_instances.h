@@ -92,7 +92,7 @@ struct ThinChannelsLastInstance {
   X(grad_weight_f32_k3s2_channels_last, kFloat32, kGradWeight, 3, 2, 2, 2, 2)   \
   X(grad_weight_f32_k2s2_channels_last, kFloat32, kGradWeight, 2, 2, 2, 2, 2)   \
   X(grad_weight_f32_k3s1_channels_last, kFloat32, kGradWeight, 3, 1, 2, 4, 1)   \
-  X(ieee_f16_k4s2_channels_last, kFloat16, kForward, 4, 2, 4, 2, 2)             \
+  X(ieee_f16_k4s2_channels_last, kFloat16, kForward, 4, 2, 4, 2, 1)             \
   X(ieee_f16_k3s2_channels_last, kFloat16, kForward, 3, 2, 4, 2, 2)             \
   X(ieee_f16_k2s2_channels_last, kFloat16, kForward, 2, 2, 4, 2, 2)             \
   X(ieee_f16_k3s1_channels_last, kFloat16, kForward, 3, 1, 4, 2, 2)             \
@@ -104,7 +104,7 @@ struct ThinChannelsLastInstance {
   X(grad_weight_f16_k3s2_channels_last, kFloat16, kGradWeight, 3, 2, 2, 2, 2)   \
   X(grad_weight_f16_k2s2_channels_last, kFloat16, kGradWeight, 2, 2, 4, 2, 2)   \
   X(grad_weight_f16_k3s1_channels_last, kFloat16, kGradWeight, 3, 1, 4, 2, 1)   \
-  X(ieee_bf16_k4s2_channels_last, kBFloat16, kForward, 4, 2, 4, 2, 2)           \
+  X(ieee_bf16_k4s2_channels_last, kBFloat16, kForward, 4, 2, 4, 2, 1)           \
   X(ieee_bf16_k3s2_channels_last, kBFloat16, kForward, 3, 2, 4, 2, 2)           \
   X(ieee_bf16_k2s2_channels_last, kBFloat16, kForward, 2, 2, 4, 2, 2)           \
   X(ieee_bf16_k3s1_channels_last, kBFloat16, kForward, 3, 1, 4, 2, 2)           \

@@ -108,28 +108,27 @@ __device__ __forceinline__ Element* channels_last_place(const void* tensor, cons
          row * stride[2] + column * stride[3];
 }
 
-// Rows of the source on their way past a thread, kColumns wide. kWhole: all columns exist.
+// Rows of an operand on their way past a thread, kColumns wide. A row that does not exist is the nearest one that does:
+// a load behind a branch would be waited for together with all others. Columns that do not exist are never loaded.
+// kWhole: all columns exist, and loads have no conditions: one that may not be taken keeps its register's old value, so
+// that it cannot begin before that value's last use.
 template <typename Traits, int kColumns, bool kWhole>
 struct ChannelsLastRows {
   using Element = typename Traits::Element;
   using Row = typename Traits::Channels[kColumns];
 
-  const Element* g_next;  // the next row's first column
+  const Element* g_row;  // the next row's first column
   int64_t row_stride;
   int64_t column_stride;
   int32_t next;
-  int32_t end;  // rows from here on are outside, or needed by nobody
+  int32_t last;  // row that exists, or that anybody needs
   uint32_t exist;  // columns, one bit each
 
-  __device__ __forceinline__ ChannelsLastRows(const ChannelsLastParams& params, const ChannelsLastPlace& place,
-                                              int32_t first_row, int32_t first_column, int32_t num_columns,
-                                              int32_t row_end)
-      : g_next(channels_last_place<const Element>(params.source, params.source_stride, place, first_row, first_column)),
-        row_stride(params.source_stride[2]),
-        column_stride(params.source_stride[3]),
-        next(first_row),
-        end(row_end),
-        exist(0) {
+  __device__ __forceinline__ ChannelsLastRows(const void* tensor, const int64_t (&stride)[4],
+                                              const ChannelsLastPlace& place, int32_t first_row, int32_t row_end,
+                                              int32_t first_column, int32_t num_columns)
+      : row_stride(stride[2]), column_stride(stride[3]), next(first_row), last(max(row_end - 1, 0)), exist(0) {
+    g_row = channels_last_place<const Element>(tensor, stride, place, min(max(first_row, 0), last), first_column);
     if constexpr (!kWhole) {
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
@@ -141,14 +140,12 @@ struct ChannelsLastRows {
   __device__ __forceinline__ bool has(int column) const { return kWhole || (exist >> column & 1) != 0; }
 
   __device__ __forceinline__ void load(Row& r_row) {
-    if (next >= 0 && next < end) {
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) {
-        if (has(i)) r_row[i].load(g_next + i * column_stride);
-      }
+    for (int i = 0; i < kColumns; ++i) {
+      if (has(i)) r_row[i].load(g_row + i * column_stride);
     }
     ++next;
-    g_next += row_stride;
+    g_row += next > 0 && next <= last ? row_stride : 0;
   }
 };
 

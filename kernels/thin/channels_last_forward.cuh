@@ -15,7 +15,7 @@ struct ChannelsLastForward {
   static constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kTaps = Traits::kTaps;
   static constexpr int kVector = Traits::kVector, kPositions = Traits::kPositions;
   static constexpr int kBefore = kTaps - 1;
-  static constexpr int kSlots = kBefore + Traits::kRowsAhead;  // rows in registers
+  static constexpr int kSlots = channels_last_forward_group(kKernel, kStride, Traits::kRowsAhead);  // rows in registers
   using Rows = ChannelsLastRows<Traits, kPositions + kBefore, kWhole>;
 
   const ChannelsLastParams& params;
@@ -36,8 +36,8 @@ struct ChannelsLastForward {
   }
 
   // All phases of position row q, which is in slot `slot` + kBefore. kAllRows: they and their source rows exist.
-  template <int kSlot, bool kAllRows>
-  __device__ __forceinline__ void compute(const Rows& rows, int32_t q, Element* g_result) const {
+  template <bool kAllRows>
+  __device__ __forceinline__ void compute(int slot, const Rows& rows, int32_t q, Element* g_result) const {
 #pragma unroll
     for (int phase_h = 0; phase_h < kStride; ++phase_h) {
       const int32_t row = q * kStride + phase_h - params.h.padding;
@@ -59,7 +59,7 @@ struct ChannelsLastForward {
             for (int p = 0; p < kPositions; ++p) {
               const int column = p + kBefore - t_w;
               if (!rows.has(column)) continue;
-              const typename Traits::Channels& source = r_rows[(kSlot + kBefore - t_h) % kSlots][column];
+              const typename Traits::Channels& source = r_rows[(slot + kBefore - t_h) % kSlots][column];
 #pragma unroll
               for (int i = 0; i < kVector; ++i) {
                 r_sums[p][i] = simt::fused_multiply_add(source[i], r_weight[i], r_sums[p][i]);
@@ -81,31 +81,36 @@ struct ChannelsLastForward {
     }
   }
 
-  // Position row q, then the row of the source that takes the place of the one that nobody needs any more.
-  template <int kSlot>
-  __device__ __forceinline__ bool step(Rows& rows, int32_t& q, int32_t row_end, Element*& g_result) {
-    const int32_t row = q * kStride - params.h.padding;
-    if (q >= kBefore && q < params.h.in && row >= 0 && row + kStride <= params.h.out) {
-      compute<kSlot, true>(rows, q, g_result);
-    } else {
-      compute<kSlot, false>(rows, q, g_result);
+  // The next kSlots position rows, q and on. Each is followed by the load of the row of the source that takes the place
+  // of the one that nobody needs any more. kInside: all of them are the CTA's, and have all their rows.
+  template <bool kInside>
+  __device__ __forceinline__ void compute_group(Rows& rows, int32_t& q, int32_t row_end, Element*& g_result) {
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      if (kInside || q < row_end) compute<kInside>(slot, rows, q, g_result);
+      ++q;
+      g_result += kStride * params.result_stride[2];
+      rows.load(r_rows[slot]);
     }
-    if (++q >= row_end) return false;
-    g_result += kStride * params.result_stride[2];
-    rows.load(r_rows[kSlot]);
-    if constexpr (kSlot + 1 < kSlots) return step<kSlot + 1>(rows, q, row_end, g_result);
-    return true;
   }
 
   __device__ __forceinline__ void run(const ChannelsLastPlace& place) {
-    Rows rows(params, place, place.row - kBefore, place.column - kBefore, params.w.in, min(place.row_end, params.h.in));
+    Rows rows(params.source, params.source_stride, place, place.row - kBefore, min(place.row_end, params.h.in),
+              place.column - kBefore, params.w.in);
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) rows.load(r_rows[slot]);
     int32_t q = place.row;
     auto* g_result = channels_last_place<Element>(params.result, params.result_stride, place,
                                                   q * kStride - params.h.padding, first_column);
+    const int32_t inside_end = min(place.row_end, params.h.in);
 #pragma unroll 1
-    while (step<0>(rows, q, place.row_end, g_result)) {
+    while (q < place.row_end) {
+      const int32_t row = q * kStride - params.h.padding;
+      if (q >= kBefore && q + kSlots <= inside_end && row >= 0 && row + kSlots * kStride <= params.h.out) {
+        compute_group<true>(rows, q, place.row_end, g_result);
+      } else {
+        compute_group<false>(rows, q, place.row_end, g_result);
+      }
     }
   }
 };
@@ -125,8 +130,8 @@ __device__ __forceinline__ void channels_last_forward(const ChannelsLastParams& 
   }
 }
 
-template <typename Traits, int kMinBlocks>
-__global__ void __launch_bounds__(kChannelsLastThreads, kMinBlocks)
+template <typename Traits>
+__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
     channels_last_forward_kernel(const __grid_constant__ ChannelsLastParams params) {
   if (params.vector > 1) {
     channels_last_forward<Traits>(params);

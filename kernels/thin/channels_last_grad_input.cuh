@@ -23,12 +23,11 @@ struct ChannelsLastGradInput {
   typename Rows::Row r_rows[kAhead];
   float r_sums[kTaps][kPositions][kVector];  // [0]: of the row of gx that is completed next
 
-  // Adds row number kSlot of grad_output to the sums of all rows of gx that it belongs to.
-  template <int kSlot>
-  __device__ __forceinline__ void add(const Rows& rows) {
+  // Adds row number `slot` of grad_output to the sums of all rows of gx that it belongs to.
+  __device__ __forceinline__ void add(int slot, const Rows& rows) {
 #pragma unroll
     for (int later = 0; later < kTaps; ++later) {
-      const int k_h = kKernel - kStride + kSlot % kStride - later * kStride;
+      const int k_h = kKernel - kStride + slot % kStride - later * kStride;
       if (k_h < 0) continue;
 #pragma unroll
       for (int k_w = 0; k_w < kKernel; ++k_w) {
@@ -40,7 +39,7 @@ struct ChannelsLastGradInput {
           if (!rows.has(column)) continue;
 #pragma unroll
           for (int i = 0; i < kVector; ++i) {
-            r_sums[later][p][i] = simt::fused_multiply_add(r_rows[kSlot][column][i], r_weight[i], r_sums[later][p][i]);
+            r_sums[later][p][i] = simt::fused_multiply_add(r_rows[slot][column][i], r_weight[i], r_sums[later][p][i]);
           }
         }
       }
@@ -70,24 +69,25 @@ struct ChannelsLastGradInput {
     }
   }
 
-  // Row `row` of grad_output, which may complete row `ih` of gx.
-  template <int kSlot>
-  __device__ __forceinline__ bool step(Rows& rows, int32_t& row, int32_t& ih, const ChannelsLastPlace& place,
-                                       Element*& g_result) {
-    if (row >= 0 && row < params.h.out) add<kSlot>(rows);
-    ++row;
-    // Not before the use of its slot: loads into a row that is still needed are followed by moves, which wait.
-    rows.load(r_rows[kSlot]);
-    if constexpr (kSlot % kStride == kStride - 1) {
-      if (ih >= place.row) {
-        store(place.column, g_result);
+  // The next kAhead rows of grad_output, `row` and on, which complete rows ih and on of gx. kInside: all of them exist
+  // and are the CTA's.
+  template <bool kInside>
+  __device__ __forceinline__ void add_group(Rows& rows, int32_t& row, int32_t& ih, const ChannelsLastPlace& place,
+                                            Element*& g_result) {
+#pragma unroll
+    for (int slot = 0; slot < kAhead; ++slot) {
+      if (kInside || (row >= 0 && row < params.h.out)) add(slot, rows);
+      ++row;
+      // Not before the use of its slot: loads into a row that is still needed are followed by moves, which wait.
+      rows.load(r_rows[slot]);
+      if (slot % kStride < kStride - 1) continue;
+      if (kInside || ih >= place.row) {
+        if (kInside || ih < place.row_end) store(place.column, g_result);
         g_result += params.result_stride[2];
       }
-      if (++ih >= place.row_end) return false;
+      ++ih;
       next_sums();
     }
-    if constexpr (kSlot + 1 < kAhead) return step<kSlot + 1>(rows, row, ih, place, g_result);
-    return true;
   }
 
   __device__ __forceinline__ void run(const ChannelsLastPlace& place) {
@@ -97,12 +97,18 @@ struct ChannelsLastGradInput {
     int32_t ih = place.row - (kTaps - 1);
     int32_t row = ih * kStride - params.h.padding + kKernel - kStride;
     const int32_t end = (place.row_end - 1) * kStride - params.h.padding + kKernel;
-    Rows rows(params, place, row, place.column * kStride - params.w.padding, params.w.out, min(end, params.h.out));
+    Rows rows(params.source, params.source_stride, place, row, min(end, params.h.out),
+              place.column * kStride - params.w.padding, params.w.out);
 #pragma unroll
     for (int slot = 0; slot < kAhead; ++slot) rows.load(r_rows[slot]);
     auto* g_result = channels_last_place<Element>(params.result, params.result_stride, place, place.row, place.column);
 #pragma unroll 1
-    while (step<0>(rows, row, ih, place, g_result)) {
+    while (ih < place.row_end) {
+      if (row >= 0 && row + kAhead <= params.h.out && ih >= place.row && ih + kAhead / kStride <= place.row_end) {
+        add_group<true>(rows, row, ih, place, g_result);
+      } else {
+        add_group<false>(rows, row, ih, place, g_result);
+      }
     }
   }
 };
@@ -121,8 +127,8 @@ __device__ __forceinline__ void channels_last_grad_input(const ChannelsLastParam
   }
 }
 
-template <typename Traits, int kMinBlocks>
-__global__ void __launch_bounds__(kChannelsLastThreads, kMinBlocks)
+template <typename Traits>
+__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
     channels_last_grad_input_kernel(const __grid_constant__ ChannelsLastParams params) {
   if (params.vector > 1) {
     channels_last_grad_input<Traits>(params);

@@ -17,41 +17,6 @@ namespace convt::thin {
 template <typename Traits>
 using ChannelsLastSums = float[Traits::kKernel][Traits::kKernel][Traits::kVector];
 
-// Rows of an operand on their way past a thread, kColumns wide. In the place of rows that do not exist comes the
-// nearest that does; columns that do not exist are never loaded. kWhole: all columns exist.
-template <typename Traits, int kColumns, bool kWhole>
-struct ChannelsLastOperand {
-  using Element = typename Traits::Element;
-  using Row = typename Traits::Channels[kColumns];
-
-  const Element* g_row;  // the next row's first column
-  int64_t row_stride;
-  int64_t column_stride;
-  int32_t next;
-  int32_t last;  // row that exists
-  uint32_t exist;  // columns, one bit each
-
-  __device__ __forceinline__ ChannelsLastOperand(const void* tensor, const int64_t (&stride)[4],
-                                                 const ChannelsLastPlace& place, int32_t first_row, int32_t row_end,
-                                                 int32_t first_column, int32_t num_columns)
-      : row_stride(stride[2]), column_stride(stride[3]), next(first_row), last(max(row_end - 1, 0)), exist(0) {
-    g_row = channels_last_place<const Element>(tensor, stride, place, min(max(first_row, 0), last), first_column);
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      exist |= static_cast<uint32_t>(first_column + i >= 0 && first_column + i < num_columns) << i;
-    }
-  }
-
-  __device__ __forceinline__ void load(Row& r_row) {
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      if (kWhole || (exist >> i & 1) != 0) r_row[i].load(g_row + i * column_stride);
-    }
-    ++next;
-    g_row += next > 0 && next <= last ? row_stride : 0;
-  }
-};
-
 // The row, or zeros.
 template <typename Channels, int kColumns>
 __device__ __forceinline__ void copy_if(bool exists, const Channels (&r_from)[kColumns], Channels (&r_to)[kColumns]) {
@@ -73,8 +38,8 @@ struct ChannelsLastGradWeight {
   static constexpr int kPixelRows = kTaps + kAhead / kStride;
   static constexpr int kGroup = channels_last_group(kKernel, kStride, kAhead);
   static_assert(kAhead % kStride == 0 && kGroup % kPixelRows == 0 && kGroup * kStride % kAhead == 0);
-  using Rows = ChannelsLastOperand<Traits, (kPositions - 1) * kStride + kKernel, kWhole>;
-  using Pixels = ChannelsLastOperand<Traits, kPositions, kWhole>;
+  using Rows = ChannelsLastRows<Traits, (kPositions - 1) * kStride + kKernel, kWhole>;
+  using Pixels = ChannelsLastRows<Traits, kPositions, kWhole>;
 
   const ChannelsLastParams& params;
   const ChannelsLastPlace& place;
@@ -238,8 +203,8 @@ __device__ __forceinline__ void channels_last_grad_weight(const ChannelsLastPara
   store_slab<Traits>(params, place, r_sums);
 }
 
-template <typename Traits, int kMinBlocks>
-__global__ void __launch_bounds__(kChannelsLastThreads, kMinBlocks)
+template <typename Traits>
+__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
     channels_last_grad_weight_kernel(const __grid_constant__ ChannelsLastParams params) {
   if (params.vector > 1) {
     channels_last_grad_weight<Traits>(params);

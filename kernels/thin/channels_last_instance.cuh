@@ -14,13 +14,12 @@ const void* channels_last_symbol() {
   constexpr ThinChannelsLastInstance kInstance = kThinChannelsLastInstances[kIndex];
   using Traits = ChannelsLastTraits<kInstance.dtype, kInstance.kernel, kInstance.stride, kInstance.vector,
                                     kInstance.positions, kInstance.rows_ahead>;
-  constexpr int kBlocks = channels_last_blocks_per_sm(kInstance.dtype, kInstance.direction);
   if constexpr (kInstance.direction == Direction::kForward) {
-    return reinterpret_cast<const void*>(&channels_last_forward_kernel<Traits, kBlocks>);
+    return reinterpret_cast<const void*>(&channels_last_forward_kernel<Traits>);
   } else if constexpr (kInstance.direction == Direction::kGradWeight) {
-    return reinterpret_cast<const void*>(&channels_last_grad_weight_kernel<Traits, kBlocks>);
+    return reinterpret_cast<const void*>(&channels_last_grad_weight_kernel<Traits>);
   } else {
-    return reinterpret_cast<const void*>(&channels_last_grad_input_kernel<Traits, kBlocks>);
+    return reinterpret_cast<const void*>(&channels_last_grad_input_kernel<Traits>);
   }
 }
 
