@@ -40,7 +40,7 @@ PROBLEMS = (
     "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
     "many_taps", "wide_kernel", "tall_kernel", "wide_stride", "fcn8s", "many_stages", "groups_of_16",
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
-    "depthwise_nhwc_unaligned", "depthwise_nhwc_chunks_k4s2",
+    "depthwise_k2s2_nhwc", "depthwise_nhwc_unaligned", "depthwise_nhwc_chunks_k4s2",
     "patches", "patches_nhwc", "patches_rows", "patches_turns", "patches_wide", "patches_unaligned", "few_channels_out",
     "patches_quads_unaligned", "patches_direct", "patches_runs", "outer_products", "outer_products_blocks",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "doubled_groups", "doubled_k3_groups",
@@ -56,7 +56,7 @@ PROBLEMS = (
 # on problems of several phases and taps.
 SHORT = (
     "k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1",
-    "depthwise_nhwc_unaligned", "channels_last", "patches_unaligned",
+    "depthwise_nhwc_unaligned", "depthwise_blocks", "depthwise_k2s2_nhwc", "channels_last", "patches_unaligned",
 )  # fmt: skip
 # Problems for some engines alone. The first: here the wgmma engine's loaders copy a last unit twice, the same bytes to
 # the same place, of which racecheck warns. The others: no other engine has a tile for them.
