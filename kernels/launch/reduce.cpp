@@ -59,7 +59,8 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   const int64_t batch = sum.size[0], h = sum.size[2], w = sum.size[3];
   params.channels = sum.size[1];
   params.channel_stride = sum.stride[1];
-  params.channel_lanes = sum.stride[1] == 1 && params.channels > 1 ? 32 : 1;
+  params.channel_lanes = 1;
+  while (sum.stride[1] == 1 && params.channel_lanes < std::min<int64_t>(32, params.channels)) params.channel_lanes *= 2;
   // Columns of rows of images. What has size 1 has no stride; axes that continue each other are one.
   struct Run {
     int64_t count, stride;
@@ -83,12 +84,16 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   params.row_stride = runs[1].stride;
   params.image_stride = runs[2].stride;
   params.rows = runs[1].count * runs[2].count;
-  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate.
-  constexpr int64_t kBlocks = 2048, kLeastPixels = 4096, kMostPixels = int64_t{1} << 20;
+  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate. One chunk, whose
+  // sums are the result, where its blocks alone are about as many as the SMs of a GPU.
+  constexpr int64_t kBlocks = 2048, kMostPixels = int64_t{1} << 20, kOneChunkBlocks = 128, kOneChunkTurns = 64;
+  const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // of a channel
+  const int64_t least_pixels = threads * (params.channel_lanes > 1 ? 64 : 16);
   const int64_t pixels = params.rows * params.columns;
   const int64_t blocks_per_chunk = ceil_div(params.channels, params.channel_lanes);
-  const int64_t chunks = std::max<int64_t>(1, kBlocks / blocks_per_chunk);
-  const int64_t chunk = std::clamp(ceil_div(pixels, chunks), kLeastPixels, kMostPixels);
+  const bool one = blocks_per_chunk >= kOneChunkBlocks && pixels <= kOneChunkTurns * threads;
+  const int64_t chunks = one ? 1 : std::max<int64_t>(1, kBlocks / blocks_per_chunk);
+  const int64_t chunk = std::clamp(ceil_div(pixels, chunks), least_pixels, kMostPixels);
   params.chunk_columns = std::min(chunk, params.columns);
   params.chunk_rows = std::max<int64_t>(1, chunk / params.columns);
   params.column_chunks = ceil_div(params.columns, params.chunk_columns);
@@ -130,16 +135,19 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {
-  return num_chunks(channel_params(sum)) * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
+  const int64_t chunks = num_chunks(channel_params(sum));
+  return chunks == 1 ? 0 : chunks * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
 }
 
 void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream) {
   reduce::ChannelParams params = channel_params(sum);
   params.gy = gy;
-  params.slabs = workspace;
   const int64_t chunks = num_chunks(params);
+  params.slabs = workspace;
+  params.result = chunks == 1 ? result : nullptr;
   launch(reduce::channel_sums(sum.dtype), "channel_sums", chunks * ceil_div(params.channels, params.channel_lanes),
          dim3(reduce::kChannelThreads), &params, stream);
+  if (chunks == 1) return;
   const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
   launch_add_slabs(sum.dtype, workspace, chunks, size, stride, result, stream);
 }

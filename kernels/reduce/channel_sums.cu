@@ -1,6 +1,6 @@
-// Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, in a
-// fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t + threads, ... of each row of its chunk
-// ascending; then neighbours' sums are added in halves. Called by launch/.
+// Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, or the
+// result where there is one chunk, in a fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t +
+// threads, ... of each row of its chunk ascending; then neighbours' sums are added in halves. Called by launch/.
 #include "reduce/kernels.h"
 #include "reduce/params.h"
 #include "simt/traits.cuh"
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
   const int64_t column_end = min(column_begin + params.chunk_columns, params.columns);
   const int64_t row_begin = row_chunk * params.chunk_rows;
   const int64_t row_end = min(row_begin + params.chunk_rows, params.rows);
-  constexpr int32_t kBatch = 8;  // elements on their way at once
+  constexpr int32_t kBatch = 16;  // elements on their way at once
   const int64_t step = threads * params.column_stride;
   Accumulator sum = 0;
   if (channel < params.channels) {
@@ -54,7 +54,10 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
     __syncthreads();  // the sums of the round before are there
     if (threadIdx.x < half) s_sums[threadIdx.x] = add(s_sums[threadIdx.x], s_sums[threadIdx.x + half]);
   }
-  if (thread == 0 && channel < params.channels) {
+  if (thread > 0 || channel >= params.channels) return;
+  if (params.result != nullptr) {
+    static_cast<Element*>(params.result)[channel] = simt::to_element<Element>(s_sums[lane]);
+  } else {
     static_cast<Accumulator*>(params.slabs)[chunk * params.channels + channel] = s_sums[lane];
   }
 }

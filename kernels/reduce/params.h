@@ -21,10 +21,11 @@ struct SlabParams {
 };
 
 // Sums over pixels of grad_output [rows][channels][columns], the pixels of an image or of all images merged into as
-// few rows as its strides allow -> slabs [num_chunks][channels].
+// few rows as its strides allow -> slabs [num_chunks][channels], or, of one chunk, the result.
 struct ChannelParams {
   const void* gy;
   void* slabs;
+  void* result;  // null: slabs
   int64_t rows;     // of all images
   int64_t inner;    // rows of an image
   int64_t columns;
@@ -36,7 +37,8 @@ struct ChannelParams {
   int64_t chunk_columns;   // a chunk is this many columns of chunk_rows rows
   int64_t chunk_rows;
   int64_t column_chunks;   // of a row
-  int32_t channel_lanes;   // 32 where channels are neighbours in memory, else 1
+  int32_t
+      channel_lanes;  // where channels are neighbours in memory as many as there are, a power of two up to 32; else 1
 };
 
 }  // namespace convt::reduce
