@@ -33,6 +33,17 @@ void estimate_in_proportion(const DeviceInfo& device, bool float64, double longe
 // torch_us() of the classes that PyTorch computes on tensor cores.
 double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& device);
 
+// What a call has to do, beside an H200: operations, and the microseconds that bytes take at copy bandwidth.
+struct TorchWork {
+  double mflops;
+  double images_us;  // x and y
+  double used_us;  // the same without outputs that have no tap, which gradients do not need
+  double weight_us;
+};
+
+// The same of the gradient of the weight, without groups and for 8 channels and more.
+double torch_grad_weight_us(const ConvTProblem& problem, const TorchWork& work);
+
 // torch_us() of the depthwise layers that PyTorch has kernels for, in all classes but float64; 0 for other layers.
 double torch_depthwise_us(const ConvTProblem& problem, const DeviceInfo& device);
 

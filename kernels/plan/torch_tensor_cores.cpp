@@ -30,12 +30,13 @@ double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
   const bool dilated = problem.h.dilation > 1 || problem.w.dilation > 1;
+  const bool of_weight = problem.direction == Direction::kGradWeight;
   if (channels == 1 && problem.groups > 1) {
-    if (problem.direction == Direction::kGradWeight) return 1.5;
+    if (of_weight) return !channels_last ? 1.5 : half ? 0.45 : 0.3;
     return forward ? 0.4 : channels_last ? 0.36 : 3;
   }
   if (problem.groups > 1) return forward ? (half ? 10.5 : 1.5) : 20;
-  if (channels < 8 && problem.direction == Direction::kGradWeight && !channels_last) return half ? 18 : 30;
+  if (channels < 8 && of_weight) return half ? 22 : 20;
   if (channels < 8) return forward ? 16 : 40;
   if (forward && strided && dilated) return half ? 11 : 5.2;
   // One layer, 21 channels and 16 x 16 taps, in all directions and layouts: 10 to 15 TFLOP/s, in half precision 19
@@ -62,11 +63,14 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
                                     std::min(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
   const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // beside an H200
   const double mflops = 2e-6 * useful_multiply_adds(problem) / machine;
-  const double images_us = x_us + used * y_us;
+  const double used_us = x_us + used * y_us;
   const bool channels_last = is_channels_last(problem.x_stride);
   if (const double tflops = untuned_tflops(problem, forward, half, channels_last); tflops > 0) {
     const double call_us = problem.groups == 1 ? 7.5 : 7;
-    return call_us + images_us + mflops / tflops;
+    return call_us + used_us + mflops / tflops;
+  }
+  if (problem.direction == Direction::kGradWeight) {
+    return torch_grad_weight_us(problem, {mflops, x_us + y_us, used_us, weight_us});
   }
   const double channels = static_cast<double>(std::min(problem.c_in, problem.c_out));
   double tflops = fit.tflops * std::min(1.0, std::pow(channels / 64, fit.few_channels));
@@ -80,16 +84,12 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
     if (overlaps && strides == 1 && few) tflops /= channels <= 32 ? 1.55 : 1.4;
     // One with fewer taps and 512 channels: 1.19 times.
     if (overlaps && strides == 4 && forward && !half) tflops /= taps < 16 && problem.c_in >= 512 ? 1.18 : 1.35;
-    // The gradient of the weight: of 64 channels in TF32 105 to 129 TFLOP/s, of 32 channels 28 and 43, in half
-    // precision 120 and 141.
-    if (problem.direction == Direction::kGradWeight && !half) tflops = std::min(tflops, 2.1 * channels);
-    if (problem.direction == Direction::kGradWeight && channels <= 32) tflops = std::min(tflops, 5.3 * channels);
   }
   // Patches in channels_last: 11 layers, 2 x 2 and 4 x 4, took at least these.
   const bool patches = forward && channels_last && taps > 1 && problem.h.kernel == problem.h.stride &&
                        problem.w.kernel == problem.w.stride && channels >= 32;
   const double passes = patches ? 1.8 * std::pow(std::max(1.0, taps / 4.0), 0.8) : fit.passes;
-  const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * images_us) +
+  const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * used_us) +
                            (channels_last ? fit.nhwc_weight : fit.weight) * weight_us;
   const bool product = taps == 1 && strides == 1;
   if (channels_last || product) return kernel_us;  // a product of matrices needs no copies
