@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/measured.h"
 #include "plan/simt_layout.h"
 #include "plan/tile.h"
 
@@ -233,6 +234,11 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
 }  // namespace
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  const double measured_us = measured_torch_us(problem, device);
+  return measured_us > 0 ? measured_us : torch_estimate_us(problem, device);
+}
+
+double torch_estimate_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
   const bool float64 = problem.dtype == DataType::kFloat64, float32 = problem.dtype == DataType::kFloat32;
   const bool tensor_cores = problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf;

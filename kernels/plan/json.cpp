@@ -332,6 +332,7 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   write_phases(json, "phases_h", problem.h), write_phases(json, "phases_w", problem.w);
   json.field("floor_us", floor_us(problem, device, 0));
   json.field("torch_us", torch_us(problem, device));
+  json.field("torch_estimate_us", torch_estimate_us(problem, device));
   json.end('}');
   return json.text();
 }

@@ -37,7 +37,8 @@ bool same_axis(const Axis& a, const Axis& b) {
          a.dilation == b.dilation;
 }
 
-bool is_of(const MeasuredPlan& row, const ConvTProblem& problem) {
+template <typename Row>
+bool is_of(const Row& row, const ConvTProblem& problem) {
   const int64_t numbers[4] = {problem.batch, problem.c_in, problem.c_out, problem.groups};
   if (row.precision != problem.precision || !std::equal(numbers, numbers + 4, row.sizes) ||
       !same_axis(row.h, problem.h) || !same_axis(row.w, problem.w)) {
@@ -82,6 +83,15 @@ bool same_plan(const PlanSignature& measured, const PlanSignature& plan) {
 }
 
 }  // namespace
+
+double measured_torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  if (!is_h200(device)) return 0;
+  const MeasuredTorchTable table = measured_torch();
+  const auto* row = std::find_if(table.begin, table.end, [&](const MeasuredTorch& one) {
+    return one.direction == problem.direction && is_of(one, problem);
+  });
+  return row == table.end ? 0 : row->torch_us;
+}
 
 void put_measured_first(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (!is_h200(device)) return;

@@ -1,6 +1,8 @@
-// Layers of networks for which the estimates choose a kernel that was measured not to be the fastest. The tables
-// (measured_forward.cpp, measured_grad_input.cpp, measured_grad_weight.cpp) are written by tools/measure_plans.py.
-// None is of the gradient of the weight in `ieee`: there the plan decides the bits, which are the same on every GPU.
+// Layers of networks for which the estimates choose a kernel that was measured not to be the fastest, or choose wrongly
+// between our kernels and PyTorch's. The tables of kernels (measured_forward.cpp, measured_grad_input.cpp,
+// measured_grad_weight.cpp) are written by tools/measure_plans.py, that of PyTorch's times (measured_torch.cpp) by
+// tools/measured_torch.py. None is of the gradient of the weight in `ieee`: there the plan decides the bits, which are
+// the same on every GPU.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,27 @@ struct MeasuredPlan {
   double measured_us;  // its time, in which caches were cold
   double instead_us;  // that of the plan with the shortest estimate, in the same run
 };
+
+// PyTorch's time of such a layer, with cudnn.benchmark.
+struct MeasuredTorch {
+  Direction direction;
+  Precision precision;
+  bool channels_last;
+  int64_t sizes[4];  // batch, c_in, c_out, groups
+  Axis h;
+  Axis w;
+  double torch_us;
+};
+
+struct MeasuredTorchTable {
+  const MeasuredTorch* begin;
+  const MeasuredTorch* end;
+};
+
+MeasuredTorchTable measured_torch();
+
+// 0 where no row is of this problem and GPU.
+double measured_torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 struct MeasuredTable {
   const MeasuredPlan* begin;

@@ -327,6 +327,9 @@ double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double ra
 // where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
+// The same without the table of measured layers.
+double torch_estimate_us(const ConvTProblem& problem, const DeviceInfo& device);
+
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.
 std::string to_json(const ConvTProblem& problem, const DeviceInfo& device);
 

@@ -1,4 +1,4 @@
-"""The tables of measured plans: a row names a candidate, which is then the choice, for that problem and GPU alone."""
+"""The tables of measured plans and times: a row decides what is chosen, for its problem and GPU alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from plan.problems import (
 )
 from plan.tensor_cores import HALF
 
+from convt_ext import planner
+
 PLAN = Path(__file__).resolve().parents[2] / "kernels/plan"
 DIRECTIONS = {"forward": FORWARD, "grad_input": GRAD_INPUT, "grad_weight": GRAD_WEIGHT}
 PRECISIONS = {"kTf32": TF32, "kTf32x3": TF32X3, "kIeee": IEEE, "kHalf": HALF}
@@ -30,6 +32,12 @@ ROW = re.compile(
     rf"\{{Precision::(\w+), (true|false), {NUMBERS}, {NUMBERS}, {NUMBERS}, "
     r'\{"(\w+)", ([\d, ]+)\}, ([\d.]+), ([\d.]+)\},'
 )
+
+
+TORCH_ROW = re.compile(
+    rf"\{{Direction::(\w+), Precision::(\w+), (true|false), {NUMBERS}, {NUMBERS}, {NUMBERS}, ([\d.]+)\}},"
+)
+TORCH_DIRECTIONS = {"kForward": "forward", "kGradInput": "grad_input", "kGradWeight": "grad_weight"}
 
 
 def numbers(text):
@@ -57,6 +65,15 @@ def problem_of(direction, row, dtype=None):
         batch, c_in, c_out, *axes, groups=groups, dtype=dtype, precision=PRECISIONS[precision],
         channels_last=channels_last == "true",
     ) | {"direction": DIRECTIONS[direction]}  # fmt: skip
+
+
+def torch_rows():
+    for line in (PLAN / "measured_torch.cpp").read_text().splitlines():
+        if line.startswith("    {"):
+            found = TORCH_ROW.fullmatch(line.strip())
+            assert found is not None, line
+            direction, *row, torch_us = found.groups()
+            yield TORCH_DIRECTIONS[direction], tuple(row), float(torch_us)
 
 
 def test_every_row_is_chosen(plan_module):
@@ -108,3 +125,35 @@ def test_others_are_in_the_order_of_their_estimates(plan_module):
         estimates = [plan["estimate_us"] for plan in others]
         assert estimates == sorted(estimates)
         assert len(others) > 1
+
+
+def test_every_time_of_pytorch_decides(plan_module):
+    """Otherwise its row does nothing: the estimates have changed, and the table wants to be written again."""
+    device = list(planner.H200)  # as tools/measured_torch.py has it
+    problems = []
+    for direction, row, measured_us in torch_rows():
+        problem = problem_of(direction, row)
+        assert problem not in problems, "two rows of one problem"
+        problems.append(problem)
+        assert plan_module.torch_us(problem, device) == measured_us
+        estimate_us = plan_module.torch_estimate_us(problem, device)
+        # A bias makes little difference, on which a choice may still hang.
+        ours_us = [plan_module.choose({**problem, "has_bias": bias}, device)["estimate_us"] for bias in (False, True)]
+        assert any((us <= measured_us) != (us <= estimate_us) for us in ours_us), (direction, row)
+    assert len(problems) > 100
+
+
+@pytest.mark.parametrize("change", ["batch", "direction", "strides", "sms", "capability"])
+def test_times_of_pytorch_are_of_their_problem_and_gpu(plan_module, change):
+    direction, row, measured_us = next((d, row, us) for d, row, us in torch_rows() if numbers(row[2])[0] > 1)
+    problem, device = problem_of(direction, row), list(H200)
+    if change == "batch":
+        problem = problem_of(direction, (*row[:2], row[2].replace(",", "1,", 1), *row[3:]))
+    elif change == "direction":
+        problem = {**problem, "direction": GRAD_WEIGHT if direction != "grad_weight" else FORWARD}
+    elif change == "strides":
+        problem = {**problem, "x_stride": [2 * problem["x_stride"][0], *problem["x_stride"][1:]]}
+    else:
+        device[{"capability": 0, "sms": 1}[change]] -= 1
+    assert plan_module.torch_us(problem, device) != measured_us
+    assert plan_module.torch_us(problem, device) == plan_module.torch_estimate_us(problem, device)

@@ -257,6 +257,9 @@ void add_plans(py::module_& module) {
   module.def("torch_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::torch_us(problem_of(problem), device_of(device));
   });
+  module.def("torch_estimate_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::torch_estimate_us(problem_of(problem), device_of(device));
+  });
   module.def("to_json", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::to_json(problem_of(problem), device_of(device));
   });
