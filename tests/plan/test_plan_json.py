@@ -86,7 +86,7 @@ KEYS_OF = {
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us", "measured"]
 NAME_KEYS = ["kernel", "engine", "requested_precision", "served_precision"]
-KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
+KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us", "torch_estimate_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
 NAMED = {**LAYERS, **EXTREMES}
@@ -107,6 +107,14 @@ def assert_plan(module, problem, written, plan):
     if plan["kernel"].endswith("_direct"):  # a thread a result
         tile = {"block_co": 1, "block_groups": 1, "tile_h": 1, "tile_w": plan["threads"], "tiles_per_block": 1}
         plan = {**plan, **tile, "split_phases": False, "chunk_ci": 1}
+    if "rows" in plan and plan["engine"] == "thin":  # depthwise: what a warp, or in channels_last a CTA, walks down
+        tile = {
+            "block_co": 1,
+            "block_groups": plan.get("channels", 1),
+            "tile_h": plan["rows"],
+            "tile_w": plan["columns"],
+        }
+        plan = {**plan, **tile, "tiles_per_block": 1, "split_phases": False, "chunk_ci": 1}
     if "_gather_" in plan["kernel"]:  # a phase's positions
         sums, lanes = int(plan["kernel"][-1]), plan["lanes_channels"]
         plan = {**plan, "block_groups": 1, "tile_h": 1, "tiles_per_block": 1, "split_phases": True}
@@ -123,6 +131,18 @@ def assert_plan(module, problem, written, plan):
     assert {key: written[key] for key in tile_keys} == expected
     for key in TIME_KEYS:
         assert written[key] == pytest.approx(plan[key], abs=0.0006)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+def test_json_of_depthwise_plans(plan_module, kernel, channels_last):
+    """Random problems hold hardly any."""
+    problem = from_row(2, 8, 8, 33, kernel, 2, (kernel - 1) // 2, groups=8, channels_last=channels_last)
+    written = json.loads(plan_module.to_json(problem, H200))["candidates"]
+    plans = plan_module.candidates(problem, H200)
+    assert any("rows" in plan for plan in plans)
+    for one, plan in zip(written, plans, strict=True):
+        assert_plan(plan_module, problem, one, plan)
 
 
 @many_problems
@@ -148,7 +168,7 @@ def test_json_is_the_plan(plan_module, problem, device):
             {"phase": phase, "taps": [list(tap) for tap in taps_of(plan_module.make_phase(axis, phase))]}
             for phase in range(min(axis["stride"], axis["out"]))
         ]
-    for key in ("floor_us", "torch_us"):
+    for key in ("floor_us", "torch_us", "torch_estimate_us"):
         assert text[key] == pytest.approx(getattr(plan_module, key)(problem, DEVICES[device]), abs=0.0006)
 
 

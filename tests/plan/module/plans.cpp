@@ -16,11 +16,13 @@ static py::dict dict_of(const convt::Plan& plan) {
                   py::arg("measured") = plan.measured);
   if (plan.thin_depthwise.rows > 0) {
     result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
+    result["columns"] = plan.thin_depthwise.columns;
     return result;
   }
   if (plan.thin_channels_last.rows > 0) {
     const convt::ThinChannelsLastPlan& tile = plan.thin_channels_last;
     result["instance"] = tile.instance, result["rows"] = tile.rows, result["vector"] = tile.vector;
+    result["channels"] = tile.channels, result["columns"] = tile.columns;
     return result;
   }
   if (plan.thin_direct.terms > 0) {
