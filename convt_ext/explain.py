@@ -29,8 +29,8 @@ class Explanation:
         served_by: "convt_ext" or "torch"; for tensors on no GPU, who would serve them on the planned one.
         reason: why, in one line.
         precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
-        plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h",
-            "phases_w", "floor_us", "torch_us"), or None where there is no binary or nothing to plan.
+        plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h", "phases_w",
+            "floor_us", "torch_us", "torch_estimate_us"), or None where there is no binary or nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
         gradients: who computes the gradient of "input" and of "weight", where convt_ext serves the call.

@@ -65,8 +65,9 @@ def plan(
             those of the forward pass; strides of a gradient follow from `channels_last`.
 
     Returns:
-        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
-        (a cautious estimate of PyTorch's float32 time without tensor cores, 0 where nothing is known).
+        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us" (PyTorch's
+        time in that precision: measured, or a cautious estimate, 0 where nothing is known) and "torch_estimate_us" (the
+        estimate).
 
     Raises:
         RuntimeError: a problem or GPU that nothing can be planned for.

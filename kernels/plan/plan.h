@@ -324,7 +324,8 @@ double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double ra
 // About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200
 // (docs/measuring.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
 // on tensor cores, float64 (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere,
-// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch. For some
+// layers of networks it is the time that was measured (plan/measured.h).
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The same without the table of measured layers.

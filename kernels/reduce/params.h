@@ -37,8 +37,9 @@ struct ChannelParams {
   int64_t chunk_columns;   // a chunk is this many columns of chunk_rows rows
   int64_t chunk_rows;
   int64_t column_chunks;   // of a row
-  int32_t
-      channel_lanes;  // where channels are neighbours in memory as many as there are, a power of two up to 32; else 1
+  // Neighbouring channels of a block: 1, or where they are neighbours in memory their number rounded up to a power of
+  // two, at most 32.
+  int32_t channel_lanes;
 };
 
 }  // namespace convt::reduce
