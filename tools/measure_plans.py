@@ -27,9 +27,9 @@ from convt_ext.bench.timing import CudaTimer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from plan_tables import in_braces, problem_of, write_table
 from raw_ops import DIRECTIONS, TENSOR_CORE_CLASSES, Call, GradientCall
 
-TABLES = Path(__file__).resolve().parents[1] / "kernels" / "plan"
 LEAST_GAIN = 1.05
 LONGEST_US = 2500.0  # of estimates in the exact classes, where a layer of many terms takes seconds
 NEAR, MOST = 3.0, 100  # candidates worth a look: by their estimates, and in all
@@ -110,12 +110,6 @@ def survey(options: argparse.Namespace) -> None:
                     print(json.dumps(row), file=out, flush=True)
 
 
-def problem_of(layer: Layer) -> list[list[int]]:
-    """Sizes and axes as MeasuredPlan has them."""
-    axes = zip((layer.h, layer.w), layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True)
-    return [[layer.n, layer.c_in, layer.c_out, layer.g], *(list(axis) for axis in axes)]
-
-
 def row_text(row: dict[str, Any]) -> str | None:
     """A row of the table, or None where the unaided choice will do."""
     # The plan decides the bits of the gradient of the weight, which in `ieee` are the same on every GPU.
@@ -127,7 +121,7 @@ def row_text(row: dict[str, Any]) -> str | None:
     if instead < LEAST_GAIN * us or max(best["us"]) >= min(unaided["us"]):
         return None
     precision = {"tf32": "kTf32", "bf16": "kHalf", "tf32x3": "kTf32x3", "ieee": "kIeee"}[row["precision"]]
-    numbers = ", ".join("{" + ", ".join(map(str, group)) + "}" for group in row["problem"])
+    numbers = in_braces(row["problem"])
     kernel, *launch = signature(best["plan"])
     plan = ", ".join([f'"{kernel}"', *map(str, launch)])
     layout = "true" if row["layout"] == "nhwc" else "false"
@@ -139,19 +133,7 @@ def table(options: argparse.Namespace) -> None:
     for direction in DIRECTIONS:
         texts = (row_text(row) for row in rows if row["direction"] == direction)
         lines = sorted({text.split(', {"')[0]: text for text in texts if text is not None}.values())
-        path = TABLES / f"measured_{direction}.cpp"
-        head = [
-            "// Written by tools/measure_plans.py from measurements on an H200: see plan/measured.h.",
-            "#include <iterator>", "", '#include "plan/measured.h"', "", "namespace convt {", "",
-            "// clang-format off: a row is a line", "static constexpr MeasuredPlan kRows[] = {",
-        ]  # fmt: skip
-        foot = [
-            "};", "// clang-format on", "",
-            f"MeasuredTable measured_{direction}() {{ return {{std::begin(kRows), std::end(kRows)}}; }}", "",
-            "}  // namespace convt", "",
-        ]  # fmt: skip
-        path.write_text("\n".join([*head, *(f"    {line}" for line in lines), *foot]))
-        print(f"{path.name}: {len(lines)} rows")
+        write_table(direction, Path(__file__).name, "MeasuredPlan", lines)
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from plan_tables import in_braces, problem_of, write_table
 
 from convt_ext import planner
 from convt_ext.bench.layers import Layer
 
-TABLE = Path(__file__).resolve().parents[1] / "kernels" / "plan" / "measured_torch.cpp"
 # Estimates of our kernels are mostly within a tenth of their times.
 MARGIN = 0.9
 CLASSES = {
@@ -33,9 +33,9 @@ Row = dict[str, Any]
 
 
 def layer_of(row: Row) -> Layer:
-    sizes = (row[name] for name in ("layer", "n", "c_in", "c_out", "h", "w"))
-    k, s, p, op, d = (tuple(row[name]) for name in ("k", "s", "p", "op", "d"))
-    return Layer(*sizes, k, s, p, op, row["g"], d, row["bias"])
+    sizes = {name: row[name] for name in ("n", "c_in", "c_out", "h", "w", "g", "bias")}
+    pairs: Row = {name: tuple(row[name]) for name in ("k", "s", "p", "op", "d")}
+    return Layer(row["layer"], **sizes, **pairs)
 
 
 def answer_of(layer: Layer, row: Row) -> dict[str, Any]:
@@ -52,13 +52,6 @@ def answer_of(layer: Layer, row: Row) -> dict[str, Any]:
     answer = planner.plan_of_call(input, weight, layer.bias, arguments, planner.H200, direction)
     assert answer is not None, "the tool needs the compiled planner"
     return answer
-
-
-def problem_of(layer: Layer) -> str:
-    """Sizes and axes as MeasuredTorch has them."""
-    axes = zip((layer.h, layer.w), layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True)
-    groups = [[layer.n, layer.c_in, layer.c_out, layer.g], *(list(axis) for axis in axes)]
-    return ", ".join("{" + ", ".join(map(str, group)) + "}" for group in groups)
 
 
 def shortest(rows: list[Row]) -> list[Row]:
@@ -92,7 +85,7 @@ def row_text(row: Row) -> str | None:
         torch_us = min(torch_us, MARGIN * ours_us)
     direction, precision = DIRECTIONS[row["direction"]][1], CLASSES[row["precision"]][2]
     layout = "true" if row["layout"] == "nhwc" else "false"
-    head = f"Direction::{direction}, Precision::{precision}, {layout}, {problem_of(layer)}"
+    head = f"Direction::{direction}, Precision::{precision}, {layout}, {in_braces(problem_of(layer))}"
     return f"{{{head}, {torch_us:.1f}}},"
 
 
@@ -101,18 +94,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     rows = [row for path in parser.parse_args().results for row in json.loads(path.read_text())["rows"]]
     lines = sorted(text for text in map(row_text, shortest(rows)) if text is not None)
-    head = [
-        "// Written by tools/measured_torch.py from measurements on an H200: see plan/measured.h.",
-        "#include <iterator>", "", '#include "plan/measured.h"', "", "namespace convt {", "",
-        "// clang-format off: a row is a line", "static constexpr MeasuredTorch kRows[] = {",
-    ]  # fmt: skip
-    foot = [
-        "};", "// clang-format on", "",
-        "MeasuredTorchTable measured_torch() { return {std::begin(kRows), std::end(kRows)}; }", "",
-        "}  // namespace convt", "",
-    ]  # fmt: skip
-    TABLE.write_text("\n".join([*head, *(f"    {line}" for line in lines), *foot]))
-    print(f"{TABLE.name}: {len(lines)} rows")
+    write_table("torch", Path(__file__).name, "MeasuredTorch", lines)
 
 
 if __name__ == "__main__":
