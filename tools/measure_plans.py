@@ -27,7 +27,7 @@ from convt_ext.bench.timing import CudaTimer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from plan_tables import in_braces, problem_of, write_table
+from plan_tables import call_text, problem_of, write_table
 from raw_ops import DIRECTIONS, TENSOR_CORE_CLASSES, Call, GradientCall
 
 LEAST_GAIN = 1.05
@@ -120,12 +120,10 @@ def row_text(row: dict[str, Any]) -> str | None:
     us, instead = statistics.median(best["us"]), statistics.median(unaided["us"])
     if instead < LEAST_GAIN * us or max(best["us"]) >= min(unaided["us"]):
         return None
-    precision = {"tf32": "kTf32", "bf16": "kHalf", "tf32x3": "kTf32x3", "ieee": "kIeee"}[row["precision"]]
-    numbers = in_braces(row["problem"])
     kernel, *launch = signature(best["plan"])
     plan = ", ".join([f'"{kernel}"', *map(str, launch)])
-    layout = "true" if row["layout"] == "nhwc" else "false"
-    return f"{{Precision::{precision}, {layout}, {numbers}, {{{plan}}}, {us:.1f}, {instead:.1f}}},"
+    call = call_text(row["precision"], row["layout"], row["problem"])
+    return f"{{{call}, {{{plan}}}, {us:.1f}, {instead:.1f}}},"
 
 
 def table(options: argparse.Namespace) -> None:

@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan_tables import in_braces, problem_of, write_table
+from plan_tables import call_text, problem_of, write_table
 
-from convt_ext import planner
+from convt_ext import planner, precision
 from convt_ext.bench.layers import Layer
+from convt_ext.bench.modes import MODES
+from convt_ext.bench.operands import Operands
 
 # Estimates of our kernels are mostly within a tenth of their times.
 MARGIN = 0.9
-CLASSES = {
-    "default": (torch.float32, 3, "kTf32"),
-    "tf32": (torch.float32, 3, "kTf32"),
-    "bf16": (torch.bfloat16, 4, "kHalf"),
-}
+PRECISIONS = {"default": "tf32", "tf32": "tf32", "bf16": "bf16"}  # of the benchmark: the class that is served
 DIRECTIONS = {"fwd": (0, "kForward"), "dx": (1, "kGradInput"), "dw": (2, "kGradWeight")}
 
 Row = dict[str, Any]
@@ -38,20 +36,23 @@ def layer_of(row: Row) -> Layer:
     return Layer(row["layer"], **sizes, **pairs)
 
 
-def answer_of(layer: Layer, row: Row) -> dict[str, Any]:
+def answer_of(row: Row) -> dict[str, Any]:
     """What the planner says of the call on an H200."""
-    dtype, code, _ = CLASSES[row["precision"]]
-    channels_last = row["layout"] == "nhwc"
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    input, weight = (
-        torch.empty(shape, dtype=dtype, device="meta").contiguous(memory_format=memory_format)
-        for shape in (layer.input_shape, layer.weight_shape)
-    )
-    arguments = (layer.s, layer.p, layer.op, layer.g, layer.d, code, channels_last)
+    layer = layer_of(row)
+    dtype, code = MODES[row["precision"]].dtype, precision.CODES[PRECISIONS[row["precision"]]]
+    input, weight = (torch.empty(size, dtype=dtype, device="meta") for size in (layer.input_shape, layer.weight_shape))
+    of = Operands(input, weight, None, None).in_layout(row["layout"])
+    arguments = (layer.s, layer.p, layer.op, layer.g, layer.d, code, row["layout"] == "nhwc")
     direction, _ = DIRECTIONS[row["direction"]]
-    answer = planner.plan_of_call(input, weight, layer.bias, arguments, planner.H200, direction)
+    answer = planner.plan_of_call(of.input, of.weight, layer.bias, arguments, planner.H200, direction)
     assert answer is not None, "the tool needs the compiled planner"
     return answer
+
+
+def key_of(row: Row) -> str:
+    """What tells a call from the others, as rows of the table have it."""
+    call = call_text(PRECISIONS[row["precision"]], row["layout"], problem_of(layer_of(row)))
+    return f"Direction::{DIRECTIONS[row['direction']][1]}, {call}"
 
 
 def shortest(rows: list[Row]) -> list[Row]:
@@ -61,11 +62,10 @@ def shortest(rows: list[Row]) -> list[Row]:
     """
     of_call: dict[str, Row] = {}
     for row in rows:
-        if row["precision"] not in CLASSES or row["torch_us"] is None:
+        if row["precision"] not in PRECISIONS or row["torch_us"] is None:
             continue
         ours = None if row["kernel"] == "torch" else row["ours_us"] <= row["torch_us"]
-        layer = layer_of(row)
-        key = str((row["direction"], CLASSES[row["precision"]][2], row["layout"], problem_of(layer)))
+        key = key_of(row)
         other = of_call.get(key)
         kept = row if other is None or row["torch_us"] < other["torch_us"] else other
         known = [one for one in (ours, other and other["ours"]) if one is not None]
@@ -75,18 +75,14 @@ def shortest(rows: list[Row]) -> list[Row]:
 
 def row_text(row: Row) -> str | None:
     """A row of the table, or None where the estimate will do."""
-    layer = layer_of(row)
-    answer = answer_of(layer, row)
+    answer = answer_of(row)
     ours_us, torch_us = answer["plan"]["estimate_us"], row["torch_us"]
     is_ours = ours_us < MARGIN * torch_us if row["ours"] is None else row["ours"]
     if is_ours == (ours_us <= answer["torch_estimate_us"]) or (is_ours and torch_us < ours_us):
         return None
     if not is_ours:  # by however little: the row has to say so
         torch_us = min(torch_us, MARGIN * ours_us)
-    direction, precision = DIRECTIONS[row["direction"]][1], CLASSES[row["precision"]][2]
-    layout = "true" if row["layout"] == "nhwc" else "false"
-    head = f"Direction::{direction}, Precision::{precision}, {layout}, {in_braces(problem_of(layer))}"
-    return f"{{{head}, {torch_us:.1f}}},"
+    return f"{{{key_of(row)}, {torch_us:.1f}}},"
 
 
 def main() -> None:

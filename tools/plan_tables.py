@@ -8,6 +8,7 @@ from pathlib import Path
 from convt_ext.bench.layers import Layer
 
 TABLES = Path(__file__).resolve().parents[1] / "kernels" / "plan"
+PRECISIONS = {"tf32": "kTf32", "bf16": "kHalf", "tf32x3": "kTf32x3", "ieee": "kIeee"}
 
 
 def problem_of(layer: Layer) -> list[list[int]]:
@@ -16,8 +17,10 @@ def problem_of(layer: Layer) -> list[list[int]]:
     return [[layer.n, layer.c_in, layer.c_out, layer.g], *(list(axis) for axis in axes)]
 
 
-def in_braces(problem: list[list[int]]) -> str:
-    return ", ".join("{" + ", ".join(map(str, group)) + "}" for group in problem)
+def call_text(precision: str, layout: str, problem: list[list[int]]) -> str:
+    """What rows say of a call: precision, channels_last, sizes and axes."""
+    numbers = ", ".join("{" + ", ".join(map(str, group)) + "}" for group in problem)
+    return f"Precision::{PRECISIONS[precision]}, {'true' if layout == 'nhwc' else 'false'}, {numbers}"
 
 
 def write_table(name: str, tool: str, row: str, lines: Iterable[str]) -> None:
