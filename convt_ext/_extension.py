@@ -68,7 +68,8 @@ def build_info() -> dict[str, Any]:
 def _build_info() -> dict[str, Any]:
     if load_error is not None:
         return {"version": __version__, "cuda": None, "architectures": [], "sources": None, "reason": load_error}
-    return json.loads(torch.ops.convt_ext.build_info())
+    # A constant of the module, because PyTorch leaks strings that an op of the stable ABI returns.
+    return json.loads(importlib.import_module("convt_ext._C").build_info)
 
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:

@@ -7,7 +7,7 @@ here lies below autograd: nothing is recorded. The precision class was resolved 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from . import precision as precisions
 from .geometry import grad_weight_is_channels_last
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
+
+NO_TILE = "no kernel of ours has a tile that fits this problem"
 
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 
@@ -73,59 +75,63 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
     return (*arguments[:-1], False)
 
 
-class Problem(NamedTuple):
-    """What the planner must know beside the ops' arguments."""
-
-    input_size: Any
-    input_stride: Any
-    weight_size: Any
-    weight_stride: Any
-    has_bias: bool
-    dtype: torch.dtype
-    device: tuple[int, ...]
-
-
 class Chosen(Directions):
-    """As `Directions`, where nobody asked for a precision: PyTorch computes the gradients that it is faster at.
+    """As `Directions`, where nobody asked for a precision: PyTorch computes what it is faster at, or what ours cannot.
 
-    Each gradient is judged by itself, by the planner's estimates, once, when it is first asked for.
+    Each direction is judged by itself, by the planner's estimates, once, when it is first asked for. Where memory is
+    too short for ours, PyTorch's operator, which has algorithms of its own for that, has the last word.
     """
 
-    __slots__ = ("_slower", "problem")
+    __slots__ = ("_left", "problem")
     by_name = False
 
-    def __init__(self, arguments: tuple[Any, ...], problem: Problem) -> None:
+    def __init__(self, arguments: tuple[Any, ...], problem: planner.Problem) -> None:
         super().__init__(arguments)
         self.problem = problem
-        self._slower: dict[int, bool] = {}
+        self._left: dict[int, bool] = {}
+
+    def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        try:
+            return super().forward(input, weight, bias)
+        except torch.OutOfMemoryError:
+            with _below_autograd():
+                return torch_forward(input, weight, bias, self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        if input is not None and self.left_to_torch(GRAD_INPUT) and self._torch_keeps_the_class():
-            return torch_grad_input(grad_output, input, weight, self.arguments)
-        return super().grad_input(grad_output, input, weight)
+        if input is None or not self._torch_keeps_the_class():
+            return super().grad_input(grad_output, input, weight)
+        if not self.left_to_torch(GRAD_INPUT):
+            try:
+                return super().grad_input(grad_output, input, weight)
+            except torch.OutOfMemoryError:
+                pass
+        return torch_grad_input(grad_output, input, weight, self.arguments)
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is not None and self.left_to_torch(GRAD_WEIGHT) and self._torch_keeps_the_class():
-            return torch_grad_weight(grad_output, input, weight, self.arguments)
-        return super().grad_weight(grad_output, input, weight)
+        if weight is None or not self._torch_keeps_the_class():
+            return super().grad_weight(grad_output, input, weight)
+        if not self.left_to_torch(GRAD_WEIGHT):
+            try:
+                return super().grad_weight(grad_output, input, weight)
+            except torch.OutOfMemoryError:
+                pass
+        return torch_grad_weight(grad_output, input, weight, self.arguments)
 
-    def slower(self, direction: int) -> tuple[float, float] | None:
-        """(our time, PyTorch's time) in us where ours is estimated to be longer; otherwise None."""
-        size = self.problem
-        stride, padding, output_padding, groups, dilation, code, channels_last = self.arguments
-        answer = planner.plan(
-            size.input_size, size.input_stride, size.weight_size, size.weight_stride, size.has_bias, stride, padding,
-            output_padding, groups, dilation, size.dtype, code, channels_last, size.device, direction,
-        )  # fmt: skip
-        if answer is None:
+    def why_torch(self, direction: int) -> str | None:
+        """Why PyTorch's operator is to compute that direction; None where ours is."""
+        if ops.plan is None:
             return None
-        ours_us, torch_us = answer["plan"]["estimate_us"], answer["torch_us"]
-        return (ours_us, torch_us) if 0 < torch_us < ours_us else None
+        choice = planner.choice(self.problem, direction)
+        if choice is None:
+            return NO_TILE
+        if 0 < choice.torch_us < choice.estimate_us:
+            return f"estimated {choice.estimate_us:.0f} us here, PyTorch about {choice.torch_us:.0f} us"
+        return None
 
     def left_to_torch(self, direction: int) -> bool:
-        found = self._slower.get(direction)
+        found = self._left.get(direction)
         if found is None:
-            found = self._slower[direction] = self.slower(direction) is not None
+            found = self._left[direction] = self.why_torch(direction) is not None
         return found
 
     def _torch_keeps_the_class(self) -> bool:

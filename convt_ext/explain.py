@@ -160,7 +160,13 @@ def _plan(
     input, weight, bias, directions = decision
     *others, _, channels_last = directions.arguments
     arguments = (*others, precisions.CODES[wanted], channels_last)
-    return wanted, planner.plan_of_call(input, weight, bias is not None, arguments, numbers)
+    problem = planner.Problem.of_call(input, weight, bias is not None, arguments, numbers)
+    try:
+        return wanted, planner.plan(problem)
+    except ValueError:  # no kernel of ours has a tile that fits: the call itself raises it where it was asked for ours
+        if precisions.requested(precision) is not None:
+            raise
+        return wanted, None
 
 
 def _tensor_words(tensor: Tensor) -> str:
@@ -171,77 +177,41 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
     return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
-def _positions(plan: dict[str, Any]) -> str:
-    """A tile's images, rows and columns; the thin engine's are of one image, some know no rows, some are whole rows."""
-    if "tile_positions" in plan:
-        return str(plan["tile_positions"])
-    return f"{plan.get('tile_n', 1)}x{plan['tile_h']}x{plan.get('tile_w', 'all')}"
+# What the planner says of every plan; the rest of its answer is the tile, in the words of the plan's own kernel.
+_OF_EVERY_PLAN = frozenset(
+    ("kernel", "engine", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
+     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us", "measured")
+)  # fmt: skip
 
 
-def _channels(plan: dict[str, Any]) -> int:
-    """Result channels of a tile."""
-    if plan["engine"] == "flat_sm90a":
-        return 128 if plan["split_channels"] else 64
-    return plan.get("block_co", plan.get("block_n", 64))
-
-
-def _phases(plan: dict[str, Any]) -> str:
-    """What a tile has of the result's phases."""
-    if plan["engine"] == "strided_sm90a":
-        return "all phases" if plan["block_n"] == 32 else "one H phase"
-    if plan["engine"] == "flat_sm90a":
-        return "one H phase"
-    if plan["engine"] == "patch_sm90a":
-        return "4 taps of a patch"
-    if plan["engine"] in ("window_sm90a", "nhwc_sm90a"):
-        return "one phase"
-    if plan["engine"] == "scatter_sm90a":
-        return "all taps"
-    if plan["engine"] == "upsample_sm90a":
-        return "one H phase, eight W phases"
-    if "phases_w" in plan:
-        return f"{plan['phases_w']} phases along W"
-    return "one H phase" if plan.get("split_phases") else "all phases"
-
-
-def _details(plan: dict[str, Any]) -> str:
-    """What a block does."""
-    if "num_tiles" in plan:
-        stay = ", weights stay" if plan.get("resident") else ""
-        shared = f", {plan['parts']} blocks share a tile" if plan.get("parts", 1) > 1 else ""
-        return f"{plan['num_tiles']} tiles, {plan['source_slots']} stages{stay}{shared}"
-    if plan["engine"] == "upsample_sm90a":
-        return f"{plan['shares']} for the same weights, {plan['slots']} source rows each"
-    if plan["engine"] == "mma_sm90a" and "slots" in plan:
-        return f"{plan['blocks_per_pass']} for each pass, {plan['slots']} staged tiles"
-    if plan["engine"] == "mma_sm90a":
-        return f"{plan['blocks_per_pass']} for each pass, {plan['raw_slots']} stages ahead"
-    if plan["engine"] == "thin":
-        return f"{plan['tiles_per_block']} tiles each"
-    return f"{plan['stages']} stages"
+def _tile(plan: dict[str, Any]) -> str:
+    """What a block does, as the planner names it: "block_co 64, tile_h 4, staged"; of yes and no only what is yes."""
+    parts = []
+    for name, value in plan.items():
+        if name in _OF_EVERY_PLAN or value is False:
+            continue
+        parts.append(name if value is True else f"{name} {value}")
+    return ", ".join(parts)
 
 
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    channels = f"{_channels(plan)} channels"
-    if plan["engine"] == "thin":
-        channels += f" of {plan['block_groups']} groups"
     known = "measured" if plan["measured"] else "estimate"
     lines = [
         f"planned for       {device}",
         f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
         f"{plan['requested_precision']} served as {plan['served_precision']}",
-        f"tile              {_positions(plan)} positions x {channels}, {_phases(plan)}, {plan['threads']} threads",
-        f"blocks            {plan['num_blocks']}, {_details(plan)}, {plan['shared_bytes']} bytes shared",
+        f"tile              {_tile(plan)}",
+        f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
+        f"memory            {plan['workspace_bytes']} bytes besides the result",
         f"{known:<18}{plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in answer["candidates"]:
-        tile = f"{_channels(candidate)}x{_positions(candidate)}"
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
-            f"{candidate['num_blocks']:10d}  {candidate['kernel']} tile {tile}"
+            f"{candidate['num_blocks']:10d}  {candidate['kernel']} ({_tile(candidate)})"
         )
     return lines

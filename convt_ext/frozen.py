@@ -1,7 +1,8 @@
 """Packed copies of one module's weight, for inference: what the tensor-core kernels otherwise pack on every call.
 
-Called by modules.py. Nothing is packed unasked: no version counter tells of `p.data.copy_()`, and allocators use an
-address again. So a user says that the weight will not change, and the module forgets the copies when it does.
+Called by modules.py. A copy is of the weight as it was when a call packed it. Before each use the weight is asked
+whether it has changed since: PyTorch counts the writes to a tensor, and other memory has another address. What neither
+shows, such as `weight.data.mul_(2)`, is why nothing is packed unasked; `ConvTranspose2d.freeze_weights` lists it.
 """
 
 from __future__ import annotations
@@ -11,35 +12,51 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import ops, planner, routing
 
 # Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
 _MAX_COPIES = 8
 
+# The largest copy that is kept: so much more than so many times the weight. Kernels round channels up, of each group.
+_MAX_TIMES, _MAX_MORE = 4, 4 << 20
+
 # Bytes on which kernels that pack may want their operands to begin.
 _ALIGNMENT = 16
 
-# Copies by weight that a CUDA graph was captured with. Each replay reads them and nothing tells when the graph is gone,
-# so they live as long as their weight, which a graph of PyTorch's operator needs as well.
-_captured = WeakTensorKeyDictionary()
+# Copies that a CUDA graph was captured with, and the memory of the weights that they are of. Each replay reads them and
+# nothing tells when the graph is gone, so they live as long as that memory, which a graph of PyTorch's operator reads.
+# (A weak reference to the weight itself would make torch.utils.swap_tensors refuse it.)
+_captured: list[tuple[StorageWeakRef, Tensor]] = []
+_captured_lock = threading.Lock()
 
 
 class _Copy(NamedTuple):
-    packed: Tensor | None  # None where the problem's kernel does not pack
+    packed: Tensor | None  # None where nothing is kept: the problem's kernel does not pack, or too much
     stream: int  # that the memory belongs to; 0 on the CPU
+
+
+class _Weight(NamedTuple):
+    """What tells one state of a weight from another."""
+
+    writes: int
+    address: int
+    strides: tuple[int, ...]
 
 
 class FrozenWeight:
     """One weight, and what kernels packed it into.
 
     Args:
-        weight: held alive; must not change.
+        weight: held alive, and its memory too until a call has seen that it has other memory now: so that no new memory
+            has the address of what was packed.
     """
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
+        self._state: _Weight | None = None
+        self._memory: torch.UntypedStorage | None = None
         self._copies: dict[tuple[Any, ...], _Copy] = {}
         self._lock = threading.Lock()
 
@@ -55,53 +72,76 @@ class FrozenWeight:
         if isinstance(decision, routing.Reason):
             return None
         batched, weight, bias, directions = decision
-        if weight is not self.weight:  # autocast made a copy of another dtype
+        # Autocast made a copy of another dtype, or writes to the weight are not counted.
+        if weight is not self.weight or weight.is_inference():
             return None
         # Of operands between vectors another kernel may serve, which packs otherwise or nothing.
         if (batched.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
             return None
-        key = (batched.shape, batched.stride(), batched.dtype, batched.get_device(), bias is None, directions.arguments)
         capturing = batched.is_cuda and torch.cuda.is_current_stream_capturing()
+        state = _Weight(weight._version, weight.data_ptr(), weight.stride())
+        if state != self._state:
+            if capturing:  # a copy must have been written to be used
+                return None
+            self._begin_again(state)
+        key = (
+            state, batched.shape, batched.stride(), batched.dtype, batched.get_device(), bias is None,
+            directions.arguments,
+        )  # fmt: skip
         copy = self._copies.get(key)
         is_packed = copy is not None
         if copy is None:
-            if capturing:  # a copy must have been written to be used
+            if capturing:
                 return None
             copy = self._new_copy(batched, bias is not None, directions.arguments)
         result = None
         if copy.packed is not None:
             if is_packed and copy.packed.is_cuda:
                 self._lend(copy.packed, copy.stream, capturing)
-            with torch._C._AutoDispatchBelowAutograd():
-                result = ops.forward_packed(batched, weight, bias, *directions.arguments, copy.packed, is_packed)
+            try:
+                with torch._C._AutoDispatchBelowAutograd():
+                    result = ops.forward_packed(batched, weight, bias, *directions.arguments, copy.packed, is_packed)
+            except torch.OutOfMemoryError:  # the ordinary way may need less
+                return None
         if not is_packed:
             self._keep(key, copy)
         return result.squeeze(0) if result is not None and input.dim() == 3 else result
 
+    def _begin_again(self, state: _Weight) -> None:
+        with self._lock:
+            self._copies.clear()
+            self._memory = self.weight.untyped_storage()
+            self._state = state
+
     def _new_copy(self, input: Tensor, has_bias: bool, arguments: tuple[Any, ...]) -> _Copy:
         """Memory for the planner's choice to pack into, where that packs."""
         device = planner.device_numbers(input.get_device())
-        answer = planner.plan_of_call(input, self.weight, has_bias, arguments, device)
-        if answer is None or answer["plan"]["packed_bytes"] == 0:
+        choice = planner.choice(planner.Problem.of_call(input, self.weight, has_bias, arguments, device))
+        if choice is None or not 0 < choice.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
             return _Copy(None, 0)
-        packed = torch.empty(answer["plan"]["packed_bytes"], dtype=torch.uint8, device=input.device)
+        try:
+            packed = torch.empty(choice.packed_bytes, dtype=torch.uint8, device=input.device)
+        except torch.OutOfMemoryError:
+            return _Copy(None, 0)
         return _Copy(packed, torch.cuda.current_stream(packed.device).cuda_stream if packed.is_cuda else 0)
 
     def _lend(self, packed: Tensor, stream: int, capturing: bool) -> None:
         """Has the memory wait for a reader whom the allocator does not know of: a graph, or a stream not its own."""
         if capturing:
-            copies = _captured.setdefault(self.weight, [])
-            if not any(one is packed for one in copies):
-                copies.append(packed)
+            with _captured_lock:
+                _captured[:] = [entry for entry in _captured if not entry[0].expired()]
+                if not any(copy is packed for _, copy in _captured):
+                    _captured.append((StorageWeakRef(self.weight.untyped_storage()), packed))
             return
         # Asked on every call: a `torch.cuda.Stream` is made where there is something to tell the allocator.
         if torch._C._cuda_getCurrentRawStream(packed.get_device()) != stream:
             packed.record_stream(torch.cuda.current_stream(packed.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
-        if copy.packed is not None and copy.packed.is_cuda:
-            torch.cuda.current_stream(copy.packed.device).synchronize()  # other streams may read it from now on
+        """Keeps what the op has packed; it has waited for that, since other streams may read it from now on."""
         with self._lock:
+            if key[0] != self._state:  # another thread's call has seen a newer weight
+                return
             while len(self._copies) >= _MAX_COPIES:
                 del self._copies[next(iter(self._copies))]
             self._copies[key] = copy

@@ -1,11 +1,12 @@
 """Handles of the compiled ops, and what PyTorch must know about them: fake kernels and FLOP counts.
 
-Called by directions.py (forward and gradients) and planner.py (plan, device). Without a binary the handles
+Called by directions.py (forward and gradients) and planner.py (plan, explain, device). Without a binary the handles
 are None and nothing is registered. Must not decide anything: routing.py has done so.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -21,7 +22,38 @@ grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
 plan: Any = None
+explain: Any = None
 device: Any = None
+
+
+def _raises_as_torch(op: Any) -> Any:
+    """The op, whose failures have PyTorch's types; wherever Python calls it, in compiled programs too.
+
+    The stable ABI carries words alone: they tell what failed, and PyTorch, asked for the same, raises its own error.
+    """
+    run = op._op
+
+    def run_or_raise(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except RuntimeError as error:
+            if not _raise_as_torch(str(error)):
+                raise
+        return run(*args, **kwargs)  # what had no memory then has it now
+
+    op._op = run_or_raise
+    return op
+
+
+def _raise_as_torch(words: str) -> bool:
+    """Raises what PyTorch raises where memory is missing or an earlier kernel failed. Whether a second try may help."""
+    missing = re.match(r"CUDA out of memory\. .*\((\d+) bytes on GPU (\d+),", words)
+    if missing is not None:
+        torch.empty(int(missing[1]), dtype=torch.uint8, device=torch.device("cuda", int(missing[2])))
+        return True
+    if words.startswith("CUDA error: "):
+        torch.cuda.synchronize()
+    return False
 
 
 def empty(size, like: torch.Tensor, channels_last: bool) -> torch.Tensor:
@@ -86,13 +118,14 @@ def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **k
 
 
 if _extension.load_error is None:
-    forward = torch.ops.convt_ext.forward.default
+    forward = _raises_as_torch(torch.ops.convt_ext.forward.default)
     run_forward = forward._op
-    forward_packed = torch.ops.convt_ext.forward_packed.default
-    grad_input = torch.ops.convt_ext.grad_input.default
-    grad_weight = torch.ops.convt_ext.grad_weight.default
-    grad_bias = torch.ops.convt_ext.grad_bias.default
+    forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
+    grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
+    grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)
+    grad_bias = _raises_as_torch(torch.ops.convt_ext.grad_bias.default)
     plan = torch.ops.convt_ext.plan.default
+    explain = torch.ops.convt_ext.explain.default
     device = torch.ops.convt_ext.device.default
     _directions: tuple[tuple[str, Any, Any], ...] = (
         ("forward", fake_forward, forward_flops),

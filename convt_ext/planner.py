@@ -1,15 +1,16 @@
 """Questions to the planner inside the binary: a GPU's numbers, and the plan of a problem on such a GPU.
 
-Called by routing.py (is our plan slower than PyTorch?) and explain.py (what is it?). The binary computes;
-this only asks, so a plan is still a pure function of problem and GPU. Must not decide who serves.
+Called by directions.py (is our plan slower than PyTorch?), frozen.py (what does it pack?) and explain.py (what is it?).
+The binary computes; this only asks, so a plan is still a pure function of problem and GPU. Must not decide who serves.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -38,31 +39,77 @@ def capability(device: Sequence[int]) -> tuple[int, int]:
     return divmod(device[0], 10)
 
 
-def plan(
-    input_size,
-    input_stride,
-    weight_size,
-    weight_stride,
-    has_bias: bool,
-    stride,
-    padding,
-    output_padding,
-    groups: int,
-    dilation,
-    dtype: torch.dtype,
-    code: int,
-    channels_last: bool,
-    device: Sequence[int],
-    direction: int = 0,
-) -> dict[str, Any] | None:
-    """The planner's answer; None where there is no binary. Nothing is launched.
+class Choice(NamedTuple):
+    """What a call needs to know of its plan.
+
+    Attributes:
+        estimate_us: how long our kernel takes, estimated or measured.
+        torch_us: how long PyTorch's operator takes in that precision; 0 where nothing is known.
+        packed_bytes: memory that the kernel packs the weight into; 0 where it packs nothing.
+    """
+
+    estimate_us: float
+    torch_us: float
+    packed_bytes: int
+
+
+class Problem(NamedTuple):
+    """What the planner is asked about; sizes are always those of the forward pass.
+
+    Attributes:
+        code: the precision, as in `precision.CODES`.
+        channels_last: memory format of the result; the strides of a gradient follow from it.
+        device: the six numbers of the GPU to plan for.
+    """
+
+    input_size: Any
+    input_stride: Any
+    weight_size: Any
+    weight_stride: Any
+    has_bias: bool
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: int
+    dilation: Any
+    dtype: torch.dtype
+    code: int
+    channels_last: bool
+    device: Sequence[int]
+
+    @classmethod
+    def of_call(
+        cls, input: torch.Tensor, weight: torch.Tensor, has_bias: bool, arguments: tuple[Any, ...],
+        device: Sequence[int],
+    ) -> Problem:  # fmt: skip
+        """Of an op's tensors and `arguments`: stride to dilation, the precision's code, channels_last."""
+        stride, padding, output_padding, groups, dilation, code, channels_last = arguments
+        return cls(
+            input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding,
+            groups, dilation, input.dtype, code, channels_last, device,
+        )  # fmt: skip
+
+    def _question(self, direction: int) -> tuple[Any, ...]:
+        """The arguments of the ops."""
+        return (*self[:10], _DTYPE_CODES[self.dtype], *self[11:], direction)
+
+
+def choice(problem: Problem, direction: int = 0) -> Choice | None:
+    """The planner's choice, which a launch of that problem finds remembered; None where no kernel of ours serves it.
 
     Args:
-        code: the precision, as in `precision.CODES`.
-        channels_last: memory format of the result.
-        device: the six numbers of the GPU to plan for.
-        direction: 0 the forward pass, 1 the gradient of the input, 2 the gradient of the weight. Sizes are always
-            those of the forward pass; strides of a gradient follow from `channels_last`.
+        direction: 0 the forward pass, 1 the gradient of the input, 2 the gradient of the weight.
+
+    Raises:
+        RuntimeError: sizes or arguments that no call can have.
+    """
+    with _disable_current_modes():
+        answer = ops.plan(*problem._question(direction))
+    return Choice(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
+
+
+def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:
+    """The planner's whole answer, in words; None where there is no binary. Nothing is launched.
 
     Returns:
         A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us" (PyTorch's
@@ -70,25 +117,10 @@ def plan(
         estimate).
 
     Raises:
-        RuntimeError: a problem or GPU that nothing can be planned for.
+        ValueError, RuntimeError: a problem or GPU that nothing can be planned for.
     """
     if ops.plan is None:
         return None
     with _disable_current_modes():
-        answer = ops.plan(
-            input_size, input_stride, weight_size, weight_stride, has_bias, stride, padding, output_padding, groups,
-            dilation, _DTYPE_CODES[dtype], code, channels_last, device, direction,
-        )  # fmt: skip
-    return json.loads(answer)
-
-
-def plan_of_call(
-    input: torch.Tensor, weight: torch.Tensor, has_bias: bool, arguments: tuple[Any, ...], device: Sequence[int],
-    direction: int = 0,
-) -> dict[str, Any] | None:  # fmt: skip
-    """`plan` of an op's tensors and `arguments`: stride to dilation, the precision's code, channels_last."""
-    stride, padding, output_padding, groups, dilation, code, channels_last = arguments
-    return plan(
-        input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding, groups,
-        dilation, input.dtype, code, channels_last, device, direction,
-    )  # fmt: skip
+        text = ops.explain(*problem._question(direction))
+    return json.loads(ctypes.string_at(text.data_ptr(), text.numel()))

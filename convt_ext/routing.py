@@ -21,7 +21,7 @@ from torch.utils._device import DeviceContext
 from . import _extension, autocast, planner
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .directions import FORWARD, Chosen, Directions, Problem
+from .directions import FORWARD, NO_TILE, Chosen, Directions
 from .geometry import result_is_channels_last
 
 
@@ -193,17 +193,17 @@ def decide(
     arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
     if not by_switches:
         return Directions(arguments)
-    asked = Problem(input_size, input_stride, weight_size, weight_stride, bias_size is not None, dtype, device)
+    asked = planner.Problem(
+        input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
+        channels_last, device,
+    )  # fmt: skip
     chosen = Chosen(arguments, asked)
-    times = chosen.slower(FORWARD)
-    if times is None:
-        return chosen
     # Estimates against estimates, so an unchanged user is never made slower as far as the planner knows.
-    ours_us, torch_us = times
-    return Reason(
-        f"estimated {ours_us:.0f} us here, PyTorch about {torch_us:.0f} us; "
-        f"precision={'ieee' if served in ('f16', 'bf16') else served!r} runs ours"
-    )
+    why = chosen.why_torch(FORWARD)
+    if why is None:
+        return chosen
+    word = "ieee" if served in ("f16", "bf16") else served
+    return Reason(why if why is NO_TILE else f"{why}; precision={word!r} runs ours")
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:

@@ -130,11 +130,11 @@ class Call:
         """The planner's candidates on this call's GPU, in the order of `forward_candidate`."""
         device = device or torch.ops.convt_ext.device(self.x.device.index)
         x, weight, bias, *lists = self._tensors_and_lists()
-        text = torch.ops.convt_ext.plan(
+        text = torch.ops.convt_ext.explain(
             list(x.shape), list(x.stride()), list(weight.shape), list(weight.stride()), bias is not None, *lists,
             DTYPES[x.dtype], PRECISIONS[self.precision], self.channels_last, device, DIRECTIONS.index(direction),
         )  # fmt: skip
-        return json.loads(text)["candidates"]
+        return json.loads(bytes(text.tolist()))["candidates"]
 
     def torch(self) -> torch.Tensor:
         """What PyTorch's operator makes of the same tensors."""

@@ -44,7 +44,7 @@ def answer_of(row: Row) -> dict[str, Any]:
     of = Operands(input, weight, None, None).in_layout(row["layout"])
     arguments = (layer.s, layer.p, layer.op, layer.g, layer.d, code, row["layout"] == "nhwc")
     direction, _ = DIRECTIONS[row["direction"]]
-    answer = planner.plan_of_call(of.input, of.weight, layer.bias, arguments, planner.H200, direction)
+    answer = planner.plan(planner.Problem.of_call(of.input, of.weight, layer.bias, arguments, planner.H200), direction)
     assert answer is not None, "the tool needs the compiled planner"
     return answer
 

@@ -187,7 +187,8 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
     if direction != "fwd" and directions.left_to_torch(number):
         return "torch"
     device = planner.device_numbers(input.get_device())
-    answer = planner.plan_of_call(input, weight, bias is not None, directions.arguments, device, number)
+    problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
+    answer = planner.plan(problem, number)
     if answer is None:
         raise RuntimeError("no plan for a call that convt_ext serves")
     return answer["plan"]["kernel"]

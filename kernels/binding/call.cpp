@@ -1,11 +1,17 @@
 #include "binding/call.h"
 
+#include <cuda_runtime.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
-#include <optional>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "binding/device.h"
+#include "launch/errors.h"
 #include "plan/cache.h"
 
 namespace convt::binding {
@@ -38,11 +44,32 @@ void check_matches(const char* name, const Tensor& tensor, const char* first_nam
 
 namespace {
 
-Tensor empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device) {
+// Empty where PyTorch's allocator refuses.
+std::optional<Tensor> try_empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                                        int32_t device) {
   AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(
-      aoti_torch_empty_strided(dimensions, sizes, strides, dtype, aoti_torch_device_type_cuda(), device, &handle));
+  if (aoti_torch_empty_strided(dimensions, sizes, strides, dtype, aoti_torch_device_type_cuda(), device, &handle)) {
+    return std::nullopt;
+  }
   return Tensor(handle);
+}
+
+std::optional<Tensor> try_workspace(int64_t bytes, int32_t device) {
+  const int64_t step = 1;
+  return try_empty_strided(1, &bytes, &step, aoti_torch_dtype_uint8(), device);
+}
+
+// The stable ABI tells that an allocation failed and not why. So the words are PyTorch's, and ops.py, which knows them
+// by their beginning, makes its type of exception of them. An error that an earlier kernel left makes every call fail.
+[[noreturn]] void fail_to_allocate(int64_t bytes, int32_t device) {
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  size_t free = 0, total = 0;
+  const cudaError_t status = cudaMemGetInfo(&free, &total);
+  if (status != cudaSuccess) throw std::runtime_error(words_of_earlier_kernel(status));
+  char gib[32];
+  std::snprintf(gib, sizeof(gib), "%.2f", static_cast<double>(bytes) / (1 << 30));
+  throw std::runtime_error("CUDA out of memory. Tried to allocate " + std::string(gib) + " GiB (" +
+                           std::to_string(bytes) + " bytes on GPU " + std::to_string(device) + ", by convt_ext)");
 }
 
 }  // namespace
@@ -50,12 +77,17 @@ Tensor empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* st
 Tensor empty_result(int64_t dimensions, const int64_t* sizes, const int64_t* strides, const Tensor& like) {
   int32_t dtype = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &dtype));
-  return empty_strided(dimensions, sizes, strides, dtype, like.get_device_index());
+  std::optional<Tensor> result = try_empty_strided(dimensions, sizes, strides, dtype, like.get_device_index());
+  if (result.has_value()) return *result;
+  int64_t bytes = static_cast<int64_t>(like.element_size());
+  for (int64_t i = 0; i < dimensions; ++i) bytes *= sizes[i];
+  fail_to_allocate(bytes, like.get_device_index());
 }
 
 Tensor empty_workspace(int64_t bytes, int32_t device) {
-  const int64_t step = 1;
-  return empty_strided(1, &bytes, &step, aoti_torch_dtype_uint8(), device);
+  std::optional<Tensor> workspace = try_workspace(bytes, device);
+  if (!workspace.has_value()) fail_to_allocate(bytes, device);
+  return *workspace;
 }
 
 void fill_zero(Tensor& tensor) { torch::stable::zero_(tensor); }
@@ -64,34 +96,73 @@ void check_candidate(int64_t candidate) {
   STD_TORCH_CHECK(candidate >= 0, "convt_ext: candidate must not be negative, got ", candidate);
 }
 
-void run_plan(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device, Tensor* kept) {
-  const auto plans = cached_plans(problem, device_info(device));
-  STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans->size()), "convt_ext: candidate must be below ", plans->size(),
-                  ", got ", candidate);
-  if (!can_launch(problem, (*plans)[candidate], pointers)) {
-    // Kept weights are in this plan's order, and a caller who is not told otherwise takes them for packed.
-    STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
-    candidate = 0;  // the best that can
-    while (!can_launch(problem, (*plans)[candidate], pointers)) ++candidate;
-  }
-  const Plan& plan = (*plans)[candidate];
+namespace {
+
+// Whether the plan's workspace, of which `kept` may already be a part, finds memory. It lives as long as `workspace`.
+bool add_workspace(const Plan& plan, int32_t device, Tensor* kept, Pointers* pointers,
+                   std::optional<Tensor>* workspace) {
   const bool keeps = kept != nullptr && plan.packed_bytes > 0;
   if (keeps) {
     STD_TORCH_CHECK(kept->numel() * static_cast<int64_t>(kept->element_size()) >= plan.packed_bytes,
                     "convt_ext: packed must have ", plan.packed_bytes, " bytes at least");
-    pointers.packed = kept->mutable_data_ptr();
+    pointers->packed = kept->mutable_data_ptr();
   }
   const int64_t bytes = plan.workspace_bytes - (keeps ? plan.packed_bytes : 0);
-  std::optional<Tensor> workspace;
-  if (bytes > 0) {
-    workspace = empty_workspace(bytes, device);
-    pointers.workspace = workspace->mutable_data_ptr();
-    if (!keeps && plan.packed_bytes > 0) {
-      pointers.packed = pointers.workspace;
-      pointers.workspace = static_cast<char*>(pointers.workspace) + plan.packed_bytes;
-    }
+  if (bytes == 0) return true;
+  *workspace = try_workspace(bytes, device);
+  if (!workspace->has_value()) return false;
+  pointers->workspace = (*workspace)->mutable_data_ptr();
+  if (!keeps && plan.packed_bytes > 0) {
+    pointers->packed = pointers->workspace;
+    pointers->workspace = static_cast<char*>(pointers->workspace) + plan.packed_bytes;
   }
-  launch(problem, plan, pointers, current_stream(device));
+  return true;
+}
+
+// Whether another plan would add up in another order, in a class that promises one: then missing memory is an error.
+bool order_is_the_plans(const ConvTProblem& problem) {
+  return problem.direction == Direction::kGradWeight &&
+         (problem.precision == Precision::kIeee || problem.precision == Precision::kAten);
+}
+
+// Runs that one of all candidates, or, where the tensors do not begin as it needs, the best that can.
+void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device) {
+  const std::vector<Plan>& plans = all_candidates(problem, device_info(device));
+  STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
+                  ", got ", candidate);
+  if (!can_launch(problem, plans[candidate], pointers)) {
+    candidate = 0;
+    while (!can_launch(problem, plans[candidate], pointers)) ++candidate;
+  }
+  std::optional<Tensor> workspace;
+  if (!add_workspace(plans[candidate], device, nullptr, &pointers, &workspace)) {
+    fail_to_allocate(plans[candidate].workspace_bytes, device);
+  }
+  launch(problem, plans[candidate], pointers, current_stream(device));
+}
+
+}  // namespace
+
+void run_plan(const ConvTProblem& problem, std::optional<int64_t> candidate, Pointers pointers, int32_t device,
+              Tensor* kept) {
+  if (candidate.has_value()) return run_candidate(problem, *candidate, pointers, device);
+  const auto plans = cached_plans(problem, device_info(device));
+  int64_t wanted_bytes = 0;
+  for (const Plan& plan : *plans) {
+    if (!can_launch(problem, plan, pointers)) {
+      // Kept weights are in the first plan's order, and a caller who is not told otherwise takes them for packed.
+      STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
+      continue;
+    }
+    Pointers with_workspace = pointers;
+    std::optional<Tensor> workspace;
+    if (add_workspace(plan, device, kept, &with_workspace, &workspace)) {
+      return launch(problem, plan, with_workspace, current_stream(device));
+    }
+    wanted_bytes = plan.workspace_bytes;
+    if (kept != nullptr || order_is_the_plans(problem)) break;
+  }
+  fail_to_allocate(wanted_bytes, device);
 }
 
 }  // namespace convt::binding

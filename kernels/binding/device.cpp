@@ -6,6 +6,8 @@
 #include <cmath>
 #include <mutex>
 
+#include "launch/errors.h"
+
 namespace convt::binding {
 namespace {
 
@@ -50,12 +52,12 @@ CurrentStream find_current_stream() {
 
 }  // namespace
 
-const DeviceInfo& device_info(int32_t index) {
-  constexpr int32_t kMaxDevices = 64;
+const DeviceInfo& device_info(int64_t index) {
+  constexpr int64_t kMaxDevices = 64;
   static std::once_flag once[kMaxDevices];
   static DeviceInfo infos[kMaxDevices];
   STD_TORCH_CHECK(index >= 0 && index < kMaxDevices, "convt_ext: GPU index must be 0 to 63, got ", index);
-  std::call_once(once[index], [index] { infos[index] = ask(index); });
+  std::call_once(once[index], [index] { infos[index] = ask(static_cast<int32_t>(index)); });
   return infos[index];
 }
 
@@ -64,6 +66,16 @@ cudaStream_t current_stream(int32_t index) {
   void* stream = nullptr;
   STD_TORCH_CHECK(get(index, &stream) == 0, "convt_ext: cannot get the current stream of GPU ", index);
   return static_cast<cudaStream_t>(stream);
+}
+
+void wait_for_stream(int32_t index) {
+  // While any thread captures in CUDA's strictest mode, waiting would end that capture with an error unless this
+  // thread says that it knows what it does: the stream that it waits for is its own and not captured.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check_launch(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+  const cudaError_t status = cudaStreamSynchronize(current_stream(index));
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  check_launch(status, "waiting for the stream");
 }
 
 }  // namespace convt::binding

@@ -10,9 +10,12 @@
 namespace convt::binding {
 
 // Numbers of a GPU for planning, asked once per device. Throws std::runtime_error.
-const DeviceInfo& device_info(int32_t index);
+const DeviceInfo& device_info(int64_t index);
 
 // PyTorch's current stream on that device.
 cudaStream_t current_stream(int32_t index);
+
+// Until that stream has done what is queued. Harmless to a graph that another thread is capturing.
+void wait_for_stream(int32_t index);
 
 }  // namespace convt::binding

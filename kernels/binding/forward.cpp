@@ -9,15 +9,16 @@
 
 #include "binding/arguments.h"
 #include "binding/call.h"
+#include "binding/device.h"
 
 namespace convt::binding {
 namespace {
 
 using torch::stable::Tensor;
 
-// Runs that one of candidate_plans(); 0 is the planner's choice. `packed` is kept for the weight where there is one.
+// Runs that one of candidate_plans(), or the planner's choice. `packed` is kept for the weight where there is one.
 Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                   const ConvArguments& arguments, int64_t candidate, Tensor* packed = nullptr,
+                   const ConvArguments& arguments, std::optional<int64_t> candidate, Tensor* packed = nullptr,
                    bool is_packed = false) {
   check_tensor("input", input, "(N, C, H, W)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
@@ -49,6 +50,7 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
   pointers.y = output.mutable_data_ptr();
   pointers.is_packed = is_packed;
   run_plan(problem, candidate, pointers, device, packed);
+  if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it from now on
   return output;
 }
 
@@ -57,7 +59,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
                int64_t precision, bool channels_last) {
   return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     0);
+                     std::nullopt);
 }
 
 Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -77,7 +79,7 @@ Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::opti
   STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
                   "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
   return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     0, &packed, is_packed);
+                     std::nullopt, &packed, is_packed);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {

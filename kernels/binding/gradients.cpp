@@ -3,6 +3,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "binding/arguments.h"
@@ -38,7 +39,7 @@ Gradient make_gradient(Direction direction, const Tensor& grad_output, const int
 void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
 
 Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
-                      int64_t candidate) {
+                      std::optional<int64_t> candidate) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
   check_matches("weight", weight, "grad_output", grad_output);
@@ -66,7 +67,7 @@ Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const Con
 }
 
 Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const ConvArguments& arguments,
-                       int64_t candidate) {
+                       std::optional<int64_t> candidate) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   check_tensor("input", input, "(N, C_in, H, W)");
   check_matches("input", input, "grad_output", grad_output);
@@ -99,7 +100,7 @@ Tensor grad_input(const Tensor& grad_output, const Tensor& weight, const std::ve
                   const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
                   const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
   return run_grad_input(grad_output, weight,
-                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, 0);
+                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, std::nullopt);
 }
 
 Tensor grad_input_candidate(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
@@ -115,7 +116,7 @@ Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::ve
                    const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
                    const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
   return run_grad_weight(grad_output, input,
-                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, 0);
+                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, std::nullopt);
 }
 
 Tensor grad_weight_candidate(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,

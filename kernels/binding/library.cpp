@@ -1,6 +1,16 @@
 // The ops' schemas, and the Python module that loading the binary needs.
 #include <Python.h>
+#include <cuda_runtime_api.h>
 #include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+#include <string>
+
+// Of a plan: sizes are the forward pass's.
+#define QUESTION                                                                                                 \
+  "(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, int[] stride, " \
+  "int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "                  \
+  "bool channels_last, int[] device, int direction)"
 
 // precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32, 4 half (float16 and bfloat16 on tensor cores). dtype: 0 float32, 1
 // float64, 2 float16, 3 bfloat16. device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz,
@@ -33,15 +43,42 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
-  library.def(
-      "plan(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, "
-      "int[] stride, int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "
-      "bool channels_last, int[] device, int direction) -> str");
+  // The planner's choice: its estimate and PyTorch's time (0: not known) in ns, and the bytes of the packed weight.
+  // Empty where no kernel of ours has a tile for the problem. A launch of that problem finds this very plan.
+  library.def("plan" QUESTION " -> int[]");
+  // The same question, answered with the whole plan and its candidates: JSON, as the bytes of a CPU tensor.
+  library.def("explain" QUESTION " -> Tensor");
+  // Entries and bytes that remembered plans take, and the bytes that they never pass.
+  library.def("plan_cache_size() -> int[]");
   library.def("device(int index) -> int[]");
-  library.def("build_info() -> str");
 }
 
+namespace {
+
+// What this binary is, as JSON: a constant of the module.
+std::string build_info() {
+  std::string architectures;
+  const std::string list = CONVT_ARCHITECTURES;  // "8.0;9.0a"
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(';', begin), list.size());
+    architectures += (begin == 0 ? "\"" : ", \"") + list.substr(begin, end - begin) + "\"";
+    begin = end + 1;
+  }
+  const int cuda = CUDART_VERSION;
+  return "{\"version\": \"" CONVT_VERSION "\", \"cuda\": \"" + std::to_string(cuda / 1000) + "." +
+         std::to_string(cuda % 1000 / 10) + "\", \"architectures\": [" + architectures +
+         "], \"sources\": \"" CONVT_SOURCES_DIGEST "\"}";
+}
+
+}  // namespace
+
 extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
-  static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
-  return PyModule_Create(&module);
+  static PyModuleDef definition = {
+      PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+  PyObject* module = PyModule_Create(&definition);
+  if (module != nullptr && PyModule_AddStringConstant(module, "build_info", build_info().c_str()) != 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
 }

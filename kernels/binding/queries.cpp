@@ -1,17 +1,24 @@
-// Ops without tensors: the plan of a problem, the numbers of a GPU, what this binary is.
+// Ops without tensors: the plan of a problem in numbers and in words, the numbers of a GPU.
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "binding/arguments.h"
 #include "binding/device.h"
+#include "plan/cache.h"
 #include "plan/plan.h"
 
 namespace convt::binding {
 namespace {
+
+using torch::stable::Tensor;
 
 // The six numbers of a DeviceInfo as integers: clock in MHz, bandwidth in GB/s.
 std::vector<int64_t> to_list(const DeviceInfo& info) {
@@ -35,12 +42,16 @@ DeviceInfo from_list(const std::vector<int64_t>& list) {
   return DeviceInfo{narrow(0), narrow(1), narrow(2), narrow(3), list[4] * 1e-3, static_cast<double>(list[5])};
 }
 
-std::string plan(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
-                 const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride, bool has_bias,
-                 const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
-                 const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
-                 int64_t dtype, int64_t precision, bool channels_last, const std::vector<int64_t>& device,
-                 int64_t direction) {
+// The problem of a direction, and the GPU, from what the ops below are asked.
+struct Question {
+  ConvTProblem problem;
+  DeviceInfo device;
+};
+
+Question make_question(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
+                       const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride,
+                       bool has_bias, const ConvArguments& arguments, int64_t dtype, const std::vector<int64_t>& device,
+                       int64_t direction) {
   for (const auto* list : {&input_size, &input_stride, &weight_size, &weight_stride}) {
     STD_TORCH_CHECK(list->size() == 4, "convt_ext: sizes and strides must be 4 long, got a list of ", list->size());
   }
@@ -48,40 +59,79 @@ std::string plan(const std::vector<int64_t>& input_size, const std::vector<int64
                   "convt_ext: dtype must be 0 (float32), 1 (float64), 2 (float16) or 3 (bfloat16), got ", dtype);
   STD_TORCH_CHECK(direction >= 0 && direction <= static_cast<int64_t>(Direction::kGradWeight),
                   "convt_ext: direction must be 0 (forward), 1 (grad_input) or 2 (grad_weight), got ", direction);
-  ConvTProblem problem = make_problem(input_size.data(), weight_size.data(), has_bias, static_cast<DataType>(dtype),
-                                      {stride, padding, output_padding, groups, dilation, precision, channels_last});
+  ConvTProblem problem =
+      make_problem(input_size.data(), weight_size.data(), has_bias, static_cast<DataType>(dtype), arguments);
   problem.direction = static_cast<Direction>(direction);
   std::copy_n(input_stride.data(), 4, problem.x_stride);
   std::copy_n(weight_stride.data(), 4, problem.w_stride);
   const Shapes shapes = shapes_of(problem);
-  fill_dense_strides(shapes.y, channels_last, problem.y_stride);
-  if (problem.direction == Direction::kGradInput) fill_dense_strides(shapes.x, channels_last, problem.x_stride);
-  if (problem.direction == Direction::kGradWeight) fill_dense_strides(shapes.w, channels_last, problem.w_stride);
+  fill_dense_strides(shapes.y, arguments.channels_last, problem.y_stride);
+  if (problem.direction == Direction::kGradInput) {
+    problem.has_bias = false;  // as a gradient's call has it, which then finds this plan
+    fill_dense_strides(shapes.x, arguments.channels_last, problem.x_stride);
+  }
+  if (problem.direction == Direction::kGradWeight) {
+    problem.has_bias = false;
+    fill_dense_strides(shapes.w, arguments.channels_last, problem.w_stride);
+  }
   STD_TORCH_CHECK(problem.batch > 0 && problem.h.out > 0 && problem.w.out > 0,
                   "convt_ext: an empty output has no plan");
-  return to_json(problem, from_list(device));
+  return {problem, from_list(device)};
 }
 
-std::vector<int64_t> device(int64_t index) { return to_list(device_info(static_cast<int32_t>(index))); }
+int64_t nanoseconds(double us) { return std::llround(us * 1e3); }
 
-std::string build_info() {
-  std::string architectures;
-  std::string list = CONVT_ARCHITECTURES;  // "8.0;9.0a"
-  for (size_t begin = 0; begin < list.size();) {
-    const size_t end = std::min(list.find(';', begin), list.size());
-    architectures += (begin == 0 ? "\"" : ", \"") + list.substr(begin, end - begin) + "\"";
-    begin = end + 1;
+// No op returns a string: PyTorch does not free those that pass its stable ABI (seen in 2.10 to 2.13).
+std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
+                          const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride,
+                          bool has_bias, const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                          const std::vector<int64_t>& output_padding, int64_t groups,
+                          const std::vector<int64_t>& dilation, int64_t dtype, int64_t precision, bool channels_last,
+                          const std::vector<int64_t>& device, int64_t direction) {
+  const Question asked = make_question(input_size, input_stride, weight_size, weight_stride, has_bias,
+                                       {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                                       dtype, device, direction);
+  try {
+    const Plan& chosen = cached_plans(asked.problem, asked.device)->front();
+    return {nanoseconds(chosen.estimate_us), nanoseconds(torch_us(asked.problem, asked.device)), chosen.packed_bytes};
+  } catch (const std::invalid_argument&) {
+    return {};
   }
-  const int cuda = CUDART_VERSION;
-  return "{\"version\": \"" CONVT_VERSION "\", \"cuda\": \"" + std::to_string(cuda / 1000) + "." +
-         std::to_string(cuda % 1000 / 10) + "\", \"architectures\": [" + architectures +
-         "], \"sources\": \"" CONVT_SOURCES_DIGEST "\"}";
 }
+
+Tensor explain(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
+               const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride, bool has_bias,
+               const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+               const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
+               int64_t dtype, int64_t precision, bool channels_last, const std::vector<int64_t>& device,
+               int64_t direction) {
+  const Question asked = make_question(input_size, input_stride, weight_size, weight_stride, has_bias,
+                                       {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                                       dtype, device, direction);
+  const std::string text = to_json(asked.problem, asked.device);
+  const auto size = static_cast<int64_t>(text.size());
+  const int64_t step = 1;
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(1, &size, &step, aoti_torch_dtype_uint8(), aoti_torch_device_type_cpu(), 0, &handle));
+  Tensor bytes(handle);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+std::vector<int64_t> plan_cache_size() {
+  const CacheSize size = convt::plan_cache_size();
+  return {static_cast<int64_t>(size.entries), static_cast<int64_t>(size.bytes),
+          static_cast<int64_t>(kMaxPlanCacheBytes)};
+}
+
+std::vector<int64_t> device(int64_t index) { return to_list(device_info(index)); }
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
   library.impl("plan", TORCH_BOX(&plan));
+  library.impl("explain", TORCH_BOX(&explain));
+  library.impl("plan_cache_size", TORCH_BOX(&plan_cache_size));
   library.impl("device", TORCH_BOX(&device));
-  library.impl("build_info", TORCH_BOX(&build_info));
 }
 
 }  // namespace

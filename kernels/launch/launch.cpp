@@ -7,21 +7,20 @@
 #include <utility>
 
 #include "launch/engines.h"
+#include "launch/errors.h"
 
 namespace convt {
 namespace {
 
 void check(cudaError_t status, const char* what, const Plan& plan) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // the error is reported here; it must not surface again in somebody else's call
-  std::string message = std::string("convt_ext: ") + what + " of " + plan.kernel +
-                        " failed: " + cudaGetErrorString(status) + " (threads " + std::to_string(plan.threads) +
-                        ", blocks " + std::to_string(plan.num_blocks) + ", shared memory " +
-                        std::to_string(plan.shared_bytes) + " bytes)";
+  std::string words = std::string(what) + " of " + plan.kernel + " (threads " + std::to_string(plan.threads) +
+                      ", blocks " + std::to_string(plan.num_blocks) + ", shared memory " +
+                      std::to_string(plan.shared_bytes) + " bytes)";
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
-    message += ". This build of convt_ext has no machine code for this GPU: see `python -m convt_ext info`";
+    words += ", for whose GPU this build of convt_ext has no machine code (see `python -m convt_ext info`),";
   }
-  throw std::runtime_error(message);
+  check_launch(status, words);
 }
 
 // Shared memory above 48 KiB, the kernel's static tables included, needs an opt-in, once per kernel,

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "launch/errors.h"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
 
@@ -45,10 +46,7 @@ void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, 
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early;
   config.numAttrs = waits_itself ? 1 : 0;
-  const cudaError_t status = cudaLaunchKernelExC(&config, kernel, arguments);
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // the error is reported here; it must not surface again in somebody else's call
-  throw std::runtime_error(std::string("convt_ext: the launch of ") + name + " failed: " + cudaGetErrorString(status));
+  check_launch(cudaLaunchKernelExC(&config, kernel, arguments), std::string("the launch of ") + name);
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -2,13 +2,13 @@
 
 #include <array>
 #include <cmath>
+#include <list>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace convt {
 namespace {
-
-constexpr size_t kMaxEntries = 1024;  // about 4 MiB; then the cache starts again
 
 // Everything that candidate_plans() reads, as numbers: no padding, so equal problems have equal keys.
 using Key = std::array<int64_t, 38>;
@@ -48,22 +48,99 @@ struct HashKey {
   }
 };
 
+using Plans = std::shared_ptr<const std::vector<Plan>>;
+
+// What a call must have for a plan to run: a bit each.
+uint32_t needs_of(const Plan& plan) {
+  return (plan.source_on_vectors ? 1u : 0u) | (plan.weight_on_vectors ? 2u : 0u) | (plan.result_on_vectors ? 4u : 0u) |
+         (plan.workspace_bytes > 0 ? 8u : 0u);
+}
+
+// A plan is passed over only for its needs, so behind one that needs nothing else none is ever asked for.
+std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates) {
+  std::vector<Plan> kept;
+  for (const Plan& plan : candidates) {
+    bool reached = true;
+    for (const Plan& before : kept) reached = reached && (needs_of(before) & ~needs_of(plan)) != 0;
+    if (reached) kept.push_back(plan);
+  }
+  kept.shrink_to_fit();
+  return kept;
+}
+
+// Least recently used entries go first. Not thread-safe by itself.
+class Cache {
+ public:
+  Plans find(const Key& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return found->second->plans;
+  }
+
+  void insert(const Key& key, const Plans& plans) {
+    if (places_.count(key) > 0) return;  // another thread was faster
+    entries_.push_front({key, plans});
+    places_.emplace(key, entries_.begin());
+    bytes_ += bytes_of(entries_.front());
+    while (bytes_ > kMaxPlanCacheBytes && entries_.size() > 1) {
+      bytes_ -= bytes_of(entries_.back());
+      places_.erase(entries_.back().key);
+      entries_.pop_back();
+    }
+  }
+
+  CacheSize size() const { return {entries_.size(), bytes_}; }
+
+ private:
+  struct Entry {
+    Key key;
+    Plans plans;
+  };
+
+  // A node of the list and one of the table, which has the key again, each with two or three pointers and the
+  // allocator's own words; a block for the plans.
+  static size_t bytes_of(const Entry& entry) {
+    constexpr size_t kPointers = 16 * sizeof(void*);
+    return sizeof(Entry) + sizeof(Key) + kPointers + sizeof(std::vector<Plan>) + entry.plans->size() * sizeof(Plan);
+  }
+
+  std::list<Entry> entries_;  // used last first
+  std::unordered_map<Key, std::list<Entry>::iterator, HashKey> places_;
+  size_t bytes_ = 0;
+};
+
+std::mutex mutex;
+
+Cache& cache() {
+  static Cache* const only = new Cache;  // never destroyed: threads may still call while the process ends
+  return *only;
+}
+
 }  // namespace
 
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device) {
-  static std::mutex mutex;
-  static std::unordered_map<Key, std::shared_ptr<const std::vector<Plan>>, HashKey> known;
   const Key key = make_key(problem, device);
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = known.find(key);
-    if (found != known.end()) return found->second;
+    if (Plans known = cache().find(key)) return known;
   }
-  auto plans = std::make_shared<const std::vector<Plan>>(candidate_plans(problem, device));
+  auto plans = std::make_shared<const std::vector<Plan>>(plans_of_calls(candidate_plans(problem, device)));
   const std::lock_guard<std::mutex> lock(mutex);
-  if (known.size() >= kMaxEntries) known.clear();
-  known.emplace(key, plans);
+  cache().insert(key, plans);
   return plans;
+}
+
+const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device) {
+  thread_local std::pair<Key, std::vector<Plan>> last;
+  const Key key = make_key(problem, device);
+  if (last.second.empty() || last.first != key) last = {key, candidate_plans(problem, device)};
+  return last.second;
+}
+
+CacheSize plan_cache_size() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return cache().size();
 }
 
 }  // namespace convt

@@ -9,7 +9,8 @@ import pytest
 import torch
 from cpu_kernels import RAN, cpu_is_gpu
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, vector_to_parameters
+from torch.optim.swa_utils import AveragedModel
 
 from convt_ext import ConvTranspose2d, convert, planner
 
@@ -24,9 +25,9 @@ def layer(**named) -> ConvTranspose2d:
 @pytest.fixture
 def packing(monkeypatch):
     """A planner whose plans pack the float32 weight of `layer`."""
-    answer = {"plan": {"packed_bytes": 4 * 6 * 9 * 4}}
-    monkeypatch.setattr(planner, "plan", lambda *_: answer)
-    return answer
+    bytes_of = {"packed": 4 * 6 * 9 * 4}
+    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1.0, 0.0, bytes_of["packed"]))
+    return bytes_of
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_the_first_call_of_a_size_packs(frozen):
 
 
 def test_a_plan_that_packs_nothing_changes_nothing(packing):
-    packing["plan"]["packed_bytes"] = 0
+    packing["packed"] = 0
     made = layer(precision="ieee")
     made.freeze_weights()
     assert ran(made) == ran(made) == ["forward"]
@@ -99,6 +100,114 @@ def test_copies_are_not_frozen(frozen):
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
         assert ran(other) == ["forward"]
     assert ran(frozen, torch.randn(9, 4, 5, 6)) == ["forward_packing"]
+
+
+def written(frozen, write) -> None:
+    """After `write` changes the weight, the next call packs it anew, and the one after that finds it packed."""
+    x, plain = torch.randn(2, 4, 5, 6), layer(precision="tf32")
+    assert ran(frozen, x) == ["forward_packing"]
+    assert ran(frozen, x) == ["forward_packed"]
+    before = frozen.weight.detach().clone()
+    write(frozen)
+    assert not torch.equal(frozen.weight, before)
+    plain.load_state_dict(frozen.state_dict())
+    expected = plain(x)
+    RAN.clear()
+    with torch.no_grad():
+        results = [frozen(x), frozen(x)]
+    assert RAN == ["forward_packing", "forward_packed"]
+    for result in results:
+        assert torch.equal(result, expected)
+
+
+def step(made, **options) -> None:
+    optimizer = torch.optim.SGD(made.parameters(), lr=0.5, **options)
+    made.weight.grad, made.bias.grad = torch.randn_like(made.weight), torch.randn_like(made.bias)
+    optimizer.step()
+
+
+@torch.no_grad()
+def average(made) -> None:
+    averaged = AveragedModel(made)
+    averaged.module.weight = made.weight  # the frozen module is the average
+    averaged.n_averaged.fill_(1)
+    averaged.update_parameters(layer(precision="tf32"))
+
+
+@torch.no_grad()
+def swap(made) -> None:
+    torch.utils.swap_tensors(made.weight, nn.Parameter(torch.randn_like(made.weight)))
+
+
+@torch.no_grad()
+def twice(made) -> None:
+    """Other memory, and then memory that may have the first one's address, unless that is still held."""
+    for _ in range(8):
+        made.weight.data = torch.randn_like(made.weight)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        step,
+        lambda made: step(made, foreach=True),
+        torch.no_grad()(lambda made: made.weight.mul_(2)),
+        torch.inference_mode()(lambda made: made.weight.mul_(2)),
+        torch.no_grad()(lambda made: made.weight[1].copy_(torch.ones(6, 3, 3))),
+        torch.no_grad()(lambda made: made.weight.view(-1)[3:5].zero_()),
+        average,
+        lambda made: vector_to_parameters(torch.randn(4 * 6 * 9 + 6), made.parameters()),
+        lambda made: setattr(made.weight, "data", torch.randn_like(made.weight)),
+        lambda made: setattr(made.weight, "data", torch.randn(4, 6, 3, 3).to(memory_format=torch.channels_last)),
+        twice,
+        swap,
+        lambda made: nn.init.normal_(made.weight),
+        lambda made: made.reset_parameters(),
+    ],
+    ids=[
+        "optimizer", "foreach", "mul_", "inference_mode", "index", "view", "average", "vector_to_parameters", "data",
+        "data_channels_last", "data_twice", "swap_tensors", "init", "reset_parameters",
+    ],
+)  # fmt: skip
+def test_a_written_weight_is_never_stale(frozen, write):
+    written(frozen, write)
+
+
+@torch.no_grad()
+def test_a_weight_with_other_strides_is_another(frozen):
+    """The same memory, version and shape: an order of axes that the kernel would not see in the copy."""
+    x = torch.randn(2, 4, 5, 6)
+    ran(frozen, x)
+    memory = frozen.weight.data
+    frozen.weight.data = memory.view(-1).as_strided((4, 6, 3, 3), (54, 1, 18, 6))
+    assert frozen.weight.data_ptr() == memory.data_ptr()
+    plain = layer(precision="tf32")
+    plain.load_state_dict(frozen.state_dict())
+    assert ran(frozen, x) == ["forward_packing"]
+    assert torch.equal(frozen(x), plain(x))
+
+
+def test_a_copy_far_larger_than_the_weight_is_not_kept(packing, frozen):
+    """Kernels round the channels of each group up: of many small groups that is a hundred times the weight."""
+    packing["packed"] = 4 * frozen.weight.nbytes + (4 << 20) + 1
+    assert ran(frozen) == ran(frozen) == ["forward"]
+    assert ran(frozen) == ["forward"]
+
+
+@torch.no_grad()
+def test_memory_that_is_missing_ends_in_the_ordinary_call(frozen, monkeypatch):
+    def no_memory(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.")
+
+    monkeypatch.setattr("convt_ext.ops.forward_packed", no_memory)
+    assert ran(frozen) == ["forward"]
+
+
+def test_a_weight_whose_writes_are_not_counted_is_refused():
+    with torch.inference_mode():
+        made = layer()
+    with pytest.raises(RuntimeError, match="inference_mode"):
+        made.freeze_weights()
 
 
 def test_only_some_copies_are_kept(frozen):

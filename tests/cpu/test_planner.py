@@ -9,25 +9,36 @@ from served import served_by
 from convt_ext import _extension, ops, planner
 
 SIZES = ((2, 4, 5, 6), (120, 30, 6, 1), (4, 6, 3, 3), (54, 9, 3, 1))
-QUESTION = (*SIZES, True, (2, 2), (1, 1), (0, 0), 1, (1, 1), torch.float32, 0, False, planner.H200)
+PROBLEM = planner.Problem(*SIZES, True, (2, 2), (1, 1), (0, 0), 1, (1, 1), torch.float32, 0, False, planner.H200)
 
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 def test_answer_of_the_binary():
-    answer = planner.plan(*QUESTION)
+    answer = planner.plan(PROBLEM)
     assert answer["plan"] == answer["candidates"][0]
     assert answer["torch_us"] > 0
-    assert planner.plan(*QUESTION[:10], torch.float64, *QUESTION[11:])["torch_us"] > 0
-    assert planner.plan(*QUESTION[:10], torch.float16, *QUESTION[11:])["torch_us"] == 0
+    assert planner.plan(PROBLEM._replace(dtype=torch.float64))["torch_us"] > 0
+    assert planner.plan(PROBLEM._replace(dtype=torch.float16))["torch_us"] == 0
     with pytest.raises(RuntimeError):
-        planner.plan(*QUESTION[:-1], ())
+        planner.plan(PROBLEM._replace(device=()))
+
+
+@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@pytest.mark.parametrize("direction", [0, 1, 2])
+def test_what_a_call_needs_is_what_the_whole_answer_says(direction):
+    for code in (0, 3):
+        problem = PROBLEM._replace(code=code)
+        choice, answer = planner.choice(problem, direction), planner.plan(problem, direction)
+        assert choice.estimate_us == pytest.approx(answer["plan"]["estimate_us"], abs=1e-3)
+        assert choice.torch_us == pytest.approx(answer["torch_us"], abs=1e-3)
+        assert choice.packed_bytes == answer["plan"]["packed_bytes"]
 
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 def test_a_question_is_no_part_of_a_computation():
     """A dispatch mode, such as a profiler or a counter, does not see it."""
     seen = []
-    assert served_by(lambda: seen.append(planner.plan(*QUESTION))) == "torch"
+    assert served_by(lambda: seen.append(planner.plan(PROBLEM))) == "torch"
     assert seen[0] is not None
 
 
@@ -35,6 +46,6 @@ def test_without_a_binary(monkeypatch):
     monkeypatch.setattr(ops, "plan", None)
     monkeypatch.setattr(ops, "device", None)
     monkeypatch.setattr(_extension, "capability", lambda index: (8, 6))
-    assert planner.plan(*QUESTION) is None
+    assert planner.plan(PROBLEM) is None
     assert planner.device_numbers.__wrapped__(0) == (86,)
     assert planner.capability((86,)) == (8, 6)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from convt_ext import _extension, ops, planner, routing, use_precision
+from convt_ext import _extension, explain, ops, planner, routing, use_precision
 from convt_ext.bench.layers import KERNELBENCH
 from convt_ext.precision import WORDS
 
@@ -185,11 +185,11 @@ def test_float64_and_aten_are_compared_too(monkeypatch):
 def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     questions = []
 
-    def plan(*arguments):
+    def choice(*arguments):
         questions.append(arguments)
-        return {"plan": {"estimate_us": 30.0}, "torch_us": 20.0}
+        return planner.Choice(30.0, 20.0, 0)
 
-    monkeypatch.setattr(planner, "plan", plan)
+    monkeypatch.setattr(planner, "choice", choice)
     x, weight, bias = operands()
     for _ in range(3):
         assert decide(x, weight, bias).text.startswith("estimated 30 us here, PyTorch about 20 us")
@@ -202,8 +202,23 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
-    monkeypatch.setattr(planner, "plan", lambda *_: {"plan": {"estimate_us": 1e6}, "torch_us": 0})
+    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1e6, 0.0, 0))
     assert arguments_of(*operands())[CODE] == 0
+
+
+@needs_binary
+def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
+    """One position of a weight that no shared memory holds: by name it is an error, which the op makes."""
+    x = torch.empty(1, 131072, 1, 1, device="cuda")
+    weight = torch.empty(131072, 1, 16384, 1, device="cuda")
+    arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
+    assert decide(x, weight, **arguments).text == "no kernel of ours has a tile that fits this problem"
+    assert arguments_of(x, weight, **arguments, precision="ieee")[CODE] == 0
+    found = explain(x, weight, **arguments)
+    assert (found.served_by, found.plan) == ("torch", None)
+    assert "no kernel of ours" in str(found)
+    with pytest.raises(ValueError, match="no kernel's tile fits"):
+        explain(x, weight, **arguments, precision="ieee")
 
 
 def test_other_tensors_are_pytorchs():

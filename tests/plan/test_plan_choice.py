@@ -126,29 +126,6 @@ def test_planning_is_pure(plan_module, problem, other):
     assert problem == before
 
 
-@many_problems
-@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
-def test_the_cache_remembers_the_candidates(plan_module, problem, device):
-    expected = plan_module.candidates(problem, DEVICES[device])
-    assert plan_module.cached(problem, DEVICES[device]) == expected
-    assert plan_module.cached(problem, DEVICES[device]) == expected
-
-
-@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
-def test_the_cache_tells_devices_apart(plan_module, dtype):
-    """Planning reads every number of a device: one that differs in any has plans of its own."""
-    problem = from_row(*LAYERS["fcn8s"], dtype=dtype)
-    others = [75, 66, 65536, 116736, 1000, 2000]
-    for device in [H200, *([*H200[:i], other, *H200[i + 1 :]] for i, other in enumerate(others))]:
-        assert plan_module.cached(problem, device) == plan_module.candidates(problem, device)
-
-
-def test_the_cache_starts_again_when_it_is_full(plan_module):
-    for batch in [*range(1, 1100), 1]:
-        problem = from_row(batch, 1, 1, (1, 1), (1, 1))
-        assert plan_module.cached(problem, H200) == plan_module.candidates(problem, H200)
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [*LAYERS, *EXTREMES])
 def test_large_problems_are_planned_quickly(plan_module, name, device):

@@ -189,12 +189,13 @@ def test_json_of_large_problems(plan_module, name):
 def wheel_json(problem, device) -> str:
     x_size, w_size, _ = sizes_of(problem)
     h, w = problem["h"], problem["w"]
-    return torch.ops.convt_ext.plan(
+    text = torch.ops.convt_ext.explain(
         x_size, problem["x_stride"], w_size, problem["w_stride"], problem["has_bias"],
         [h["stride"], w["stride"]], [h["padding"], w["padding"]], [output_padding_of(h), output_padding_of(w)],
         problem["groups"], [h["dilation"], w["dilation"]], problem["dtype"], problem["precision"],
         problem["y_stride"][1] == 1 and problem["y_stride"][3] != 1, device, problem["direction"],
     )  # fmt: skip
+    return bytes(text.tolist()).decode()
 
 
 @pytest.fixture(scope="module")

@@ -43,4 +43,5 @@ PYBIND11_MODULE(_plan, module) {
   add_scatter(module);
   add_upsample(module);
   add_plans(module);
+  add_cache(module);
 }

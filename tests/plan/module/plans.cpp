@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "module/values.h"
-#include "plan/cache.h"
 #include "plan/upsample_layout.h"
 #include "plan/wgmma.h"
 
@@ -11,9 +10,11 @@ static py::dict dict_of(const convt::Plan& plan) {
   py::dict result(py::arg("engine") = convt::name_of(plan.engine), py::arg("kernel") = plan.kernel,
                   py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
                   py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
-                  py::arg("packed_bytes") = plan.packed_bytes, py::arg("compute_us") = plan.compute_us,
-                  py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us,
-                  py::arg("measured") = plan.measured);
+                  py::arg("source_on_vectors") = plan.source_on_vectors,
+                  py::arg("weight_on_vectors") = plan.weight_on_vectors,
+                  py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("packed_bytes") = plan.packed_bytes,
+                  py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
+                  py::arg("estimate_us") = plan.estimate_us, py::arg("measured") = plan.measured);
   if (plan.thin_depthwise.rows > 0) {
     result["instance"] = plan.thin_depthwise.instance, result["rows"] = plan.thin_depthwise.rows;
     result["columns"] = plan.thin_depthwise.columns;
@@ -245,10 +246,6 @@ void add_plans(py::module_& module) {
   });
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
-  });
-  module.def("cached", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    const convt::ConvTProblem asked = problem_of(problem);
-    return list_of(*convt::cached_plans(asked, device_of(device)), asked.direction);
   });
   module.def(
       "floor_us",

@@ -20,6 +20,7 @@ struct ThinTiledLayout;
 }  // namespace convt
 
 // Each adds its functions to the module.
+void add_cache(py::module_& module);
 void add_plans(py::module_& module);
 void add_thin(py::module_& module);
 void add_thin_direct(py::module_& module);

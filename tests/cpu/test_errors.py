@@ -1,0 +1,101 @@
+"""What fails inside of an op: exceptions of PyTorch's types in its words, and PyTorch's operator where it can help."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+
+import convt_ext
+from convt_ext import ops
+
+__all__ = ["cpu_is_gpu"]
+WORDS = "CUDA out of memory. Tried to allocate 4.00 GiB (4294967296 bytes on GPU 1, by convt_ext)"
+
+
+class Op:
+    """An op that fails with these words before it succeeds."""
+
+    def __init__(self, *failures: str) -> None:
+        self.failures = list(failures)
+
+    def _op(self, *args, **kwargs):
+        if self.failures:
+            raise RuntimeError(self.failures.pop(0))
+        return args, kwargs
+
+
+def no_memory(*args, **kwargs):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 1 has a total capacity of ...")
+
+
+def test_missing_memory_is_pytorchs_own_error(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: asked.append((args, kwargs)) or no_memory())
+    op = ops._raises_as_torch(Op(WORDS))
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 4.00 GiB. GPU 1 has"):
+        op._op(1)
+    assert asked == [((4294967296,), {"dtype": torch.uint8, "device": torch.device("cuda", 1)})]
+
+
+def test_memory_that_is_there_by_now_is_taken(monkeypatch):
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: None)
+    assert ops._raises_as_torch(Op(WORDS))._op(1, a=2) == ((1,), {"a": 2})
+
+
+def test_an_error_of_an_earlier_kernel_is_asked_of_pytorch(monkeypatch):
+    def synchronize():
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+        ops._raises_as_torch(Op("CUDA error: device-side assert triggered. A kernel that ran before"))._op()
+
+
+def test_other_errors_stay_as_they_are():
+    for words in ("convt_ext: stride[0] must be positive, got 0", "out of memory somewhere"):
+        with pytest.raises(RuntimeError, match=re.escape(words)) as caught:
+            ops._raises_as_torch(Op(words))._op()
+        assert type(caught.value) is RuntimeError
+
+
+@needs_binary
+def test_every_op_that_computes_is_wrapped():
+    for op in (ops.forward, ops.forward_packed, ops.grad_input, ops.grad_weight, ops.grad_bias):
+        assert op._op.__qualname__.startswith("_raises_as_torch")
+    assert ops.run_forward is ops.forward._op
+
+
+@needs_binary
+def test_no_op_returns_a_string():
+    """PyTorch leaks the strings that ops of its stable ABI return."""
+    names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("convt_ext::")]
+    assert len(names) > 10
+    for name in names:
+        schema = getattr(torch.ops.convt_ext, name.removeprefix("convt_ext::").split(".")[0]).default._schema
+        assert [str(result.type) for result in schema.returns] in (["Tensor"], ["List[int]"]), schema
+
+
+@pytest.mark.parametrize("failing", ["run_forward", "grad_input", "grad_weight"])
+def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing):
+    monkeypatch.setattr(ops, failing, no_memory)
+    x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
+    result = convt_ext.conv_transpose2d(x, weight, stride=2)
+    grad_output = torch.randn_like(result)
+    expected = F.conv_transpose2d(x, weight, stride=2)
+    torch.testing.assert_close(result, expected)
+    found = torch.autograd.grad(result, (x, weight), grad_output)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, (x, weight), grad_output))
+    names = {"run_forward": "forward"}
+    assert sorted(RAN) == sorted({"forward", "grad_input", "grad_weight"} - {names.get(failing, failing)})
+
+
+@pytest.mark.parametrize("failing", ["run_forward", "grad_input", "grad_weight"])
+def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing):
+    monkeypatch.setattr(ops, failing, no_memory)
+    x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
+        convt_ext.conv_transpose2d(x, weight, stride=2, precision="ieee").sum().backward()

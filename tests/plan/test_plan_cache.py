@@ -1,0 +1,78 @@
+"""The planner's memory: what it keeps of a problem's candidates, how much of it, and what goes first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems
+from plan.profile import few_problems
+from plan.test_plan_choice import LAYERS
+
+# What a call may lack: memory for the workspace, tensors that begin on 16 bytes.
+NEEDS = ("workspace_bytes", "source_on_vectors", "weight_on_vectors", "result_on_vectors")
+
+
+def needs(plan) -> set[str]:
+    return {name for name in NEEDS if plan[name]}
+
+
+def reached(candidates) -> list:
+    """The candidates that some call comes to, when each takes the first whose needs it meets."""
+    every = [set(names) for names in _subsets(NEEDS)]
+    first = [next((n for n, plan in enumerate(candidates) if not needs(plan) & missing), None) for missing in every]
+    return [candidates[n] for n in sorted({n for n in first if n is not None})]
+
+
+def _subsets(names):
+    subsets = [()]
+    for name in names:
+        subsets += [(*subset, name) for subset in subsets]
+    return subsets
+
+
+@few_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_calls_find_the_plans_that_they_may_come_to(plan_module, problem, device):
+    expected = reached(plan_module.candidates(problem, DEVICES[device]))
+    remembered = plan_module.cached_plans(problem, DEVICES[device])
+    keys = (*NEEDS, "kernel", "estimate_us")
+    assert remembered.plans == [{key: plan[key] for key in keys} for plan in expected]
+    assert remembered.same(plan_module.cached_plans(problem, DEVICES[device]))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("precision", [0, 3])
+def test_a_forward_call_always_has_a_plan_without_needs(plan_module, name, precision):
+    """A workspace that finds no memory, and tensors between vectors, are served all the same."""
+    plans = plan_module.cached_plans(from_row(*LAYERS[name], precision=precision), H200).plans
+    assert not needs(plans[-1])
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
+def test_the_cache_tells_devices_apart(plan_module, dtype):
+    """Planning reads every number of a device: one that differs in any has plans of its own."""
+    problem = from_row(*LAYERS["fcn8s"], dtype=dtype)
+    others = [75, 66, 65536, 116736, 1000, 2000]
+    for device in [H200, *([*H200[:i], other, *H200[i + 1 :]] for i, other in enumerate(others))]:
+        first = plan_module.candidates(problem, device)[0]
+        assert plan_module.cached_plans(problem, device).plans[0]["estimate_us"] == first["estimate_us"]
+
+
+def test_what_was_not_asked_for_longest_goes_first(plan_module):
+    """And never more is held than is said: a process that meets ever new shapes does not grow."""
+    used = plan_module.cached_plans(from_row(1, 1, 1, (1, 1), (1, 1)), H200)
+    unused = plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200)
+    before = 0
+    for batch in range(2, 4000):
+        plan_module.cached_plans(from_row(batch, 1, 1, (1, 1), (1, 1)), H200)
+        assert used.same(plan_module.cached_plans(from_row(1, 1, 1, (1, 1), (1, 1)), H200))
+        entries, held, limit = plan_module.plan_cache_size()
+        assert held <= limit == 4 << 20
+        if entries <= before:
+            break
+        before = entries
+    else:
+        raise AssertionError(f"{entries} entries, and none has gone")
+    assert entries > 1000
+    assert not unused.same(plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200))
