@@ -154,10 +154,23 @@ def limit_jobs() -> None:
     os.environ.setdefault("MAX_JOBS", str(jobs))
 
 
+def cuda_headers() -> list[Path]:
+    """The headers in kernels/ that a CUDA file includes, or one of its headers."""
+    folder = ROOT / "kernels"
+    found: set[Path] = set()
+    open_files = list(folder.rglob("*.cu"))
+    while open_files:
+        for name in re.findall(r'^#include "([^"]+)"', open_files.pop().read_text(), re.MULTILINE):
+            header = folder / name
+            if header not in found and header.is_file():
+                found.add(header)
+                open_files.append(header)
+    return sorted(found)
+
+
 def headers_digest() -> str:
-    """Changes with any header: ninja tracks no dependencies of CUDA files, but it sees other command lines."""
-    headers = sorted(path for suffix in ("h", "cuh") for path in (ROOT / "kernels").rglob(f"*.{suffix}"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()[:16]
+    """Changes with any of these: ninja tracks no dependencies of CUDA files, but it sees other command lines."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in cuda_headers())).hexdigest()[:16]
 
 
 def compiler_command(home: Path, wrap: Callable[[str], list[str]]) -> str:

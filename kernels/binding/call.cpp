@@ -1,7 +1,6 @@
 #include "binding/call.h"
 
 #include <cuda_runtime.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -62,10 +61,9 @@ std::optional<Tensor> try_workspace(int64_t bytes, int32_t device) {
 // The stable ABI tells that an allocation failed and not why. So the words are PyTorch's, and ops.py, which knows them
 // by their beginning, makes its type of exception of them. An error that an earlier kernel left makes every call fail.
 [[noreturn]] void fail_to_allocate(int64_t bytes, int32_t device) {
-  const torch::stable::accelerator::DeviceGuard guard(device);
   size_t free = 0, total = 0;
-  const cudaError_t status = cudaMemGetInfo(&free, &total);
-  if (status != cudaSuccess) throw std::runtime_error(words_of_earlier_kernel(status));
+  const cudaError_t status = cudaMemGetInfo(&free, &total);  // any call that asks the GPU would do
+  if (is_of_earlier_kernel(status)) throw std::runtime_error(words_of_earlier_kernel(status));
   char gib[32];
   std::snprintf(gib, sizeof(gib), "%.2f", static_cast<double>(bytes) / (1 << 30));
   throw std::runtime_error("CUDA out of memory. Tried to allocate " + std::string(gib) + " GiB (" +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import runpy
 import shlex
 import subprocess
@@ -138,3 +139,30 @@ def test_without_a_binary(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "(1, 1, 4, 4)" in done.stdout
     assert "_C.abi3.so is not installed" in done.stdout
+
+
+def test_a_header_of_a_kernel_compiles_kernels_again(setup_py, monkeypatch, tmp_path):
+    """Directly included or by another header; a header of host code alone does not: that would cost minutes."""
+    files = {"a/one.cu": '#include "a/one.cuh"\n#include <b.h>\n', "a/one.cuh": '#include "b/two.h"\n'}
+    files |= {"b/two.h": "int two;\n", "c/host.h": "int host;\n", "c/host.cpp": '#include "c/host.h"\n'}
+    for name, text in files.items():
+        path = tmp_path / "kernels" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    functions = setup_py()
+    digest = functions["headers_digest"]
+    monkeypatch.setitem(digest.__globals__, "ROOT", tmp_path)
+    before = digest()
+    (tmp_path / "kernels/c/host.h").write_text("long host;\n")
+    assert digest() == before
+    for name in ("a/one.cuh", "b/two.h"):
+        (tmp_path / "kernels" / name).write_text(f"{files[name]}// changed\n")
+        assert digest() != before
+        before = digest()
+
+
+def test_kernels_name_headers_from_their_top_folder():
+    """What setup.py follows: an include relative to the file's own folder would be overlooked."""
+    for path in (CHECKOUT / "kernels").rglob("*.cu*"):
+        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+            assert (CHECKOUT / "kernels" / name).is_file(), (path, name)
