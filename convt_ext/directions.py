@@ -91,10 +91,10 @@ class Chosen(Directions):
         self._left: dict[int, bool] = {}
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        try:
-            return super().forward(input, weight, bias)
-        except torch.OutOfMemoryError:
-            with _below_autograd():
+        with _below_autograd():
+            try:
+                return ops.run_forward(input, weight, bias, *self.arguments)
+            except torch.OutOfMemoryError:
                 return torch_forward(input, weight, bias, self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:

@@ -173,6 +173,12 @@ def _tensor_words(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} on {tensor.device}"
 
 
+def _floor(answer: dict[str, Any]) -> str:
+    """The least time, which the planner knows of arithmetic without tensor cores."""
+    exact = answer["plan"]["requested_precision"] in precisions.EXACT_CLASSES
+    return f"floor{'' if exact else ' without tensor cores'} {answer['floor_us']:.1f} us"
+
+
 def _torch_estimate(answer: dict[str, Any]) -> str:
     return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
@@ -206,7 +212,7 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
         f"memory            {plan['workspace_bytes']} bytes besides the result",
         f"{known:<18}{plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
-        f"memory {plan['memory_us']:.1f}); floor {answer['floor_us']:.1f} us{_torch_estimate(answer)}",
+        f"memory {plan['memory_us']:.1f}); {_floor(answer)}{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     for candidate in answer["candidates"]:
