@@ -66,13 +66,20 @@ def reference(case: Case, kind: str, direction: str) -> tuple[torch.Tensor, torc
     return exact.cuda(), bound.cuda()
 
 
-def each_problem(*names: str, kinds=TENSOR_CORE_CLASSES, but=()):
-    """Parametrize by case, class and format, `but` those (name, class, channels_last) that no engine serves."""
-    problems = [
+Problem = tuple[Case, str, bool]  # case, class, channels_last
+
+
+def problems(*names: str, kinds=TENSOR_CORE_CLASSES, but=()) -> list[Problem]:
+    """Cases in each class and format, `but` those (name, class, channels_last) that no engine serves."""
+    return [
         (named(name), kind, channels_last)
         for name, kind, channels_last in product(names, kinds, (False, True))
         if (name, kind, channels_last) not in but
     ]
+
+
+def each_problem(problems: list[Problem]):
+    """Parametrize by case, class and format."""
     ids = [f"{case.name}-{kind}-{'nhwc' if channels_last else 'nchw'}" for case, kind, channels_last in problems]
     return pytest.mark.parametrize(("case", "kind", "channels_last"), problems, ids=ids)
 
@@ -129,19 +136,44 @@ def assert_reached(result: torch.Tensor, value: float, kind: str, reached: torch
     assert len(where) == 0, f"{len(where)} wrong, first at {where[0].tolist()}: {result[tuple(where[0])]}; {what}"
 
 
-@each_problem(
-    "plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row", "patches",
-    "patches_wide", "patches_turns", "windows", "windows_odd", "windows_between", "windows_between_k5", "doubled_rows",
-    "doubled_k3", "nhwc", "nhwc_whole", "nhwc_rows", "nhwc_gaps", "few_out", "few_out_k9", "few_out_chunks",
-    "few_out_gaps", "few_out_nhwc", "few_out_nhwc_five", "upsampled", "upsampled_wide", "upsampled_unaligned",
-    # Its 80 phases are too many for all engines but the upsampling one, which knows NCHW and not tf32x3.
-    but=[("upsampled_wide", "tf32x3", False), *product(["upsampled_wide"], TENSOR_CORE_CLASSES, [True])],
-)  # fmt: skip
+# Where a NaN or Inf goes: by direction, problems that reach every instance (tests/plan/test_plan_offered.py).
+CONTAINED = {
+    "forward": problems(
+        "plain", "k4s2p1", "odd_sizes", "kb75", "gcd_2", "padding_over_kernel", "channels_last", "wide_row", "patches",
+        "patches_wide", "patches_turns", "patches_direct", "patches_direct_even", "patches_direct_wide", "windows",
+        "windows_odd", "windows_k5", "windows_between", "windows_between_k5", "doubled_rows", "doubled_strips",
+        "doubled_groups", "doubled_k3", "doubled_k3_groups", "nhwc", "nhwc_whole", "nhwc_rows", "nhwc_gaps", "few_out",
+        "few_out_k9", "few_out_chunks", "few_out_five", "few_out_gaps", "few_out_nhwc", "few_out_nhwc_five",
+        "upsampled", "upsampled_wide", "upsampled_unaligned",
+        # Its 80 phases are too many for all engines but the upsampling one, which knows NCHW and not tf32x3.
+        but=[("upsampled_wide", "tf32x3", False), *product(["upsampled_wide"], TENSOR_CORE_CLASSES, [True])],
+    ),
+    "grad_input": problems(
+        "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row",
+        "kernel_16_stride_8", "channels_last_groups", "windows", "windows_k5", "windows_k7", "windows_between",
+        "windows_between_k5", "windows_between_k7", "patches", "patches_wide", "patches_tall", "patches_parts",
+        "patches_runs", "patches_runs_wide", "doubled", "doubled_rows", "doubled_k3", "doubled_groups", "nhwc",
+        "nhwc_whole", "nhwc_gaps",
+        # 24 and 16 residues, each with its window of high and low parts: no engine has a plan.
+        but=[("patches_wide", "tf32x3", True), ("patches_runs_wide", "tf32x3", True)],
+    ),
+    "grad_weight": problems(
+        "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "fsrcnn",
+        kinds=HALF_AND_TF32,  # tf32x3 is served by ieee's kernels
+    ),
+}  # fmt: skip
+
+
+def contained_call(case: Case, kind: str, direction: str, channels_last: bool, device: str = "cuda"):
+    """A call of `CONTAINED`, whose operands are in the format of the result."""
+    call = make_call(case, kind, direction, channels_last, device)
+    return nhwc_operands(call) if channels_last and direction != "grad_input" else call
+
+
+@each_problem(CONTAINED["forward"])
 def test_nan_and_inf_reach_exactly_their_outputs(case, kind, channels_last):
     """Zeros around the source meet weights; a NaN of the source reaches the outputs of the formula alone."""
-    clean = make_call(case, kind, "forward", channels_last)
-    if channels_last:
-        clean = nhwc_operands(clean)
+    clean = contained_call(case, kind, "forward", channels_last)
     for place in PLACES:
         index = element(clean.x, place)
         reached = outputs_of(clean, "x", index)
@@ -155,17 +187,10 @@ def test_nan_and_inf_reach_exactly_their_outputs(case, kind, channels_last):
                 assert_same_bits(result.masked_fill(reached, 0), untouched, what)
 
 
-@each_problem(
-    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "kernel_16_stride_8",
-    "channels_last_groups", "windows", "windows_between", "windows_between_k7", "patches", "patches_wide",
-    "patches_tall", "patches_parts", "patches_runs", "patches_runs_wide", "doubled", "doubled_rows", "doubled_k3",
-    "doubled_groups", "nhwc", "nhwc_whole", "nhwc_gaps",
-    # 24 and 16 residues, each with its window of high and low parts: no engine has a plan.
-    but=[("patches_wide", "tf32x3", True), ("patches_runs_wide", "tf32x3", True)],
-)  # fmt: skip
+@each_problem(CONTAINED["grad_input"])
 def test_nan_and_inf_reach_exactly_their_gradients(case, kind, channels_last):
     """Of grad_output, which is here what x is to the forward pass: what is beside it, or beyond K, is made zero."""
-    clean = make_call(case, kind, "grad_input", channels_last)
+    clean = contained_call(case, kind, "grad_input", channels_last)
     for place in PLACES:
         index = element(clean.grad_output, place)
         reached = sums_with(clean, "grad_output", index)
@@ -179,15 +204,10 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind, channels_last):
                 assert_same_bits(result.masked_fill(reached, 0), untouched, what)
 
 
-@each_problem(
-    "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "fsrcnn",
-    kinds=HALF_AND_TF32,  # tf32x3 is served by ieee's kernels
-)  # fmt: skip
+@each_problem(CONTAINED["grad_weight"])
 def test_nan_and_inf_reach_exactly_their_weights(case, kind, channels_last):
     """A tap that reads nothing at a pixel stays what it was, whatever the pixel is."""
-    clean = make_call(case, kind, "grad_weight", channels_last)
-    if channels_last:
-        clean = nhwc_operands(clean)
+    clean = contained_call(case, kind, "grad_weight", channels_last)
     for name in ("other", "grad_output"):
         tensor = getattr(clean, name)
         for place in PLACES:

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from cases import CASES, STAGED_CASES
 from cpu_kernels import needs_binary
+from gpu.test_tensor_cores import CONTAINED, contained_call
 from plan.problems import H200
 from raw_ops import (
     CLASSES,
@@ -67,3 +68,18 @@ def test_tensor_core_kernels(kind, direction):
     else:
         expected -= of_input | of_weight
     assert offered(calls) & set(tensor_core_kernels()) == expected
+
+
+@pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
+@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
+    """In every direction in which some case has a plan of it; and every problem of that list is served by one."""
+    served: set[str] = set()
+    for case, of_kind, channels_last in CONTAINED[direction]:
+        if of_kind == kind:
+            call = contained_call(case, kind, direction, channels_last, device="cpu")
+            kernels = offered([call]) & set(tensor_core_kernels())
+            assert kernels, (case.name, channels_last)
+            served |= kernels
+    calls = (tensor_core_call(case, kind, direction, layout) for case, layout in product(ALL_CASES, LAYOUTS))
+    assert offered(calls) & set(tensor_core_kernels()) - served == set()
