@@ -21,6 +21,7 @@ from pathlib import Path
 
 import gpu_evidence
 import pytest
+import seeds
 
 TESTS = Path(__file__).resolve().parent
 CHECKOUT = TESTS.parent
@@ -108,7 +109,8 @@ def pytest_report_header(config):
     info = package.build_info()
     where = Path(package.__file__).parent
     gpu = _missing_gpu() or f"GPU: {_gpu_facts()['gpu']}"
-    return [f"convt_ext {info['version']}, sources {info['sources']}, in {where}", gpu]
+    seed = f"random problems on the GPU: CONVT_TEST_SEED={seeds.SEED}"
+    return [f"convt_ext {info['version']}, sources {info['sources']}, in {where}", gpu, seed]
 
 
 def _missing_gpu() -> str | None:
@@ -187,7 +189,7 @@ class GpuReport:
         if not self.tests:
             return
         date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        report = {"sources": self.digest, **_gpu_facts(), "date": date, "tests": self.tests}
+        report = {"sources": self.digest, **_gpu_facts(), "date": date, "seed": seeds.SEED, "tests": self.tests}
         earlier = gpu_evidence.read(self.path) if self.is_shard else None
         gpu_evidence.write(self.path, gpu_evidence.merge(earlier, report))
 

@@ -215,19 +215,25 @@ class GradientCall:
         return results[0] if self.direction == "grad_input" else results[1]
 
 
-def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, str]]:
-    """The candidates of a call, or of those engines among them: the number of each, and how a failure names it.
+def forced(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, dict[str, Any]]]:
+    """The candidates of a call, or of those engines among them, each with its number.
 
     There is at least one: a test that forces none of them has shown nothing.
     """
     plans = call.candidates()
-    found = [
-        (number, f"candidate {number}, {plan['kernel']}: {plan}")
-        for number, plan in enumerate(plans)
-        if not engines or plan["engine"] in engines
-    ]
+    found = [(number, plan) for number, plan in enumerate(plans) if not engines or plan["engine"] in engines]
     assert found, f"no candidate of {engines or 'any engine'}, only of {sorted({plan['engine'] for plan in plans})}"
     return found
+
+
+def words_of(number: int, plan: dict[str, Any]) -> str:
+    """How a failure names a candidate."""
+    return f"candidate {number}, {plan['kernel']}: {plan}"
+
+
+def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, str]]:
+    """As `forced`, each with its name instead of its plan."""
+    return [(number, words_of(number, plan)) for number, plan in forced(call, engines)]
 
 
 def copy_of(tensor: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:
@@ -251,23 +257,36 @@ def nan_like(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_full((extent,), float("nan")).as_strided(tensor.shape, tensor.stride())
 
 
-def run_poisoned(call: Call | GradientCall, numel: int, candidate: int | None = None) -> torch.Tensor:
-    """Runs a call whose output's memory holds NaN beforehand: an output that is not written is seen.
+def _poison(tensor: torch.Tensor, numel: int, workspace_bytes: int) -> tuple[int, ...]:
+    """Writes NaN where the result and then the workspace of the next call will lie, and returns their addresses."""
+    blocks = [torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)]
+    if workspace_bytes > 0:  # these bytes are NaN in every dtype
+        blocks.append(torch.full((workspace_bytes,), 255, dtype=torch.uint8, device=tensor.device))
+    return tuple(block.data_ptr() for block in blocks)
 
-    The caching allocator gives the block just freed to the next request of its size, which is the result's: every op
-    asks for that first. (PyTorch's own switch, `torch.utils.deterministic.fill_uninitialized_memory`, acts only in
-    deterministic mode.) What Python's garbage collector frees in between may change that: then it is done again.
+
+def run_poisoned(
+    call: Call | GradientCall, numel: int, candidate: int | None = None, workspace_bytes: int = 0
+) -> torch.Tensor:
+    """Runs a call whose output's memory holds NaN beforehand, and its workspace's: what is not written is seen.
+
+    The caching allocator gives blocks just freed to the next requests of their sizes, in the same order: every op asks
+    for its result first, and then for a workspace. (PyTorch's own switch,
+    `torch.utils.deterministic.fill_uninitialized_memory`, acts only in deterministic mode.) What Python's garbage
+    collector frees in between may change that, and the first request of a size may find the allocator in another
+    state: then it is done again.
 
     Raises:
         AssertionError: the result lies in other memory all the same (where PyTorch's own allocator is in use).
     """
     tensor = call.x if isinstance(call, Call) else call.grad_output
+    native = torch.cuda.get_allocator_backend() == "native"
     for _ in range(4):
-        poison = torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)
-        address = poison.data_ptr()
-        del poison
+        places = _poison(tensor, numel, workspace_bytes)
+        if native and workspace_bytes > 0 and _poison(tensor, numel, workspace_bytes) != places:
+            continue  # of the workspace nobody tells the address: requests must repeat themselves
         result = call.run(candidate)
-        if result.data_ptr() == address or torch.cuda.get_allocator_backend() != "native":
+        if result.data_ptr() == places[0] or not native:
             return result
         del result
     raise AssertionError(

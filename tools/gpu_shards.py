@@ -4,8 +4,9 @@
 
 Called by `make gpu-test`. The tests are bound by the CPU, so there are as many shards as cores unless NUMBER says
 otherwise; each takes a GPU in turn. With --part it is the I-th of N parts that is run so, and the report that is there
-is added to. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did not, or a
-test failed.
+is added to. All shards draw their random problems from one seed: CONVT_TEST_SEED's, for a part otherwise that of the
+report, else a new one. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did
+not, or a test failed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LAST_LINES = 12
@@ -74,14 +77,21 @@ class Shard:
     process: subprocess.Popen[bytes]
 
 
-def start(name: str, place: int, number: int, gpus: list[str], folder: Path, arguments: list[str]) -> Shard:
+def seed_of_run(report: dict[str, Any] | None) -> str:
+    """CONVT_TEST_SEED of all shards (tests/seeds.py); `report` is what they add to."""
+    drawn = (report or {}).get("seed") or secrets.randbelow(2**31)
+    return os.environ.get("CONVT_TEST_SEED") or str(drawn)
+
+
+def start(name: str, place: int, number: int, gpus: list[str], folder: Path, seed: str, arguments: list[str]) -> Shard:
     """One shard of `number` that run at once, on the GPU whose turn it is."""
     log, report = folder / f"{place}.log", folder / f"{place}.json"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-v"]
     command += ["--gpu-report", str(report), "--shard", name, *arguments, "gpu"]
     # Results are compared on the CPU: with a thread for each core, the shards would wait for each other's.
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number))}
-    environment = {**os.environ, **threads, "CUDA_VISIBLE_DEVICES": in_turn(gpus, place), "PYTHONUNBUFFERED": "1"}
+    seen = {"CUDA_VISIBLE_DEVICES": in_turn(gpus, place), "CONVT_TEST_SEED": seed}
+    environment = {**os.environ, **threads, **seen, "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, cwd=CHECKOUT / "tests", env=environment, stdout=output, stderr=subprocess.STDOUT
@@ -105,12 +115,15 @@ def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arg
     gpus, all_well = visible_gpus(), True
     number = number or default_number(len(gpus))
     report = None if part == (1, 1) else evidence["read"](report_path)
+    seed = seed_of_run(report)
     before, deadline = report, time.monotonic() + limit + GRACE
     with tempfile.TemporaryDirectory() as name:
         words = [f"--time-limit={limit}", *arguments]
-        print(f"GPU tests in {number} processes on {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}", flush=True)
+        where = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+        print(f"GPU tests in {number} processes on {where}, CONVT_TEST_SEED={seed}", flush=True)
         shards = [
-            start(shard, place, number, gpus, Path(name), words) for place, shard in enumerate(shards_of(part, number))
+            start(shard, place, number, gpus, Path(name), seed, words)
+            for place, shard in enumerate(shards_of(part, number))
         ]
         for shard in shards:
             status = wait(shard.process, deadline)

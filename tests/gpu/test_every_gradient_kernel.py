@@ -30,6 +30,7 @@ from raw_ops import (
     run_poisoned,
     same_bits,
 )
+from seeds import SEED, generator
 
 DIRECTIONS = ("grad_input", "grad_weight")
 SUFFIXES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -98,14 +99,19 @@ def test_grad_input_has_the_documented_bits(oracle, case, dtype):
 @pytest.mark.parametrize("block", range(6))
 def test_grad_input_of_random_problems(oracle, block, dtype):
     """Any arguments, sizes and strides."""
-    rng = random.Random(f"{block} {dtype}")
+    rng = generator("grad_input", dtype, block)
     for _ in range(15):
         case, seed = random_case(rng), rng.randrange(2**31)
         call = Call.of(dataclasses.replace(case, layout=rng.choice(LAYOUTS)), dtype, device="cpu", seed=seed)
         gradient = GradientCall.of("grad_input", on_gpu(call), seed).replace(channels_last=rng.random() < 0.5)
         gradient = strided(gradient, rng)
         expected = input_by_oracle(oracle, call, gradient)
-        assert_same_bits(gradient.run(), expected, f"{case}, seed {seed}, strides {gradient.grad_output.stride()}")
+        assert_same_bits(gradient.run(), expected, named_problem(case, gradient, seed))
+
+
+def named_problem(case: Case, gradient: GradientCall, seed: int) -> str:
+    strides = gradient.grad_output.stride()
+    return f"CONVT_TEST_SEED={SEED}: {case}, values of seed {seed}, strides of grad_output {strides}"
 
 
 def strided(gradient: GradientCall, rng: random.Random) -> GradientCall:
@@ -128,7 +134,7 @@ def strided(gradient: GradientCall, rng: random.Random) -> GradientCall:
 @pytest.mark.parametrize("block", range(6))
 def test_grad_weight_of_random_problems(block):
     """Exact sums of integers for any arguments, sizes and strides."""
-    rng = random.Random(block)
+    rng = generator("grad_weight", block)
     for _ in range(15):
         case, seed = random_case(rng), rng.randrange(2**31)
         layout = rng.choice(LAYOUTS)
@@ -137,7 +143,7 @@ def test_grad_weight_of_random_problems(block):
         gradient = gradient.replace(channels_last=rng.random() < 0.5)
         on_cpu = gradient.map(torch.Tensor.cpu)
         exact = on_cpu.map(torch.Tensor.double).torch().float()
-        what = f"{case}, input {layout}, seed {seed}, strides {gradient.grad_output.stride()}"
+        what = f"{named_problem(case, gradient, seed)}, input {layout}"
         assert_same_bits(gradient.run().cpu() + 0.0, exact + 0.0, what)
 
 

@@ -162,6 +162,26 @@ def test_what_is_not_written_is_seen(direction, channels_last, kind):
         assert run_poisoned(call, call.run().numel()).isnan().all(), case.name
 
 
+@pytest.mark.parametrize("num_bytes", [512, 30_000, 1 << 20, (1 << 20) + 512, 40 << 20])
+def test_a_workspace_that_is_not_written_is_seen(num_bytes):
+    """An op asks for its workspace after its result; where that then lies, nobody says."""
+    if torch.cuda.get_allocator_backend() != "native":
+        pytest.skip("the caching allocator is not in use")
+    workspaces = []
+
+    class WithWorkspace(UnwrittenCall):
+        def run(self, candidate: int | None = None) -> torch.Tensor:
+            result = super().run(candidate)
+            workspaces[:] = [torch.empty(num_bytes, dtype=torch.uint8, device="cuda")]
+            return result
+
+    for case in (*CASES, *STAGED_CASES):
+        workspaces.clear()
+        call = WithWorkspace.of(case)
+        assert run_poisoned(call, math.prod(case.output_size), None, num_bytes).isnan().all(), case.name
+        assert workspaces[0].eq(255).all(), case.name
+
+
 def element(tensor: torch.Tensor, place: str) -> tuple[int, ...]:
     """The index of the first, the last or a middle element."""
     return {

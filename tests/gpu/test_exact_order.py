@@ -10,6 +10,7 @@ import pytest
 import torch
 from cases import CASES, LAYOUTS, STAGED_CASES, Case, each_case
 from raw_ops import CLASSES, Call, assert_same_bits
+from seeds import SEED, generator
 from served import cudnn, switch, tf32
 
 each_class = pytest.mark.parametrize("kind", CLASSES)
@@ -51,7 +52,8 @@ def random_call(rng: random.Random, kind: str) -> tuple[Call, str]:
     bias = call.bias
     if bias is not None and rng.random() < 0.3:
         bias = torch.stack([bias, bias], dim=1)[:, 0]
-    return call.replace(weight=weight, bias=bias), f"{case}, input {x_layout}, weight {weight_layout}, seed {seed}"
+    words = f"CONVT_TEST_SEED={SEED}: {case}, input {x_layout}, weight {weight_layout}, values of seed {seed}"
+    return call.replace(weight=weight, bias=bias), words
 
 
 def by_oracle(module, call: Call) -> torch.Tensor:
@@ -64,7 +66,7 @@ def by_oracle(module, call: Call) -> torch.Tensor:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_random_problems_equal_the_oracle(oracle, kind, block):
     """The planner's choice equals the scalar loop, and every other candidate equals the planner's choice."""
-    rng = random.Random(f"{kind} {block}")
+    rng = generator(kind, block)
     for _ in range(PROBLEMS_PER_BLOCK):
         call, problem = random_call(rng, kind)
         expected = by_oracle(oracle, call).cuda()

@@ -1,8 +1,9 @@
 """The tensor-core classes: every candidate plan of every case, forced, in all directions and both layouts.
 
-Judged by float64 with an error budget for each result, where NaN lay in its memory before; by where a NaN or Inf of one
-source element may go; and by the errors that docs/numerics.md promises of larger problems. The last two are about the
-tensor-core engines alone; of these kernels the others have their tests with the exact classes.
+Judged by float64 with an error budget for each result, where NaN lay in its memory, in the workspace and in shared
+memory before; by where a NaN or Inf of one source element may go; and by the errors that docs/numerics.md promises of
+larger problems. The last two are about the tensor-core engines alone; of these kernels the others have their tests with
+the exact classes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from raw_ops import (
     GradientCall,
     assert_same_bits,
     changed,
+    forced,
+    nan_like,
     numbered,
     run_poisoned,
+    words_of,
 )
 
 ALL_CASES = [*CASES, *STAGED_CASES]
@@ -51,19 +55,23 @@ def make_call(case: Case, kind: str, direction: str, channels_last: bool, device
     return call if direction == "forward" else GradientCall.of(direction, call).in_layout(channels_last)
 
 
-@functools.lru_cache(maxsize=16)
-def reference(case: Case, kind: str, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The float64 result, and how far a kernel's may be from it.
+def exact_and_bound(call: Call | GradientCall, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The float64 result of a call on the CPU, and how far a kernel's may be from it; both on the GPU.
 
     A tensor core adds products toward zero, with a unit of 2^-23 for each of at most as many steps as there are terms.
     """
-    call = make_call(case, kind, direction, False, device="cpu").map(torch.Tensor.double)
+    call = call.map(torch.Tensor.double)
     exact = call.torch()
     magnitude = call.map(torch.Tensor.abs).torch()
     terms = call.map(torch.ones_like).torch()
     bound = magnitude * (TERM[kind] + (terms + 4) * 2.0**-22)
     bound = bound + RESULT[kind] * (exact.abs() + bound) + SUBNORMAL[kind]
     return exact.cuda(), bound.cuda()
+
+
+@functools.lru_cache(maxsize=16)
+def reference(case: Case, kind: str, direction: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return exact_and_bound(make_call(case, kind, direction, False, device="cpu"), kind)
 
 
 Problem = tuple[Case, str, bool]  # case, class, channels_last
@@ -110,9 +118,11 @@ def test_every_candidate_is_right(case, direction, kind):
     exact, bound = reference(case, kind, direction)
     for channels_last in (False, True):
         call = make_call(case, kind, direction, channels_last)
-        for number, plan in numbered(call):
-            result = run_poisoned(call, exact.numel(), number)
-            what = f"channels_last {channels_last}, {plan}"
+        full_of_nan = call.map(nan_like)
+        for number, plan in forced(call):
+            full_of_nan.run(number)  # leaves NaN in shared memory
+            result = run_poisoned(call, exact.numel(), number, plan["workspace_bytes"])
+            what = f"channels_last {channels_last}, {words_of(number, plan)}"
             assert result.shape == exact.shape, what
             assert_within(result, exact, bound, what)
             assert_same_bits(call.run(number), result, what)

@@ -135,6 +135,7 @@ if index == 3:
 if index == 7 or "nothing" in sys.argv:
     sys.exit(5)
 report = json.load(open("REPORT"))
+report["seed"] = int(os.environ["CONVT_TEST_SEED"])
 report["tests"] = {f"test_{index}": {"outcome": "failed" if index == 2 else "passed", "reason": "", "seconds": 1.0}}
 json.dump(report, open(arguments["--gpu-report"], "w"))
 sys.exit(index == 2)
@@ -170,6 +171,22 @@ def test_a_part_joins_the_report(tmp_path, gpu_shards):
     assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["earlier", "test_1", "test_4"]
     assert gpu_shards.run(1, (1, 1), 60, tmp_path / "report.json", [])
     assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["test_1"]
+
+
+def test_shards_draw_from_one_seed(tmp_path, gpu_shards, capsys, monkeypatch):
+    """A new one in each run, which a part of that run takes from the report; or the one that was asked for."""
+    path = tmp_path / "report.json"
+    monkeypatch.delenv("CONVT_TEST_SEED", raising=False)
+    assert gpu_shards.run(1, (1, 1), 60, path, [])
+    drawn = gpu_evidence.read(path)["seed"]
+    assert gpu_shards.run(1, (4, 8), 60, path, [])
+    assert gpu_evidence.read(path)["seed"] == drawn
+    assert capsys.readouterr().out.count(f"CONVT_TEST_SEED={drawn}") == 2
+    assert gpu_shards.run(1, (1, 1), 60, path, [])
+    assert gpu_evidence.read(path)["seed"] != drawn
+    monkeypatch.setenv("CONVT_TEST_SEED", "77")
+    assert gpu_shards.run(1, (1, 1), 60, path, [])
+    assert gpu_evidence.read(path)["seed"] == 77
 
 
 def test_no_test_was_chosen(tmp_path, gpu_shards, capsys):
