@@ -12,6 +12,7 @@ While writing code, CONVT_TEST_UNINSTALLED=1 lets tests run against whatever con
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 import gpu_evidence
 import pytest
 import seeds
+from plan import build
 
 TESTS = Path(__file__).resolve().parent
 CHECKOUT = TESTS.parent
@@ -82,6 +84,21 @@ def _milliseconds(item) -> int:
     """About what a GPU test takes: what its mark `slow` says, or as long as most."""
     slow = item.get_closest_marker("slow")
     return 1000 * slow.kwargs.get("seconds", 10) if slow else 300
+
+
+def pytest_collection_finish(session):
+    """Builds the C++ modules of the chosen tests, which takes minutes on a slow machine, before any test's timer runs.
+
+    Every worker of xdist comes here, and a lock lets the first one compile. What cannot be built is left to the
+    fixture, which says why.
+    """
+    if session.config.option.collectonly:
+        return
+    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    for fixture, module in build.FIXTURES.items():
+        if fixture in fixtures:
+            with contextlib.suppress(RuntimeError, ImportError):
+                build.load(module)
 
 
 class ModuleWithoutGpu(pytest.Module):

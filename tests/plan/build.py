@@ -34,6 +34,10 @@ TRAPS = [
 ]
 
 
+# The fixtures that are these modules (plan/conftest.py, oracle/plugin.py); tests/conftest.py builds what is asked for.
+FIXTURES = {"plan_module": "_plan", "oracle": "_oracle"}
+
+
 class NoCompiler(RuntimeError):
     """No C++ compiler on this machine."""
 
