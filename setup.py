@@ -179,6 +179,19 @@ def compiler_command(home: Path, wrap: Callable[[str], list[str]]) -> str:
     return f"{shlex.join([sys.executable, str(ROOT / 'tools/nvcc.py')])} {compiler}"
 
 
+def path_flags(*folders: str | Path) -> list[str]:
+    """What keeps the build machine's folders out of the binary: __FILE__, which checks print, begins below them.
+
+    A folder inside of another stands behind it: of several that fit, the compiler takes the last.
+    """
+    return [f"-ffile-prefix-map={folder}/=" for folder in sorted(map(str, folders), key=len)]
+
+
+def through_nvcc(flags: list[str]) -> list[str]:
+    """Flags of the host compiler as nvcc takes them: it parts a word at its commas, then a shell reads the parts."""
+    return [word for flag in flags for word in ("-Xcompiler", shlex.quote(flag).replace(",", r"\,"))]
+
+
 def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
     from torch.utils import cpp_extension
@@ -191,7 +204,8 @@ def configure(extension: Extension) -> None:
     # torch 2.13 puts ccache in front of nvcc where it is installed, older ones do not.
     wrap = getattr(cpp_extension, "_wrap_compiler", lambda nvcc: [nvcc])
     os.environ["PYTORCH_NVCC"] = compiler_command(home, wrap)
-    extension.include_dirs = [str(ROOT / "kernels"), *cpp_extension.include_paths(device_type="cuda")]
+    others = cpp_extension.include_paths(device_type="cuda")  # headers of torch and CUDA
+    extension.include_dirs = [str(ROOT / "kernels"), *others]
     extension.library_dirs = cpp_extension.library_paths(device_type="cuda")
     # Where the static runtime lies in toolkits without lib64: x86_64-linux, or sbsa-linux on aarch64.
     extension.library_dirs += sorted(map(str, home.glob("targets/*-linux/lib")))
@@ -200,11 +214,16 @@ def configure(extension: Extension) -> None:
     # Only C++ files get what changes with every edit, so that an edit does not recompile the kernels.
     facts = {"CONVT_VERSION": VERSION, "CONVT_ARCHITECTURES": ";".join(architectures), "CONVT_SOURCES_DIGEST": digest}
     hidden = "-fvisibility=hidden"
+    paths = path_flags(ROOT, *others)
     extension.extra_compile_args = {
-        "cxx": [*common, hidden, "-fvisibility-inlines-hidden", "-Wall", *(f'-D{k}="{v}"' for k, v in facts.items())],
+        "cxx": [
+            *(*common, *paths, hidden, "-fvisibility-inlines-hidden", "-Wall"),
+            *(f'-D{k}="{v}"' for k, v in facts.items()),
+        ],
         "nvcc": [
             *common,
             *("--expt-relaxed-constexpr", "-Xcompiler", f"{hidden},-Wall"),
+            *through_nvcc(paths),
             "--compress-mode=size",  # a sixth less of a wheel than nvcc's own choice
             f"-DCONVT_HEADERS_DIGEST={headers_digest()}",
             *gencode_flags(architectures),

@@ -6,8 +6,9 @@
     … --release 12.9                           and it must be what a release has for that CUDA version
 
 The binary asks for no CUDA library, and of torch for libtorch and libtorch_cpu alone; cuobjdump finds in
-it the machine code and PTX that it says it has, of every kernel file; the size stays below a limit; abi3audit
---strict, auditwheel and twine find no fault. Runs beside torch, because the binary is asked what it is.
+it the machine code and PTX that it says it has, of every kernel file; no folder of the machine that built it is
+written in it; the size stays below a limit; abi3audit --strict, auditwheel and twine find no fault. Runs beside
+torch, because the binary is asked what it is.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ import sysconfig
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cuda_toolkit
 import nvcc
 import targets
 import wheels
 
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
+
 MAX_WHEEL_MIB = 25
+EXECUTABLE = 4  # SHF_EXECINSTR: a section of machine code
 NEWEST_LIBC = (2, 28)
 ALLOWED = (
     "libtorch.so",
@@ -46,16 +52,41 @@ ALLOWED = (
 )
 
 
-def needed_libraries(wheel: Path) -> list[str]:
-    """The NEEDED entries of the binary, as `readelf -d` shows them."""
-    from elftools.elf.dynamic import DynamicSection
+def elf_of(wheel: Path) -> ELFFile:
+    """The binary, for pyelftools."""
     from elftools.elf.elffile import ELFFile
 
     with zipfile.ZipFile(wheel) as archive:
-        binary = io.BytesIO(archive.read(wheels.BINARY))
-    section = ELFFile(binary).get_section_by_name(".dynamic")
+        return ELFFile(io.BytesIO(archive.read(wheels.BINARY)))
+
+
+def needed_libraries(elf: ELFFile) -> list[str]:
+    """The NEEDED entries of the binary, as `readelf -d` shows them."""
+    from elftools.elf.dynamic import DynamicSection
+
+    section = elf.get_section_by_name(".dynamic")
     assert isinstance(section, DynamicSection)
     return [tag.needed for tag in section.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]
+
+
+def absolute_paths(data: bytes) -> list[str]:
+    """The absolute paths of files in data, without the system's own, which the CUDA runtime reads.
+
+    >>> absolute_paths(b"\\0/proc/self/maps\\0in /home/me/x.cpp:3\\0kernels/y.cpp\\0a / b\\0https://host/page")
+    ['/home/me/x.cpp']
+    """
+    found = re.findall(rb"(?<![\w.)%*/-])/(?:[\w.+@,~-]{2,}/)+[\w.+-]+", data)
+    return sorted({path.decode() for path in found if not path.startswith((b"/proc/", b"/sys/", b"/dev/"))})
+
+
+def build_paths(elf: ELFFile) -> list[str]:
+    """Paths of the machine that built the binary. Machine code, of CPU or GPU, holds no text and is left out."""
+    texts = [
+        section.data()
+        for section in elf.iter_sections()
+        if section["sh_type"] != "SHT_NOBITS" and not section["sh_flags"] & EXECUTABLE and section.name != ".nv_fatbin"
+    ]
+    return absolute_paths(b"\0".join(texts))
 
 
 def code_in(listing: str) -> dict[str, int]:
@@ -163,11 +194,15 @@ def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:
     print(f"{wheel.name}: {mib:.2f} MiB")
     if mib > MAX_WHEEL_MIB:
         raise SystemExit(f"convt_ext: the wheel has {mib:.1f} MiB, the limit is {MAX_WHEEL_MIB}")
-    needed = needed_libraries(wheel)
+    elf = elf_of(wheel)
+    needed = needed_libraries(elf)
     print("needs", ", ".join(needed))
     foreign = [name for name in needed if name not in ALLOWED]
     if foreign:
         raise SystemExit(f"convt_ext: the binary needs {', '.join(foreign)}, which must not be linked")
+    paths = build_paths(elf)
+    if paths:
+        raise SystemExit(f"convt_ext: the binary names files of the machine that built it: {', '.join(paths)}")
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder)
         with zipfile.ZipFile(wheel) as archive:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email
+import importlib
 import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -87,6 +89,59 @@ def test_the_compiler(setup_py, switches, compiler):
     """Ours stands in front of what torch would take, or of what the user names."""
     command = setup_py(**switches)["compiler_command"](Path("/a toolkit"), lambda nvcc: ["sccache", nvcc])
     assert shlex.split(command) == [sys.executable, str(CHECKOUT / "tools/nvcc.py"), *compiler]
+
+
+def words_of_a_build(setup_py, monkeypatch, home: Path) -> dict[str, list[str]]:
+    """What the compilers get for C++ and for CUDA files, with a toolkit in `home`."""
+    cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
+    functions = setup_py()
+    for name in ("PYTORCH_NVCC", "MAX_JOBS"):
+        monkeypatch.setenv(name, "1")  # so that what `configure` leaves there is undone
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    configure = functions["configure"]
+    monkeypatch.setitem(configure.__globals__, "find_cuda_home", lambda: (home, "9.0a", {"9.0", "9.0a"}))
+    (extension,) = functions["arguments"]["ext_modules"]
+    configure(extension)
+    return extension.extra_compile_args
+
+
+def test_the_compilers_do_not_write_down_folders(setup_py, monkeypatch, tmp_path):
+    """Checks print __FILE__, here and in torch's headers; the other half is test_wheel.py's, of what came of it."""
+    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
+    torch_headers = Path(importlib.import_module("torch").__file__).parent / "include"
+    for folder in (CHECKOUT, torch_headers, tmp_path / "include"):
+        flag = f"-ffile-prefix-map={folder}/="
+        assert flag in words["cxx"]
+        assert words["nvcc"][words["nvcc"].index(flag) - 1] == "-Xcompiler"
+
+
+def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
+    """Below the innermost of several folders, also where names have a comma and a space."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    root = tmp_path / "a, b"
+    headers = root / "site/include"
+    headers.mkdir(parents=True)
+    (headers / "inner.h").write_text("const char* inner = __FILE__;\n")
+    (root / "outer.cpp").write_text('#include "inner.h"\nconst char* outer = __FILE__;\n')
+    flags = setup_py()["path_flags"](headers, root)
+    library = tmp_path / "library.so"
+    words = [compiler, *flags, "-I", headers, "-shared", "-fPIC", root / "outer.cpp", "-o", library]
+    subprocess.run(words, check=True)
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    absolute_paths = importlib.import_module("check_wheel").absolute_paths
+    assert {b"outer.cpp", b"inner.h"} <= set(library.read_bytes().split(b"\0"))
+    assert absolute_paths(library.read_bytes()) == []
+    subprocess.run([words[0], *words[1 + len(flags) :]], check=True)
+    assert any(str(tmp_path) in path for path in absolute_paths(library.read_bytes()))
+
+
+def test_flags_through_nvcc(setup_py):
+    """As nvcc 13.0 was seen to take them: parted at bare commas, then read by a shell."""
+    through_nvcc = setup_py()["through_nvcc"]
+    assert through_nvcc(["-ffile-prefix-map=/a/="]) == ["-Xcompiler", "-ffile-prefix-map=/a/="]
+    assert through_nvcc(["-ffile-prefix-map=/a, b/="]) == ["-Xcompiler", "'-ffile-prefix-map=/a\\, b/='"]
 
 
 def test_local_version(setup_py):

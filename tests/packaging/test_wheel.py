@@ -5,7 +5,6 @@ from __future__ import annotations
 import email
 import importlib
 import importlib.metadata
-import io
 import re
 import sys
 import zipfile
@@ -55,18 +54,34 @@ def test_one_file_for_every_python(wheel, names):
 def test_the_binary_needs_no_cuda_library(tools, wheel):
     pytest.importorskip("elftools")
     check = tools("check_wheel")
-    needed = check.needed_libraries(wheel)
+    needed = check.needed_libraries(check.elf_of(wheel))
     assert "libtorch_cpu.so" in needed
     assert not [name for name in needed if "cuda" in name or "cudart" in name or name.startswith("libc10")]
     assert set(needed) <= set(check.ALLOWED)
 
 
-def test_the_binary_exports_its_entry_point_alone(wheel):
+def test_the_binary_does_not_say_where_it_was_built(tools, wheel):
+    """Checks print the file that they stand in; a folder of the machine that built it helps no user."""
     pytest.importorskip("elftools")
-    from elftools.elf.elffile import ELFFile
+    check = tools("check_wheel")
+    assert check.build_paths(check.elf_of(wheel)) == []
 
-    with zipfile.ZipFile(wheel) as archive:
-        table = ELFFile(io.BytesIO(archive.read(BINARY))).get_section_by_name(".dynsym")
+
+def test_an_error_does_not_say_where_the_binary_was_built(tools):
+    package = importlib.import_module("convt_ext")
+    if package.build_info()["cuda"] is None:
+        pytest.skip("there is no binary")
+    torch = importlib.import_module("torch")
+    with pytest.raises(RuntimeError) as caught:
+        torch.ops.convt_ext.device(-1)
+    words = str(caught.value)
+    assert "kernels/binding/" in words
+    assert tools("check_wheel").absolute_paths(words.encode()) == []
+
+
+def test_the_binary_exports_its_entry_point_alone(tools, wheel):
+    pytest.importorskip("elftools")
+    table = tools("check_wheel").elf_of(wheel).get_section_by_name(".dynsym")
     defined = [symbol for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
     exported = {symbol.name for symbol in defined if symbol["st_info"]["bind"] == "STB_GLOBAL"}
     marks = {"_edata", "_end", "__bss_start", "_init", "_fini"}  # the linker's own
