@@ -9,6 +9,7 @@
 #   SHARD, REPORT of the GPU tests only part I/N, and the report they are written to
 #   LIMIT         seconds after which gpu-test ends with what it has (3000)
 #   REQUIRE=current  gpu-status fails when the report is stale
+#   MODULES       the modules that mutate changes, such as "routing precision"
 #   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
 PYTHON ?= python3
 TORCH_SPEC ?= torch==2.13.0
@@ -21,6 +22,7 @@ LIMIT ?=
 REQUIRE ?=
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
+MODULES ?= routing
 CUDA_RELEASE ?= 13.5
 
 ifeq ($(SYSTEM),1)
@@ -37,7 +39,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test cuda12-check build-cost check-wheel \
-  lint lint-ci format clean
+  lint lint-ci mutate format clean
 
 help: ## list the tasks
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -92,6 +94,10 @@ cuda12-check: $(READY) ## compile the device code with CUDA 12.9's NVRTC, from P
 
 check-wheel: install ## check the wheel: abi3, libraries, architectures inside, size
 	$(RUN) tools/check_wheel.py
+
+mutate: $(READY) ## change the code of MODULES on purpose and list what no test notices (takes long; docs/mutations.md)
+	$(RUN) -m pip install --quiet -r tools/mutation_requirements.txt
+	$(RUN) tools/mutate.py $(MODULES)
 
 lint-ci: $(READY) ## check the workflows and cibuildwheel's configuration (needs Node.js)
 	$(RUN) tools/lint_ci.py

@@ -1,0 +1,123 @@
+"""Changes one operator, number or condition at a time and prints those changes that no test notices.
+
+    python tools/mutate.py [--known docs/mutations.md] MODULE ...       such as: precision arguments
+
+Called by `make mutate MODULES="..."`, by hand: it takes hours for all modules, so CI does not. cosmic-ray makes the
+changes, in a copy of the checkout, and runs the tests that are about the module (`TESTS`) after each. What survives is
+a missing test, or harmless; why it is harmless stands in docs/mutations.md, and only what does not stand there is new.
+Exits with 1 where something new survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# The test files that judge each module. All of them run without a GPU.
+TESTS = {
+    "arguments": ["test_arguments", "test_routing"],
+    "autocast": ["test_routing", "test_functional"],
+    "autograd": ["test_autograd", "test_backward"],
+    "compiled": ["test_compile", "test_compile_edges"],
+    "directions": ["test_autograd", "test_backward", "test_errors", "test_routing"],
+    "frozen": ["test_frozen", "test_frozen_key"],
+    "geometry": ["test_geometry", "test_ops", "test_routing"],
+    "precision": ["test_precision", "test_routing", "test_functional"],
+    "routing": ["test_routing", "test_functional", "test_explain"],
+    "traced_ops": ["test_compile", "test_compile_edges"],
+}
+
+# Not: `|` of types, and exchanges of arithmetic that only say again what one of them says.
+OPERATORS = (
+    "ReplaceComparisonOperator_(Lt_LtE|LtE_Lt|Gt_GtE|GtE_Gt|Eq_NotEq|NotEq_Eq|Is_IsNot|IsNot_Is)|AddNot"
+    "|ReplaceAndWithOr|ReplaceOrWithAnd|ReplaceTrueWithFalse|ReplaceFalseWithTrue"
+    "|ReplaceUnaryOperator_Delete_Not|NumberReplacer|ReplaceBreakWithContinue"
+    "|ReplaceBinaryOperator_(Add_Sub|Sub_Add|Mul_FloorDiv|FloorDiv_Mul|Mod_FloorDiv)"
+)
+SECONDS_PER_RUN = 240.0
+
+CONFIG = """[cosmic-ray]
+module-path = {module!r}
+timeout = {timeout}
+test-command = {command!r}
+[cosmic-ray.distributor]
+name = "local"
+[cosmic-ray.filters.operators-filter]
+exclude-operators = ['(?!core/({operators})$)']
+"""
+
+
+def copy_checkout(folder: Path) -> Path:
+    """What the tests need of the checkout, tracked or not, and the compiled binary."""
+    copy = folder / "checkout"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    shutil.copytree(CHECKOUT, copy, ignore=ignored, symlinks=True)
+    return copy
+
+
+def run(module: str, checkout: Path) -> tuple[int, list[str]]:
+    """How many changes of a module there were, and those that survived, as "line: before -> after"."""
+    from cosmic_ray.work_db import use_db
+    from cosmic_ray.work_item import TestOutcome, WorkerOutcome
+
+    files = [f"tests/cpu/{name}.py" for name in TESTS[module]]
+    tests = shlex.join([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files])
+    config, session = checkout.parent / f"{module}.toml", checkout.parent / f"{module}.sqlite"
+    path = f"convt_ext/{module}.py"
+    config.write_text(CONFIG.format(module=path, timeout=SECONDS_PER_RUN, command=tests, operators=OPERATORS))
+    environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    scripts = Path(sysconfig.get_path("scripts"))
+    for program, *words in (
+        ("cosmic-ray", "baseline", config),  # the tests pass before anything is changed
+        ("cosmic-ray", "init", config, session),
+        ("cr-filter-operators", session, config),
+        ("cosmic-ray", "exec", config, session),
+    ):
+        subprocess.run([scripts / program, *words], cwd=checkout, env=environment, check=True)
+    total, survived = 0, []
+    with use_db(session) as database:
+        for item, result in database.completed_work_items:
+            total += result.worker_outcome is not WorkerOutcome.SKIPPED
+            if result.test_outcome is TestOutcome.SURVIVED:
+                before, after = (_line(result.diff, sign) for sign in "-+")
+                survived.append(f"{path}:{item.mutations[0].start_pos[0]}: {before} -> {after}")
+    return total, sorted(set(survived))
+
+
+def _line(diff: str, sign: str) -> str:
+    """The changed line of a diff, without its indentation."""
+    found = re.search(rf"^{re.escape(sign)}(?!{re.escape(sign)}{{2}})(.*)$", diff, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--known", type=Path, default=CHECKOUT / "docs/mutations.md")
+    parser.add_argument("modules", nargs="+", choices=sorted(TESTS), metavar="MODULE")
+    options = parser.parse_args()
+    known = options.known.read_text() if options.known.exists() else ""
+    new = 0
+    with tempfile.TemporaryDirectory() as folder:
+        checkout = copy_checkout(Path(folder))
+        for module in options.modules:
+            total, survived = run(module, checkout)
+            unknown = [change for change in survived if change.split(": ", 1)[1] not in known]
+            new += len(unknown)
+            print(f"{module}: {total} changes, {len(survived)} survived, {len(unknown)} of these are new", flush=True)
+            print(*unknown, sep="\n", flush=True)
+    if new:
+        raise SystemExit(f"convt_ext: {new} changes that no test notices: write the test, or say why it is harmless")
+
+
+if __name__ == "__main__":
+    main()
