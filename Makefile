@@ -8,7 +8,9 @@
 #   SHARDS        how many processes share the GPU tests, side by side on all GPUs (as many as cores)
 #   SHARD, REPORT of the GPU tests only part I/N, and the report they are written to
 #   LIMIT         seconds after which gpu-test ends with what it has (3000)
-#   REQUIRE=current  gpu-status fails when the report is stale
+#   REQUIRE=current  gpu-status fails when a report is stale or incomplete, and not only when it holds a failure
+#   COMPARE       another GPU's report: gpu-status says whether its tests and its exact results are REPORT's
+#   TOOLS, SANITIZER_REPORT  of compute-sanitizer's tools only these, and the report they are written to
 #   MODULES       the modules that mutate changes, such as "routing precision"
 #   MATRIX_PYTHONS  interpreters for matrix-test; empty: environments made in .venv-matrix
 PYTHON ?= python3
@@ -20,6 +22,9 @@ SHARD ?=
 SHARDS ?=
 LIMIT ?=
 REQUIRE ?=
+COMPARE ?=
+TOOLS ?=
+SANITIZER_REPORT ?= $(CURDIR)/tests/sanitizer_report.json
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
 MODULES ?= routing
@@ -71,11 +76,12 @@ gpu-test: install ## run the GPU tests and write the report that gpu-status read
 	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py "$(REPORT)" $(if $(SHARDS),--shards $(SHARDS)) \
 	  $(if $(SHARD),--part $(SHARD)) $(if $(LIMIT),--limit $(LIMIT)) $(TEST_ARGS)
 
-gpu-status: $(READY) ## print whether the report is about these sources: current, or stale and why
-	@$(RUN) tools/gpu_status.py --report "$(REPORT)" $(if $(REQUIRE),--require-$(REQUIRE))
+gpu-status: $(READY) ## print what the reports are worth: current, stale, incomplete or failed, and why
+	@$(RUN) tools/gpu_status.py --report "$(REPORT)" --sanitizer-report "$(SANITIZER_REPORT)" \
+	  $(if $(REQUIRE),--require-$(REQUIRE)) $(if $(COMPARE),--compare "$(COMPARE)")
 
-sanitize: install ## run every kernel instance under compute-sanitizer's four tools (needs a GPU)
-	$(RUN) tools/sanitize.py
+sanitize: install ## run every kernel instance under compute-sanitizer's four tools (needs a GPU), and write the report
+	$(RUN) tools/sanitize.py --report "$(SANITIZER_REPORT)" $(TOOLS)
 
 repair: install ## give the wheel of dist/ its manylinux tag, in its place
 	$(RUN) tools/repair_wheel.py

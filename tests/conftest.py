@@ -1,4 +1,4 @@
-"""What every test run shares: the installed package, the GPU marker, and the GPU report.
+"""What every test run shares: the installed package, the markers of GPU tests, and options of the GPU report.
 
 Tests judge the wheel that users get. So this file refuses to run them against the package's folder
 in the checkout; it skips GPU tests where there is no GPU, and with CONVT_REQUIRE_GPU=1 fails them.
@@ -7,28 +7,31 @@ in the checkout; it skips GPU tests where there is no GPU, and with CONVT_REQUIR
     --shard I/N         of the GPU tests, only the I-th of N parts; its outcomes join those in PATH
     --time-limit S      with a report: after so many seconds, fail with what there is
 
+A test with the marker needs_two_gpus skips itself where there is one; the report knows these skips from others. A test
+of exact results gives their digests to the fixture record_result, and the report holds them.
+
 While writing code, CONVT_TEST_UNINSTALLED=1 lets tests run against whatever convt_ext is found.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import importlib
 import os
-import subprocess
-import time
 from pathlib import Path
 
 import gpu_evidence
 import pytest
 import seeds
+from gpu_facts import gpu_facts
+from gpu_recorder import GpuRecorder
 from plan import build
 
 TESTS = Path(__file__).resolve().parent
 CHECKOUT = TESTS.parent
 REQUIRE_GPU = os.environ.get("CONVT_REQUIRE_GPU") == "1"
 UNINSTALLED = os.environ.get("CONVT_TEST_UNINSTALLED") == "1"
+RECORDER = "convt-gpu-recorder"  # the plugin that writes the report
 
 
 def pytest_addoption(parser):
@@ -59,7 +62,34 @@ def pytest_configure(config):
             "(for a quick look while writing code: CONVT_TEST_UNINSTALLED=1)"
         )
     if config.getoption("gpu_report"):
-        config.pluginmanager.register(GpuReport(config, package.build_info()), "convt-gpu-report")
+        config.pluginmanager.register(_recorder(config, package.build_info()), RECORDER)
+
+
+def _recorder(config, build_info) -> GpuRecorder:
+    """What writes the GPU report, if the installed binary is of these sources and there is a GPU for it."""
+    digest = importlib.import_module("convt_ext._sources").sources_digest(CHECKOUT)
+    if build_info["sources"] != digest:
+        raise pytest.UsageError(
+            f"the installed binary was built from sources {build_info['sources']}, but the tree is "
+            f"{digest}: run `make build` and install that wheel"
+        )
+    reason = _missing_gpu()
+    if reason:
+        raise pytest.UsageError(f"a GPU report needs a GPU: {reason}")
+    facts = {"sources": digest, "seed": seeds.SEED, **gpu_facts()}
+    path, limit = Path(config.getoption("gpu_report")), config.getoption("time_limit")
+    return GpuRecorder(path, facts, joins=bool(config.getoption("shard")), limit=limit)
+
+
+@pytest.fixture
+def record_result(request):
+    """`record_result(name, hexdigest)`: puts the digest of an exact result into the GPU report, where one is written.
+
+    Reports of two GPU models are compared by these (tools/gpu_status.py --compare). A name that has another digest
+    already is a ValueError.
+    """
+    recorder = request.config.pluginmanager.get_plugin(RECORDER)
+    return recorder.record_result if recorder else lambda name, hexdigest: None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -117,6 +147,8 @@ def pytest_pycollect_makemodule(module_path, parent):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and (reason := _missing_gpu()):
         pytest.fail(f"CONVT_REQUIRE_GPU=1, but {reason}", pytrace=False)
+    if item.get_closest_marker("needs_two_gpus") and importlib.import_module("torch").cuda.device_count() < 2:
+        pytest.skip(gpu_evidence.TWO_GPUS)
 
 
 def pytest_report_header(config):
@@ -125,7 +157,7 @@ def pytest_report_header(config):
     package = importlib.import_module("convt_ext")
     info = package.build_info()
     where = Path(package.__file__).parent
-    gpu = _missing_gpu() or f"GPU: {_gpu_facts()['gpu']}"
+    gpu = _missing_gpu() or f"GPU: {gpu_facts()['gpu']}"
     seed = f"random problems on the GPU: CONVT_TEST_SEED={seeds.SEED}"
     return [f"convt_ext {info['version']}, sources {info['sources']}, in {where}", gpu, seed]
 
@@ -139,85 +171,3 @@ def _missing_gpu() -> str | None:
     if importlib.import_module("convt_ext").is_available():
         return None
     return f"no GPU that the binary serves: {importlib.import_module('convt_ext._extension').unavailable_reason()}"
-
-
-def _gpu_facts() -> dict[str, str]:
-    import torch
-
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        driver = subprocess.run(query, capture_output=True, text=True).stdout.split()
-    except OSError:
-        driver = []
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": str(torch.version.cuda),
-        "driver": driver[0] if driver else "unknown",
-    }
-
-
-class GpuReport:
-    """Collects the outcome of every GPU test and writes them at the end."""
-
-    def __init__(self, config, build_info):
-        self.path = Path(config.getoption("gpu_report"))
-        self.is_shard = bool(config.getoption("shard"))
-        self.limit = config.getoption("time_limit")
-        self.tests: dict[str, dict] = {}
-        self.start = time.monotonic()
-        sources = importlib.import_module("convt_ext._sources")
-        self.digest = sources.sources_digest(CHECKOUT)
-        if build_info["sources"] != self.digest:
-            raise pytest.UsageError(
-                f"the installed binary was built from sources {build_info['sources']}, but the tree is "
-                f"{self.digest}: run `make build` and install that wheel"
-            )
-        reason = _missing_gpu()
-        if reason:
-            raise pytest.UsageError(f"a GPU report needs a GPU: {reason}")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items):
-        self.expected = {item.nodeid for item in items if item.get_closest_marker("gpu")}
-
-    def pytest_runtest_logreport(self, report):
-        if report.nodeid not in self.expected:
-            return
-        entry = self.tests.setdefault(report.nodeid, {"outcome": "passed", "reason": "", "seconds": 0.0})
-        entry["seconds"] = round(entry["seconds"] + report.duration, 2)
-        # A test fails or skips in any of its three parts: set-up, call, clean-up.
-        if report.failed:
-            entry["outcome"], entry["reason"] = "failed", _last_line(report.longreprtext)
-        elif report.skipped and entry["outcome"] != "failed":
-            entry["outcome"], entry["reason"] = "skipped", _skip_reason(report)
-
-    def pytest_runtest_logfinish(self):
-        taken = time.monotonic() - self.start
-        if self.limit and taken > self.limit and self.session.testscollected > len(self.tests):
-            self.session.shouldfail = (
-                f"more than {self.limit:.0f} s: raise LIMIT, or run parts, `make gpu-test SHARD=1/2` and then SHARD=2/2"
-            )
-
-    def pytest_sessionstart(self, session):
-        self.session = session
-
-    def pytest_sessionfinish(self):
-        if not self.tests:
-            return
-        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        report = {"sources": self.digest, **_gpu_facts(), "date": date, "seed": seeds.SEED, "tests": self.tests}
-        earlier = gpu_evidence.read(self.path) if self.is_shard else None
-        gpu_evidence.write(self.path, gpu_evidence.merge(earlier, report))
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith("E ")] or text.splitlines() or [""]
-    return lines[0].removeprefix("E").strip()[:300]
-
-
-def _skip_reason(report) -> str:
-    if hasattr(report, "wasxfail"):
-        return f"expected failure: {report.wasxfail}"
-    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return text.removeprefix("Skipped: ")[:300]

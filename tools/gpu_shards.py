@@ -4,9 +4,9 @@
 
 Called by `make gpu-test`. The tests are bound by the CPU, so there are as many shards as cores unless NUMBER says
 otherwise; each takes a GPU in turn. With --part it is the I-th of N parts that is run so, and the report that is there
-is added to. All shards draw their random problems from one seed: CONVT_TEST_SEED's, for a part otherwise that of the
-report, else a new one. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did
-not, or a test failed.
+is added to; a failure in it stays, until a run of all parts at once. All shards draw their random problems from one
+seed: CONVT_TEST_SEED's, for a part otherwise that of the report, else a new one. Where a shard does not end well, the
+last of its output is printed. Exits with 1 when one did not, or the report has a failure.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
 
 
 def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arguments: list[str]) -> bool:
-    """Whether every shard ended well and no test failed."""
+    """Whether every shard ended well and no test has failed, in this part or in one that the report had before."""
     evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
     gpus, all_well = visible_gpus(), True
     number = number or default_number(len(gpus))
@@ -127,8 +127,10 @@ def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arg
         ]
         for shard in shards:
             status = wait(shard.process, deadline)
-            if shard.report.exists():
-                report = evidence["merge"](report, evidence["read"](shard.report))
+            # The second: of a shard that died, which test it died of.
+            for path in (shard.report, evidence["unfinished"](shard.report)):
+                if path.exists():
+                    report = evidence["merge"](report, evidence["read"](path))
             if status not in (0, NOTHING_CHOSEN):
                 all_well = False
                 how = "was stopped: it hangs" if status is None else f"ended with status {status}"
@@ -138,15 +140,15 @@ def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arg
         print("no shard has written a report")
         return False
     evidence["write"](report_path, report)
-    for name, test in report["tests"].items():
-        if test["outcome"] == "failed":
-            print(f"FAILED {name}: {test['reason']}")
+    found = evidence["failures"](report)
+    for failure in found:
+        print(f"FAILED {failure}")
     print(
         ", ".join(
             f"{count} {outcome}" for outcome, count in Counter(t["outcome"] for t in report["tests"].values()).items()
         )
     )
-    return all_well
+    return all_well and not found
 
 
 def main() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import distributed_training
 import pytest
-import torch
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.needs_two_gpus
 def test_losses_and_ranks(tmp_path):
     distributed_training.check("nccl", "cuda", tmp_path, ours=False)

@@ -59,7 +59,7 @@ def test_devices_differ(on_cpu, precision):
     assert not isinstance(theirs, torch.Tensor)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.needs_two_gpus
 def test_gpus_differ():
     x, weight = torch.ones(2, 4, 5, 6, device="cuda:0"), torch.ones(4, 6, 3, 3, device="cuda:1")
     assert issubclass(assert_same_outcome((x, weight, None, 1, 0, 0, 1, 1), "ieee")[0], RuntimeError)

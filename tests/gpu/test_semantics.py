@@ -249,7 +249,7 @@ def test_cuda_graph():
     assert torch.equal(result, ours(x, weight, bias, 2, 1, precision="ieee"))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.needs_two_gpus
 def test_another_gpu_than_the_current_one():
     operands = [tensor.to("cuda:1") for tensor in tensors()]
     result = ours(*operands, 2, 1, precision="ieee")

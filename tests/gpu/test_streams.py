@@ -14,10 +14,6 @@ GRAPH_CASES = [case for case in (*CASES, *STAGED_CASES) if case.name in ("k4s2p1
 LONG = Case("long", "long enough to overlap", n=4, c_in=32, c_out=32, h=128, w=128)
 
 
-def two_gpus() -> pytest.MarkDecorator:
-    return pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 def test_order_on_a_side_stream(kind):
     """The kernel waits for what the stream holds before it, and what comes after waits for the kernel."""
@@ -124,7 +120,7 @@ def test_cuda_graph_of_a_chain():
     assert_same_bits(result, Call(call.run(), weight, None).run())
 
 
-@two_gpus()
+@pytest.mark.needs_two_gpus
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_gpu_that_is_not_the_current_one(kind):
     """Large shared memory is opted in to on every GPU; the current GPU stays."""
@@ -138,7 +134,7 @@ def test_a_gpu_that_is_not_the_current_one(kind):
         assert_same_bits(result, call.run())
 
 
-@two_gpus()
+@pytest.mark.needs_two_gpus
 def test_current_streams_of_two_gpus():
     """Each GPU's own current stream, whatever the current GPU is."""
     call = Call.of(LONG, device="cuda:1")

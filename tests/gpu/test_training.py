@@ -248,7 +248,7 @@ def test_two_streams_at_once():
                 assert_same_bits(one, other)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+@pytest.mark.needs_two_gpus
 def test_another_gpu_than_the_current_one():
     operands = leaves(named("k4s2p1"), torch.float32, "cuda:1")
     found = torch.autograd.grad(ours(*operands, 2, 1, precision="ieee").square().sum(), operands)

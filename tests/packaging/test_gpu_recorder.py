@@ -1,0 +1,131 @@
+"""What writes the GPU report, on tests that need no GPU: outcomes, reasons, results, and a process that dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import gpu_evidence
+import pytest
+from gpu_recorder import GpuRecorder
+
+TESTS = Path(__file__).resolve().parents[1]
+
+CONFTEST = """
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from gpu_recorder import GpuRecorder
+
+shared = runpy.run_path("TESTS/conftest.py")
+record_result = shared["record_result"]
+FACTS = {"sources": "0123", "gpu": "none", "gpus": 1, "torch": "2.11.0", "cuda": "13.0", "driver": "580.1"}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: as in the project")
+    config.addinivalue_line("markers", "needs_two_gpus: as in the project")
+    config.pluginmanager.register(GpuRecorder(Path("report.json"), FACTS, joins=True), shared["RECORDER"])
+
+
+def pytest_runtest_setup(item):
+    shared["pytest_runtest_setup"].__globals__["_missing_gpu"] = lambda: None
+    torch.cuda.device_count = lambda: 1
+    shared["pytest_runtest_setup"](item)
+"""
+
+SUITE = """
+import os
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+def test_passes(record_result):
+    record_result("conv", "0123abcd")
+
+
+def test_gives_another_result(record_result):
+    record_result("conv", "4567abcd")
+
+
+def test_fails():
+    assert 1 == 2
+
+
+def test_skips():
+    pytest.skip("no reason at all")
+
+
+@pytest.mark.needs_two_gpus
+def test_of_two_gpus():
+    raise AssertionError("must not run")
+
+
+def test_dies():
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST.replace("TESTS", str(TESTS)))
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def run(chosen: str) -> int:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, "test_suite.py"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode
+
+    return run, tmp_path / "report.json"
+
+
+def test_outcomes_reasons_and_results(suite):
+    run, path = suite
+    assert run("not dies") == 1
+    report = gpu_evidence.read(path)
+    found = {name.split("::")[1]: (test["outcome"], test["reason"]) for name, test in report["tests"].items()}
+    words = "ValueError: name: conv has the digest 0123abcd already, got 4567abcd: two results, one name"
+    assert found == {
+        "test_passes": ("passed", ""),
+        "test_gives_another_result": ("failed", words),
+        "test_fails": ("failed", "assert 1 == 2"),
+        "test_skips": ("skipped", "no reason at all"),
+        "test_of_two_gpus": ("skipped", gpu_evidence.TWO_GPUS),
+    }
+    assert report["results"] == {"conv": "0123abcd"}
+    assert set(report) == set(gpu_evidence.KEYS)
+    assert not gpu_evidence.unfinished(path).exists()
+
+
+def test_a_process_that_dies_leaves_the_test_it_died_of(suite):
+    run, path = suite
+    assert run("passes or dies") == 3
+    assert not path.exists()
+    (died,) = gpu_evidence.read(gpu_evidence.unfinished(path))["tests"].items()
+    assert died == (
+        "test_suite.py::test_dies",
+        {"outcome": "failed", "reason": "the process ended within this test", "seconds": 0.0},
+    )
+
+
+def test_without_a_report_results_go_nowhere(record_result, request):
+    record_result(request.node.name, "0123abcd")
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(None, False), (1000.0, False), (1.0, True)])
+def test_a_run_with_a_limit_ends_there(limit, ends):
+    recorder = GpuRecorder(Path("unused.json"), {}, limit=limit)
+    recorder.start, recorder.tests = time.monotonic() - 100, {"one": {}}
+    recorder.session = SimpleNamespace(testscollected=2, shouldfail=False)
+    recorder.pytest_runtest_logfinish()
+    assert bool(recorder.session.shouldfail) is ends
+    if ends:
+        assert "`make gpu-test SHARD=1/2`" in recorder.session.shouldfail
