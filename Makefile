@@ -7,7 +7,8 @@
 #   TEST_ARGS     more arguments for pytest
 #   SHARDS        how many processes share the GPU tests, side by side on all GPUs (as many as cores)
 #   SHARD, REPORT of the GPU tests only part I/N, and the report they are written to
-#   LIMIT         seconds after which gpu-test ends with what it has (3000)
+#   LIMIT         seconds after which gpu-test ends with what it has (3000), and bench-results (none)
+#   ONLY          of the benchmark's result files only these, names of benchmarks/runs.json
 #   REQUIRE=current  gpu-status fails when a report is stale or incomplete, and not only when it holds a failure
 #   COMPARE       another GPU's report: gpu-status says whether its tests and its exact results are REPORT's
 #   TOOLS, SANITIZER_REPORT  of compute-sanitizer's tools only these, and the report they are written to
@@ -24,6 +25,7 @@ LIMIT ?=
 REQUIRE ?=
 COMPARE ?=
 TOOLS ?=
+ONLY ?=
 SANITIZER_REPORT ?= $(CURDIR)/tests/sanitizer_report.json
 TEST_ARGS ?=
 MATRIX_PYTHONS ?=
@@ -43,8 +45,8 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize repair matrix-test toolkit-test cuda12-check build-cost check-wheel \
-  lint lint-ci mutate format clean
+.PHONY: help env build install demo test gpu-test gpu-status sanitize bench-results bench-status repair matrix-test toolkit-test \
+  cuda12-check build-cost check-wheel lint lint-ci mutate format clean
 
 help: ## list the tasks
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -82,6 +84,12 @@ gpu-status: $(READY) ## print what the reports are worth: current, stale, incomp
 
 sanitize: install ## run every kernel instance under compute-sanitizer's four tools (needs a GPU), and write the report
 	$(RUN) tools/sanitize.py --report "$(SANITIZER_REPORT)" $(TOOLS)
+
+bench-results: install ## measure the benchmark's result files that are not current (needs a GPU)
+	$(RUN) tools/bench_results.py run $(if $(ONLY),--only $(ONLY)) $(if $(LIMIT),--limit $(LIMIT))
+
+bench-status: $(READY) ## print which result files are of these kernels, and which of older ones
+	@$(RUN) tools/bench_results.py status
 
 repair: install ## give the wheel of dist/ its manylinux tag, in its place
 	$(RUN) tools/repair_wheel.py

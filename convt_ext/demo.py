@@ -108,7 +108,7 @@ def _layer_cells(
     differing, largest = compare(ours(), theirs())
     times = ["-"] * 3
     if timer is not None:
-        ours_us, torch_us = timer.time_us(ours), timer.time_us(theirs)
+        ours_us, torch_us = timer.times_us([ours, theirs])
         times = [f"{ours_us:.0f}", f"{torch_us:.0f}", f"{torch_us / ours_us:.2f}x"]
         floor = rates and floors.floor_us(layer, "fwd", _MODE.name, _MODE.itemsize, "nchw", rates)
         times.append(f"{floor / ours_us:.0%}" if floor else "-")
@@ -145,7 +145,7 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
 def _model_times(ours: Callable[[], object], theirs: Callable[[], object], timer: Timer | None) -> list[str]:
     if timer is None:
         return ["-"] * 3
-    ours_us, torch_us = timer.time_us(ours), timer.time_us(theirs)
+    ours_us, torch_us = timer.times_us([ours, theirs])
     return [f"{ours_us:.0f}", f"{torch_us:.0f}", f"{torch_us / ours_us:.2f}x"]
 
 

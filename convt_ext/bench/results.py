@@ -79,9 +79,14 @@ class ResultFile:
             "skipped": [dataclasses.asdict(item) for item in self.skipped],
             "rows": self.rows,
         }
-        text = json.dumps(content, indent=1, allow_nan=False)
-        # A row's lists of two numbers belong on one line: the files are read by people and diffed.
-        text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
-        partial = self.path.with_name(self.path.name + ".part")
-        partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, self.path)
+        replace_file(self.path, content)
+
+
+def replace_file(path: Path, content: dict[str, Any]) -> None:
+    """Writes a result file in one step."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    # A row's lists of two numbers belong on one line: the files are read by people and diffed.
+    text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, path)

@@ -143,21 +143,28 @@ def _measure(
             failures.append(f"{side}: {type(error).__name__}: {error}")
             _require_device(settings.device, failures[-1])
 
-    def time_torch() -> None:
-        row["torch_error"] = _finite_error(reference, theirs())
-        row["torch_us"] = timer.time_us(theirs)
-        row["torch_peak_bytes"] = timer.peak_bytes(theirs)
+    calls: dict[str, Callable[[], torch.Tensor]] = {}
 
-    def time_ours() -> None:
+    def try_torch() -> None:
+        row["torch_error"] = _finite_error(reference, theirs())
+        calls["torch"] = theirs
+
+    def try_ours() -> None:
         row["kernel"] = kernel_of(layer, direction, mode, operands)
-        call = our_call(layer, direction, mode, operands)
-        row["error"] = _finite_error(reference, call())
-        row["ours_us"] = timer.time_us(call)
-        row["ours_peak_bytes"] = timer.peak_bytes(call)
+        ours = our_call(layer, direction, mode, operands)
+        row["error"] = _finite_error(reference, ours())
+        calls["ours"] = ours
+
+    def time_by_turns() -> None:
+        for side, us in zip(calls, timer.times_us(list(calls.values())), strict=True):
+            row[f"{side}_us"] = us
+        for side, call in calls.items():
+            row[f"{side}_peak_bytes"] = timer.peak_bytes(call)
 
     if settings.with_torch:
-        guarded("torch", time_torch)
-    guarded("ours", time_ours)
+        guarded("torch", try_torch)
+    guarded("ours", try_ours)
+    guarded(" and ".join(calls), time_by_turns)
     if failures:
         row["failure"] = "; ".join(failures)
 

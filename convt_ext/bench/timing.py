@@ -2,13 +2,13 @@
 
 Before every call a buffer larger than the L2 cache is zeroed, so that nothing is found in the cache; that write is
 also longer than the host needs to issue a call, so launches are queued ahead and host time is not measured. Events
-surround one call; the median of many calls counts. Knows nothing of convolutions.
+surround one call; the median of many calls counts. Calls that are compared take turns. Knows nothing of convolutions.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -16,12 +16,13 @@ import torch
 _MIN_FLUSH_BYTES = 256 * 2**20
 _MIN_CALLS, _MAX_CALLS = 10, 400
 _MIN_SLOW_CALLS = 3  # for a call that alone takes the whole budget
+_ROUNDS = 4  # even: of two calls each is the first as often as the other
 
 
 class Timer(Protocol):
-    """Median time of one call in microseconds, and the memory one call takes."""
+    """Median times of calls in microseconds, taken by turns, and the memory one call takes."""
 
-    def time_us(self, call: Callable[[], object]) -> float: ...
+    def times_us(self, calls: Sequence[Callable[[], object]]) -> list[float]: ...
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None: ...
 
@@ -31,8 +32,8 @@ class CudaTimer:
 
     Args:
         device: the device that the calls run on.
-        budget_ms: GPU time to spend on measured calls; 10 to 400 calls are made, 3 of one that takes longer
-            than the budget.
+        budget_ms: GPU time to spend on measured calls of each kind; 10 to 400 calls are made, 3 of one that takes
+            longer than the budget.
     """
 
     def __init__(self, device: torch.device, budget_ms: float = 100.0) -> None:
@@ -43,18 +44,21 @@ class CudaTimer:
         l2_bytes = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
         self._flush = torch.empty(max(_MIN_FLUSH_BYTES, 2 * l2_bytes), dtype=torch.int8, device=device)
 
-    def time_us(self, call: Callable[[], object]) -> float:
+    def times_us(self, calls: Sequence[Callable[[], object]]) -> list[float]:
+        """The median of each call, in rounds: clocks and heat that drift meet all of them alike.
+
+        Each round makes a share of every call's repetitions, and begins with the call with which the one before ended.
+        """
         with torch.cuda.device(self._device):
-            # The first call pays for algorithm search and lazy loading, the second for what the first evicted.
-            call()
-            call()
-            torch.cuda.synchronize()
-            estimate_us = max(self.median_us(call, 3), 1.0)
-            budget_us = 1e3 * self._budget_ms
-            least = _MIN_CALLS if estimate_us < budget_us else _MIN_SLOW_CALLS
-            num_calls = max(least, min(_MAX_CALLS, int(budget_us / estimate_us)))
-            self.median_us(call, max(1, num_calls // 5))  # brings clocks to their level under this load
-            return self.median_us(call, num_calls)
+            numbers = [self._num_calls(call) for call in calls]
+            times: list[list[float]] = [[] for _ in calls]
+            for turn in range(_ROUNDS):
+                for index in range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls))):
+                    number = numbers[index]
+                    # What is not counted brings clocks to their level under this load.
+                    self._measure(calls[index], _share(max(1, number // 5), turn))
+                    times[index] += self._measure(calls[index], _share(number, turn))
+            return [statistics.median(of_call) for of_call in times]
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None:
         """Most bytes that one warm call holds besides its operands: its result and any workspace."""
@@ -68,6 +72,21 @@ class CudaTimer:
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
         """The median of so many calls, the first among them: what it loads or searches for is timed."""
+        return statistics.median(self._measure(call, num_calls))
+
+    def _num_calls(self, call: Callable[[], object]) -> int:
+        """How many calls the budget has room for, from a few of them."""
+        # The first call pays for algorithm search and lazy loading, the second for what the first evicted.
+        call()
+        call()
+        torch.cuda.synchronize()
+        estimate_us = max(self.median_us(call, 3), 1.0)
+        budget_us = 1e3 * self._budget_ms
+        least = _MIN_CALLS if estimate_us < budget_us else _MIN_SLOW_CALLS
+        return max(least, min(_MAX_CALLS, int(budget_us / estimate_us)))
+
+    def _measure(self, call: Callable[[], object], num_calls: int) -> list[float]:
+        """Microseconds of each of so many calls."""
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
         for start, end in zip(starts, ends, strict=True):
@@ -76,4 +95,13 @@ class CudaTimer:
             call()
             end.record()
         torch.cuda.synchronize()
-        return 1e3 * statistics.median(start.elapsed_time(end) for start, end in zip(starts, ends, strict=True))
+        return [1e3 * start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+
+
+def _share(number: int, turn: int) -> int:
+    """The repetitions of one round: all rounds together have `number`, the first ones the odd ones.
+
+    >>> [_share(10, turn) for turn in range(_ROUNDS)]
+    [3, 3, 2, 2]
+    """
+    return number // _ROUNDS + (turn < number % _ROUNDS)

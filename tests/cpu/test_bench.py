@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import json
 
@@ -13,7 +14,7 @@ from small_layers import SMALL
 
 import convt_ext
 from convt_ext import ops
-from convt_ext.bench import floors
+from convt_ext.bench import floors, timing
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import DIRECTIONS, Operands, needed_bytes
@@ -36,9 +37,10 @@ class CountingTimer:
     def __init__(self):
         self.times = itertools.count(10, 10)
 
-    def time_us(self, call):
-        call()
-        return float(next(self.times))
+    def times_us(self, calls):
+        for call in calls:
+            call()
+        return [float(next(self.times)) for _ in calls]
 
     def peak_bytes(self, call):
         return call().nbytes
@@ -109,6 +111,20 @@ def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypa
         for mode in (MODES["default"], MODES["ieee"], MODES["tf32x3"]):
             kernels[layer.name, mode.name] = kernel_of(layer, "fwd", mode, operands)
     assert [key for key, kernel in kernels.items() if kernel == "torch"] == [("kb65", "default"), ("kb69", "default")]
+
+
+def test_both_sides_are_timed_by_turns():
+    """The timer gets both at once, and each side its own time."""
+    seen = []
+
+    class Turns(CountingTimer):
+        def times_us(self, calls):
+            seen.append(len(calls))
+            return super().times_us(calls)
+
+    (row,) = list(run(settings(layers=SMALL[:1]), Turns(), floors.H200, lambda: None))
+    assert seen == [2]
+    assert (row["torch_us"], row["ours_us"]) == (10.0, 20.0)
 
 
 def test_without_torch_only_ours_is_timed():
@@ -202,29 +218,68 @@ class FakeEvent:
         return end.at - self.at
 
 
-def test_timer_takes_the_median_of_calls_with_a_flush_before_each(monkeypatch):
-    order = []
+@pytest.fixture
+def timer(monkeypatch):
+    """A timer on the clock of FakeEvent, with a budget of 40 ms, whose flushes are noted in `timer.order`."""
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+    monkeypatch.setattr(FakeEvent, "clock", 0.0)
 
     class Flush:
         def zero_(self):
-            order.append("flush")
+            timer.order.append("flush")
             FakeEvent.clock += 1000.0
 
     timer = object.__new__(CudaTimer)
-    timer._device, timer._budget_ms, timer._flush = CPU, 40.0, Flush()
+    timer._device, timer._budget_ms, timer._flush, timer.order = CPU, 40.0, Flush(), []
+    return timer
+
+
+def test_timer_takes_the_median_of_calls_with_a_flush_before_each(timer):
     durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
 
     def call():
-        order.append("call")
+        timer.order.append("call")
         FakeEvent.clock += next(durations)
 
-    assert timer.time_us(call) == 2000.0
-    assert order[:2] == ["call", "call"]
-    assert order[2:] == ["flush", "call"] * ((len(order) - 2) // 2)
-    assert order.count("flush") == 3 + 20 // 5 + 20
+    assert timer.times_us([call]) == [2000.0]
+    assert timer.order[:2] == ["call", "call"]
+    assert timer.order[2:] == ["flush", "call"] * ((len(timer.order) - 2) // 2)
+    assert timer.order.count("flush") == 3 + 20 // 5 + 20
+
+
+@pytest.mark.parametrize(("milliseconds", "number", "num_blocks"), [(2.0, 20, 5), (50.0, 3, 4)])
+def test_calls_take_turns_and_the_first_turn_too(timer, milliseconds, number, num_blocks):
+    def called(name):
+        def call():
+            timer.order.append(name)
+            FakeEvent.clock += milliseconds
+
+        return call
+
+    timer.times_us([called("ours"), called("torch")])
+    sides = [word for word in timer.order if word != "flush"]
+    blocks = [name for name, _ in itertools.groupby(sides[10:])]  # two calls to warm up and three to estimate, each
+    assert blocks == (["ours", "torch"] * 3)[:num_blocks]
+    # As many calls as one after the other would take: both sides the same.
+    assert sides.count("ours") == sides.count("torch") == 5 + max(1, number // 5) + number
+
+
+def test_a_clock_that_drifts_meets_both_sides_alike(timer):
+    """A GPU that becomes warmer: every call takes 0.5 % longer than the one before. One after the other: 11 % apart."""
+    made = itertools.count()
+
+    def call():
+        FakeEvent.clock += 2.0 * 1.005 ** next(made)
+
+    ours, theirs = timer.times_us([call, call])
+    assert ours == pytest.approx(theirs, rel=0.04)
+
+
+def test_rounds_share_the_calls():
+    result = doctest.testmod(timing)
+    assert (result.attempted, result.failed) == (1, 0)
 
 
 def test_timer_refuses_a_budget_that_is_not_positive():

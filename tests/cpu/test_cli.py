@@ -26,9 +26,10 @@ CPU = torch.device("cpu")
 class FixedTimer:
     """Runs every call once and says 12.5 µs."""
 
-    def time_us(self, call):
-        call()
-        return 12.5
+    def times_us(self, calls):
+        for call in calls:
+            call()
+        return [12.5] * len(calls)
 
     def peak_bytes(self, call):
         return None

@@ -11,7 +11,9 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-@pytest.mark.parametrize("name", ["architecture", "build_cost", "check_wheel", "gpu_shards", "install_torch", "nvcc"])
+@pytest.mark.parametrize(
+    "name", ["architecture", "bench_results", "build_cost", "check_wheel", "gpu_shards", "install_torch", "nvcc"]
+)
 def test_examples(monkeypatch, name):
     monkeypatch.syspath_prepend(str(TOOLS))
     result = doctest.testmod(importlib.import_module(name))

@@ -1,0 +1,159 @@
+"""Writes the result files of the benchmark, and says which of them are of the kernels as they are now.
+
+    python tools/bench_results.py run [--only NAME ...] [--limit SECONDS]
+    python tools/bench_results.py status
+
+Called by `make bench-results` and `make bench-status`. benchmarks/runs.json has a line for each file: its name, without
+the GPU that stands before it, and the words of `python -m convt_ext bench` that write it. `run` measures every file of
+this machine's GPU that is not current, or those that are named; one that does not end within the limit is left as it
+was, and so is one with a row that failed. Each file says what its times depend on, digests of which `status` compares
+with the tree's: it prints a line for each file, and tells stale ones from others with no exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import records
+
+BENCHMARKS = records.CHECKOUT / "benchmarks"
+
+
+def read_runs() -> dict[str, list[str]]:
+    """Name of a run -> the words of its command."""
+    return {name: shlex.split(words) for name, words in json.loads((BENCHMARKS / "runs.json").read_text()).items()}
+
+
+def short_name(gpu: str) -> str:
+    """What result files of a GPU begin with.
+
+    >>> [short_name(gpu) for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090")]
+    ['h200', 'h100', '4090']
+    """
+    found = re.search(r"\b[A-Z]*\d+\w*", gpu)
+    return found[0].lower() if found else "gpu"
+
+
+def dependencies(words: list[str]) -> dict[str, str]:
+    """Digests of what the times of a run depend on, told apart so that `status` can say what has changed.
+
+    The tests and the tools have no part in a time. The Python package has one: it decides who serves, and it measures.
+    """
+    parts = {"kernels": ("kernels", "setup.py"), "python": ("convt_ext",)}
+    if "--csv" in words:
+        parts["layers"] = (f"benchmarks/{words[words.index('--csv') + 1]}",)
+    return {name: records.part_digest(entries) for name, entries in parts.items()}
+
+
+def state(content: dict[str, Any], words: list[str] | None) -> str:
+    """`current`, or `older: ` and what has changed since.
+
+    Args:
+        content: a result file.
+        words: of the run of its name, None where there is none.
+    """
+    if words is None:
+        return "older: no run of this name is in runs.json"
+    if not content["complete"]:
+        return "older: the run was interrupted"
+    found, expected = content.get("depends_on"), dependencies(words)
+    if found is None:
+        return "older: it does not say what its times depend on"
+    changed = [name for name in expected if found.get(name) != expected[name]]
+    if content["argv"][1:-2] != words:
+        changed.append("command")
+    return f"older: {', '.join(changed)}" if changed else "current"
+
+
+def print_status(folder: Path) -> None:
+    """A line for each result file, and for each that a GPU's files lack."""
+    runs = read_runs()
+    files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    missing = {f"{stem.partition('_')[0]}_{name}" for stem in files for name in runs} - set(files)
+    for stem, content in files.items():
+        line = state(content, runs.get(stem.partition("_")[2]))
+        print(f"{stem:<26}{line:<52}  sources {content['sources']}, {content['date'][:10]}")
+    for stem in sorted(missing):
+        print(f"{stem:<26}missing")
+
+
+def bench(words: list[str], timeout: float | None) -> bool:
+    """Runs the benchmark; whether it ended well. Inside benchmarks/, where the checkout's package hides no wheel."""
+    command = [sys.executable, "-m", "convt_ext", "bench", *words]
+    try:
+        return subprocess.run(command, cwd=BENCHMARKS, timeout=timeout).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def write_results(folder: Path, gpu: str, only: list[str], limit: float | None) -> bool:
+    """Measures what is due and puts it in its place; whether nothing went wrong. Being out of time is not wrong."""
+    from convt_ext.bench.results import replace_file
+
+    runs = read_runs()
+    unknown = [name for name in only if name not in runs]
+    if unknown:
+        raise SystemExit(f"convt_ext: --only: got {', '.join(unknown)}, expected some of {', '.join(runs)}")
+    due = []
+    for name, words in runs.items():
+        path = folder / f"{short_name(gpu)}_{name}.json"
+        is_current = path.is_file() and state(json.loads(path.read_text()), words) == "current"
+        if name in only or not (only or is_current):
+            due.append((name, words, path))
+    end = None if limit is None else time.monotonic() + limit
+    folder.mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
+    late: list[str] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, words, path in due:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                late.append(name)
+                continue
+            depends_on = dependencies(words)
+            print(f"== {path.name}: bench {shlex.join(words)}", flush=True)
+            fresh = Path(temporary) / path.name
+            if bench([*words, "--out", str(fresh)], left):
+                content = json.loads(fresh.read_text())
+                replace_file(path, {"depends_on": depends_on, **content})
+            else:
+                (late if end is not None and time.monotonic() >= end else failed).append(name)
+    if late:
+        print(f"out of time: {', '.join(late)} are as they were; run this again")
+    if failed:
+        print(f"failed, and left as they were: {', '.join(failed)}")
+    return not failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    running = commands.add_parser("run", help="measure what is not current")
+    running.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these, current or not")
+    running.add_argument("--limit", type=float, metavar="SECONDS")
+    commands.add_parser("status", help="say which files are current")
+    options = parser.parse_args()
+    folder = BENCHMARKS / "results"
+    if options.command == "status":
+        print_status(folder)
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit("convt_ext: the benchmark needs a GPU, and PyTorch finds none")
+    records.require_binary_of_the_tree()
+    if not write_results(folder, torch.cuda.get_device_name(), options.only, options.limit):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
