@@ -50,18 +50,21 @@ struct HashKey {
 
 using Plans = std::shared_ptr<const std::vector<Plan>>;
 
-// What a call must have for a plan to run: a bit each.
-uint32_t needs_of(const Plan& plan) {
-  return (plan.source_on_vectors ? 1u : 0u) | (plan.weight_on_vectors ? 2u : 0u) | (plan.result_on_vectors ? 4u : 0u) |
-         (plan.workspace_bytes > 0 ? 8u : 0u);
+// Whether a call that could not have `before` cannot have `plan` either: it needs its tensors to begin as well as that
+// one does, and a workspace that is not much smaller.
+bool needs_as_much(const Plan& plan, const Plan& before) {
+  constexpr int64_t kMuchSmaller = 4;
+  return plan.source_on_vectors >= before.source_on_vectors && plan.weight_on_vectors >= before.weight_on_vectors &&
+         plan.result_on_vectors >= before.result_on_vectors &&
+         plan.workspace_bytes >= (before.workspace_bytes + kMuchSmaller - 1) / kMuchSmaller;
 }
 
-// A plan is passed over only for its needs, so behind one that needs nothing else none is ever asked for.
+// A plan is passed over only for its needs, so behind one that needs nothing none is ever asked for.
 std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates) {
   std::vector<Plan> kept;
   for (const Plan& plan : candidates) {
     bool reached = true;
-    for (const Plan& before : kept) reached = reached && (needs_of(before) & ~needs_of(plan)) != 0;
+    for (const Plan& before : kept) reached = reached && !needs_as_much(plan, before);
     if (reached) kept.push_back(plan);
   }
   kept.shrink_to_fit();

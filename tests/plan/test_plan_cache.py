@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,36 +12,46 @@ from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems
 from plan.profile import few_problems
 from plan.test_plan_choice import LAYERS
 
-# What a call may lack: memory for the workspace, tensors that begin on 16 bytes.
-NEEDS = ("workspace_bytes", "source_on_vectors", "weight_on_vectors", "result_on_vectors")
+# What a call may lack beside memory: tensors that begin on 16 bytes.
+VECTORS = ("source_on_vectors", "weight_on_vectors", "result_on_vectors")
+NEEDS = ("workspace_bytes", *VECTORS)
 
 
 def needs(plan) -> set[str]:
     return {name for name in NEEDS if plan[name]}
 
 
-def reached(candidates) -> list:
-    """The candidates that some call comes to, when each takes the first whose needs it meets."""
-    every = [set(names) for names in _subsets(NEEDS)]
-    first = [next((n for n, plan in enumerate(candidates) if not needs(plan) & missing), None) for missing in every]
-    return [candidates[n] for n in sorted({n for n in first if n is not None})]
-
-
-def _subsets(names):
-    subsets = [()]
-    for name in names:
-        subsets += [(*subset, name) for subset in subsets]
-    return subsets
+def first(plans, missing: tuple[str, ...], free: float):
+    """The plan that a call takes, of tensors that begin between vectors as said and with so many bytes to spare."""
+    fitting = (plan for plan in plans if not needs(plan) & set(missing) and plan["workspace_bytes"] <= free)
+    return next(fitting, None)
 
 
 @few_problems
 @given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
 def test_calls_find_the_plans_that_they_may_come_to(plan_module, problem, device):
-    expected = reached(plan_module.candidates(problem, DEVICES[device]))
-    remembered = plan_module.cached_plans(problem, DEVICES[device])
     keys = (*NEEDS, "kernel", "estimate_us")
-    assert remembered.plans == [{key: plan[key] for key in keys} for plan in expected]
+    candidates = [{key: plan[key] for key in keys} for plan in plan_module.candidates(problem, DEVICES[device])]
+    remembered = plan_module.cached_plans(problem, DEVICES[device])
+    plans = remembered.plans
     assert remembered.same(plan_module.cached_plans(problem, DEVICES[device]))
+    for missing in _subsets():
+        assert first(plans, missing, inf) == first(candidates, missing, inf)
+        for free in {0, *(plan["workspace_bytes"] for plan in candidates)}:
+            wanted, found = first(candidates, missing, free), first(plans, missing, free)
+            # Among plans of nearly the same workspace one stands for all: a quarter less does not make another.
+            assert found == wanted or wanted["workspace_bytes"] > 0
+            assert found is not None or first(candidates, missing, free / 4) is None
+    every = [first(plans, missing, free) for missing in _subsets() for free in _levels(plans)]
+    assert all(plan in every for plan in plans), "a plan that no call comes to"
+
+
+def _subsets():
+    return [names for count in range(4) for names in itertools.combinations(VECTORS, count)]
+
+
+def _levels(plans):
+    return [inf, *(plan["workspace_bytes"] for plan in plans)]
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -63,16 +76,10 @@ def test_what_was_not_asked_for_longest_goes_first(plan_module):
     """And never more is held than is said: a process that meets ever new shapes does not grow."""
     used = plan_module.cached_plans(from_row(1, 1, 1, (1, 1), (1, 1)), H200)
     unused = plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200)
-    before = 0
     for batch in range(2, 4000):
         plan_module.cached_plans(from_row(batch, 1, 1, (1, 1), (1, 1)), H200)
         assert used.same(plan_module.cached_plans(from_row(1, 1, 1, (1, 1), (1, 1)), H200))
         entries, held, limit = plan_module.plan_cache_size()
         assert held <= limit == 4 << 20
-        if entries <= before:
-            break
-        before = entries
-    else:
-        raise AssertionError(f"{entries} entries, and none has gone")
-    assert entries > 1000
+    assert 1000 < entries < 3000
     assert not unused.same(plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200))
