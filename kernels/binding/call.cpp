@@ -12,6 +12,7 @@
 #include "binding/device.h"
 #include "launch/errors.h"
 #include "plan/cache.h"
+#include "problem/shapes.h"
 
 namespace convt::binding {
 
@@ -141,8 +142,10 @@ void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers poin
 
 }  // namespace
 
-void run_plan(const ConvTProblem& problem, std::optional<int64_t> candidate, Pointers pointers, int32_t device,
+void run_plan(const ConvTProblem& asked, std::optional<int64_t> candidate, Pointers pointers, int32_t device,
               Tensor* kept) {
+  ConvTProblem problem = asked;
+  settle_strides(&problem);
   if (candidate.has_value()) return run_candidate(problem, *candidate, pointers, device);
   const auto plans = cached_plans(problem, device_info(device));
   int64_t wanted_bytes = 0;

@@ -74,6 +74,7 @@ Question make_question(const std::vector<int64_t>& input_size, const std::vector
     problem.has_bias = false;
     fill_dense_strides(shapes.w, arguments.channels_last, problem.w_stride);
   }
+  settle_strides(&problem);
   STD_TORCH_CHECK(problem.batch > 0 && problem.h.out > 0 && problem.w.out > 0,
                   "convt_ext: an empty output has no plan");
   return {problem, from_list(device)};

@@ -8,6 +8,8 @@
 
 #include "launch/engines.h"
 #include "launch/errors.h"
+#include "launch/tensor_map.h"
+#include "problem/describe.h"
 
 namespace convt {
 namespace {
@@ -73,7 +75,9 @@ bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& p
          (!plan.weight_on_vectors || is_aligned(pointers.w, 16)) && (!plan.result_on_vectors || is_aligned(result, 16));
 }
 
-void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+namespace {
+
+void launch_engine(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   switch (plan.engine) {
     case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
     case Engine::kThin: return launch_thin(problem, plan, pointers, stream);
@@ -88,6 +92,17 @@ void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& point
     case Engine::kUpsample: return launch_upsample(problem, plan, pointers, stream);
   }
   throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
+}
+
+}  // namespace
+
+void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  try {
+    launch_engine(problem, plan, pointers, stream);
+  } catch (const TensorMapError& error) {
+    throw std::runtime_error(std::string(error.what()) + ". It is a tensor map of " + plan.kernel + "'s, " +
+                             describe(problem) + ". This is a mistake of the planner's: please report it");
+  }
 }
 
 }  // namespace convt

@@ -74,7 +74,8 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
              const_cast<void*>(tensor.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
              swizzle_of(tensor), promotion_of(tensor), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    throw std::runtime_error("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result));
+    throw TensorMapError("convt_ext: cuTensorMapEncodeTiled failed with error " + std::to_string(result) + " for " +
+                         describe(dtype, tensor));
   }
   return map;
 }

@@ -189,7 +189,9 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       const FlatGrid grid = make_flat_grid(problem, geometry, tile);
       tile.num_tiles = grid.block_tiles * program.phases_h * problem.groups * grid.position_tiles;
       const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{tile.num_chunks} * program.total_taps;
-      if (tile.num_tiles > INT32_MAX || packed_taps > INT32_MAX) continue;
+      // CTAs step from tile to tile in 32 bits, beyond the last one too.
+      constexpr int64_t kLimit = int64_t{1} << 30;
+      if (tile.num_tiles > kLimit || packed_taps > kLimit) continue;
       plan.packed_bytes = ceil_div(packed_taps * tile.tap_bytes, int64_t{256}) * 256;
       tile.plane_bytes = (geometry.lead + grid.position_tiles * tile.tile_positions +
                           int64_t{h.highest_shift} * geometry.pitch + w.highest_shift) *

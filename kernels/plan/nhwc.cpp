@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/engines.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
 
@@ -17,10 +18,30 @@ constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
 constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
 constexpr size_t kTiles = 3;  // of an instance, the best ones
 
+constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bits
+
 // What a tensor map describes: channels are neighbours, pixels begin on 16 bytes.
-bool has_map(const int64_t* stride, int64_t vector) {
-  return is_channels_last(stride) && stride[0] > 0 && stride[2] > 0 && stride[3] > 0 &&
-         (stride[0] | stride[2] | stride[3]) % vector == 0;
+bool source_has_map(const ConvTProblem& problem) {
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t* stride = source_stride(problem);
+  const int64_t element = element_bytes(problem.dtype);
+  return is_channels_last(stride) && has_map_stride(problem.batch, stride[0], element) &&
+         has_map_stride(forward ? problem.h.in : problem.h.out, stride[2], element) &&
+         has_map_stride(forward ? problem.w.in : problem.w.out, stride[3], element);
+}
+
+// The same of each phase of the result.
+bool result_has_maps(const ConvTProblem& problem) {
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t* stride = result_stride(problem);
+  const int64_t element = element_bytes(problem.dtype);
+  // Where a phase has more than one position, 64 bits hold the distance.
+  const auto has_axis = [&](const Axis& axis, int64_t step) {
+    const int32_t positions = forward ? num_positions(axis, 0) : axis.in;
+    return positions <= 1 || has_map_stride(positions, (forward ? axis.stride : 1) * step, element);
+  };
+  return has_map_stride(problem.batch, stride[0], element) && has_axis(problem.h, stride[2]) &&
+         has_axis(problem.w, stride[3]);
 }
 
 // What of a tile follows from the problem alone.
@@ -47,8 +68,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int32_t tap_bytes = nhwc_tap_bytes(instance);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Of the widest tiles, results from registers take less time than slots are worth.
-  if (plan.staged && (plan.parts > 1 || instance.block_n > 128 ||
-                      work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases)) {
+  if (plan.staged &&
+      (plan.parts > 1 || instance.block_n > 128 ||
+       work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases || !result_has_maps(problem))) {
     return false;
   }
   const int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
@@ -182,15 +204,18 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
   return plans;
 }
 
-// A tensor map brings the weights of a stage as products want them.
+// A tensor map brings the weights of a stage as products want them. Its largest step is that of a block of 8 columns or
+// of their pairs' neighbours; along its innermost dimension it may have all taps.
 bool is_direct(const ConvTProblem& problem) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int32_t vector = 16 / element;
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   return problem.direction == Direction::kGradInput &&
          (problem.precision == Precision::kHalf || problem.precision == Precision::kTf32) && problem.w_stride[1] == 1 &&
-         problem.w_stride[0] > 0 && problem.w_stride[0] % vector == 0 &&
-         problem.c_in % nhwc_direct_channels(element) == 0 && nhwc_tap_stride(problem) > 0 &&
-         nhwc_tap_stride(problem) % vector == 0;
+         problem.c_in % nhwc_direct_channels(element) == 0 &&
+         has_map_stride(problem.c_in, problem.w_stride[0], element) &&
+         problem.w_stride[0] < kMapStrideLimit / (8 * nhwc_interleaved(element) * element) &&
+         nhwc_tap_stride(problem) > 0 && has_map_stride(2, nhwc_tap_stride(problem), element) &&
+         problem.c_out <= kLimit / taps;
 }
 
 }  // namespace
@@ -238,8 +263,8 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
                                  (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   const int64_t vector = 16 / element_bytes(problem.dtype);
   if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight ||
-      problem.groups != 1 || problem.c_in % vector != 0 || problem.c_out % vector != 0 ||
-      !has_map(source_stride(problem), vector) || !is_channels_last(result_stride(problem))) {
+      problem.groups != 1 || problem.c_in % vector != 0 || problem.c_out % vector != 0 || !source_has_map(problem) ||
+      !is_channels_last(result_stride(problem))) {
     return;
   }
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
@@ -273,7 +298,6 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
     const int64_t packed_tiles =
         ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
-    constexpr int64_t kLimit = int64_t{1} << 30;
     if (packed_tiles > kLimit / work.program.total_taps) continue;
     if (!begun.nhwc.direct) {
       begun.packed_bytes = begun.workspace_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);

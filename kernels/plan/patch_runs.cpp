@@ -5,6 +5,7 @@
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/patch_instances.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 
 namespace convt {
@@ -28,19 +29,13 @@ bool has_box(const ConvTProblem& problem, int32_t rows) {
 
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
-// A tensor map can have it, and copies can begin there.
-bool has_stride(int64_t stride, int64_t element) {
-  const int64_t bytes = stride * element;
-  return stride > 0 && bytes % 16 == 0 && bytes < int64_t{1} << 40;
-}
-
-// Rows of grad_output follow each other, and channels begin where copies can; of the result, positions of a channel
-// are one run.
+// Rows of grad_output follow each other, and channels begin where tensor maps and copies can; of the result, positions
+// of a channel are one run.
 bool lies_well(const ConvTProblem& problem, int64_t element) {
   const int64_t *x = problem.x_stride, *y = problem.y_stride;
   if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
-  return y[3] == 1 && y[2] == problem.w.out && (problem.c_out == 1 || has_stride(y[1], element)) &&
-         (problem.batch == 1 || has_stride(y[0], element));
+  return y[3] == 1 && y[2] == problem.w.out && has_map_stride(problem.c_out, y[1], element) &&
+         has_map_stride(problem.batch, y[0], element);
 }
 
 // The weights are a matrix of rows of K, as a tensor map can have them.
@@ -48,7 +43,7 @@ bool is_matrix(const ConvTProblem& problem, int64_t element) {
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   const int64_t* w = problem.w_stride;
   return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
-         (problem.c_in == 1 || has_stride(w[0], element));
+         has_map_stride(problem.c_in, w[0], element);
 }
 
 // What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270

@@ -4,6 +4,7 @@
 #include "plan/engines.h"
 #include "plan/scatter_instances.h"
 #include "plan/scatter_layout.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 
 namespace convt {
@@ -24,10 +25,7 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device, bool channels
   if (source[innermost] > 1 && problem.x_stride[innermost] != 1) return false;
   if (result[innermost] > 1 && problem.y_stride[innermost] != 1) return false;
   for (int axis = 0; axis < 4; ++axis) {
-    constexpr int64_t kMostBytes = int64_t{1} << 40;
-    if (axis == innermost || source[axis] <= 1) continue;
-    const int64_t stride = problem.x_stride[axis] * bytes;
-    if (stride <= 0 || stride % 16 != 0 || stride >= kMostBytes) return false;
+    if (axis != innermost && !has_map_stride(source[axis], problem.x_stride[axis], bytes)) return false;
   }
   return true;
 }

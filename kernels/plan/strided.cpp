@@ -6,6 +6,7 @@
 #include "plan/cost.h"
 #include "plan/engines.h"
 #include "plan/tap_program.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
 
@@ -30,12 +31,15 @@ enum class OnVectors { kNothing, kImages, kRows };
 
 OnVectors source_on_vectors(const ConvTProblem& problem) {
   const int64_t* stride = source_stride(problem);
-  const int64_t vector = 16 / element_bytes(problem.dtype);
+  const int64_t element = element_bytes(problem.dtype), vector = 16 / element;
   const bool forward = problem.direction == Direction::kForward;
+  const int64_t channels = forward ? problem.c_in : problem.c_out;
   const int64_t rows = forward ? problem.h.in : problem.h.out, columns = forward ? problem.w.in : problem.w.out;
-  const bool positive = stride[0] > 0 && stride[1] > 0 && stride[2] > 0;  // or one image, or row, is all
-  if (!positive || stride[3] != 1 || (stride[0] | stride[1]) % vector != 0) return OnVectors::kNothing;
-  if (columns % vector == 0 && stride[2] % vector == 0) return OnVectors::kRows;
+  if (stride[3] != 1 || !has_map_stride(problem.batch, stride[0], element) ||
+      !has_map_stride(channels, stride[1], element)) {
+    return OnVectors::kNothing;
+  }
+  if (columns % vector == 0 && has_map_stride(rows, stride[2], element)) return OnVectors::kRows;
   return stride[2] == columns && rows * columns % vector == 0 ? OnVectors::kImages : OnVectors::kNothing;
 }
 

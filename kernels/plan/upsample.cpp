@@ -2,6 +2,7 @@
 
 #include "plan/cost.h"
 #include "plan/engines.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/upsample_instances.h"
 #include "plan/upsample_layout.h"
@@ -29,13 +30,10 @@ bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
 
 // Source rows are what a tensor map describes.
 bool source_in_boxes(const ConvTProblem& problem) {
-  constexpr int64_t kMostBytes = int64_t{1} << 40;
   const int64_t bytes = element_bytes(problem.dtype);
-  for (int axis = 0; axis < 3; ++axis) {
-    if (problem.x_stride[axis] >= kMostBytes / bytes) return false;
-  }
-  return (problem.w.in == 1 || problem.x_stride[3] == 1) &&
-         on_multiples(problem.x_stride, {problem.batch, problem.c_in, problem.h.in}, 16 / bytes);
+  return (problem.w.in == 1 || problem.x_stride[3] == 1) && has_map_stride(problem.batch, problem.x_stride[0], bytes) &&
+         has_map_stride(problem.c_in, problem.x_stride[1], bytes) &&
+         has_map_stride(problem.h.in, problem.x_stride[2], bytes);
 }
 
 bool weights_on_vectors(const ConvTProblem& problem) {

@@ -200,7 +200,9 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
                            grid.h_tiles * problem.groups * grid.batch_tiles;
     const int64_t packed_taps =
         problem.groups * grid.channel_tiles * int64_t{plan.wgmma.num_chunks} * program.total_taps;
-    if (plan.wgmma.num_tiles > INT32_MAX || packed_taps > INT32_MAX) return;
+    // CTAs step from tile to tile in 32 bits, beyond the last one too.
+    constexpr int64_t kLimit = int64_t{1} << 30;
+    if (plan.wgmma.num_tiles > kLimit || packed_taps > kLimit) return;
     plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * plan.wgmma.tap_bytes, 16);
     if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, plan.wgmma)) return;
     plan.threads = kWgmmaThreads;

@@ -5,6 +5,7 @@
 
 #include "plan/cost.h"
 #include "plan/engines.h"
+#include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
 #include "plan/window_instances.h"
@@ -124,7 +125,7 @@ WindowClasses window_classes(const ConvTProblem& problem) {
   const int64_t sizes[3] = {problem.batch, all_channels, gemm.source_h};
   int32_t classes[3];  // of images, channels, rows
   for (int axis = 0; axis < 3; ++axis) {
-    constexpr int64_t kMostBytes = int64_t{1} << 36;
+    constexpr int64_t kMostBytes = kMapStrideLimit / kWindowMaps;  // a class steps over the others
     classes[axis] = 1;
     if (sizes[axis] == 1) continue;
     if (source[axis] <= 0 || source[axis] * bytes >= kMostBytes) return {0, 0};

@@ -26,8 +26,24 @@ inline void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t
   for (int i = 0; i < 4; ++i) strides[i] = dense[i];
 }
 
-// Elements from a tensor's first to beyond its last, or more. Not exact, because nothing bounds the stride of an axis
-// of one element: to be compared with what a number can hold.
+// The stride of an axis of one element says nothing, and may be any number. One that a real tensor hardly has becomes a
+// small one, so that arithmetic with it has a meaning wherever a problem goes; it is no 1, which would tell of
+// neighbours (is_channels_last()), and whole vectors. Of real tensors' strides none changes.
+inline void settle_strides(ConvTProblem* problem) {
+  constexpr int64_t kSettled = 64, kMost = INT32_MAX;
+  const Shapes shapes = shapes_of(*problem);
+  const auto settle = [](const int64_t* sizes, int64_t* strides) {
+    for (int i = 0; i < 4; ++i) {
+      if (sizes[i] == 1 && (strides[i] > kMost || strides[i] < -kMost)) strides[i] = kSettled;
+    }
+  };
+  settle(shapes.x, problem->x_stride);
+  settle(shapes.w, problem->w_stride);
+  settle(shapes.y, problem->y_stride);
+}
+
+// Elements from a tensor's first to beyond its last, or more. Not exact, as it counts the strides of axes of one
+// element too: to be compared with what a number can hold.
 inline double reach_of(const int64_t* sizes, const int64_t* strides) {
   double reach = 0;
   for (int i = 0; i < 4; ++i) {

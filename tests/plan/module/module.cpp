@@ -2,8 +2,21 @@
 // kernels/plan with a host compiler alone, which also proves that they need neither torch nor CUDA.
 // Called by: tests/plan. Never shipped: pybind11 cannot make an abi3 extension.
 #include "module/values.h"
+#include "plan/tensor_map.h"
 #include "problem/adjoint.h"
+#include "problem/describe.h"
 #include "problem/fuse.h"
+#include "problem/shapes.h"
+
+// Of float32, with the numbers that are given and the other ones' defaults; `address` is where the tensor begins.
+static std::string describe_box(const std::array<int64_t, 4>& sizes, const std::array<int64_t, 3>& strides,
+                                const std::array<int32_t, 4>& boxes, uintptr_t address) {
+  convt::TensorBox box{};
+  box.data = reinterpret_cast<const void*>(address);
+  for (size_t i = 0; i < sizes.size(); ++i) box.sizes[i] = sizes[i], box.box[i] = boxes[i];
+  for (size_t i = 0; i < strides.size(); ++i) box.strides[i] = strides[i];
+  return convt::describe(convt::DataType::kFloat32, box);
+}
 
 PYBIND11_MODULE(_plan, module) {
   module.doc() = "The planner of convt_ext, for its tests.";
@@ -29,6 +42,13 @@ PYBIND11_MODULE(_plan, module) {
   module.def("input_pitch", &convt::input_pitch);
   module.def("input_plane", &convt::input_plane);
   module.def("weight_plane", &convt::weight_plane);
+  module.def("describe", [](const py::dict& problem) { return convt::describe(problem_of(problem)); });
+  module.def("describe_box", &describe_box);
+  module.def("settle_strides", [](const py::dict& problem) {
+    convt::ConvTProblem settled = problem_of(problem);
+    convt::settle_strides(&settled);
+    return dict_of(settled);
+  });
   add_tiles(module);
   add_grad_weight(module);
   add_thin(module);
