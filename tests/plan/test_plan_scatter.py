@@ -186,6 +186,25 @@ def test_any_tile_is_exact(plan_module, problem, data):
     assert_exact(problem, partial(run, plan_module, problem, layout, channels_last))
 
 
+# Kernel, stride and padding along W: the first tile's results begin within a position, or after more than it reaches.
+WIDE = [(4, 2, 5), (4, 2, 1), (9, 3, 13), (5, 1, 2), (3, 5, 7)]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("w", WIDE, ids=str)
+def test_rows_of_several_tiles_are_exact(plan_module, w, channels_last):
+    """Those between the first and the last may have the most results, for which there must be units."""
+    kernel, stride, padding = w
+    row = (1, 4, 1, (2, 400), (1, kernel), (1, stride), (0, padding))
+    problem = from_row(*row, precision=TF32, channels_last=channels_last)
+    instance = INSTANCES.index(((FLOAT32, TF32), 2, 24, channels_last))
+    plan = {"instance": instance, "strips": 1, "tile_h": 2, "chunk_steps": 4, "stages": 2}
+    layout = plan_module.scatter_layout(problem, plan)
+    assert layout["column_tiles"] > 2
+    assert_scatter_is_legal(plan_module, problem, layout, instance, 2**21)
+    assert_exact(problem, partial(run, plan_module, problem, layout, channels_last))
+
+
 @few_problems
 @given(problem=few_channels_out())
 def test_candidates_are_legal(plan_module, problem):

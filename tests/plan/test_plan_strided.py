@@ -145,6 +145,9 @@ def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, si
         if plan["alternate"]:  # every other stage, of no more than one tile
             assert plan["num_tiles"] <= H200[1], plan
             assert (plan["num_chunks"] % 2, plan["parts"]) == (0, 1), plan
+            # A warpgroup has slots of its own, and is no round of the weights' ahead of the other.
+            assert plan["source_slots"] % 2 == 0, plan
+            assert plan["weight_slots"] >= plan["source_slots"], plan
         if plan["parts"] > 1 or plan["alternate"]:
             sums = 4 * quads * plan["block_n"] * phases
             assert 4 * sums <= plan["zeros_begin"], plan

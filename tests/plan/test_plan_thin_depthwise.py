@@ -130,6 +130,20 @@ def test_they_serve_nothing_else(plan_module, problem, direction, rows, instance
     assert_warps_cover(problem, layout)
 
 
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+@each_direction
+def test_the_most_padding(plan_module, direction, kernel):
+    """Forward a result's first column still has a tap; of a gradient a window reaches into one lane's columns alone."""
+    most = kernel - (1 if direction == FORWARD else 2)
+
+    def plans(padding):
+        problem = from_row(2, 8, 8, 64, kernel, 2, (0, padding), groups=8)
+        return depthwise_plans(plan_module, {**problem, "direction": direction})
+
+    assert plans(most)
+    assert not plans(most + 1)
+
+
 def positions_of_blocks(layout, batch):
     """(image, channels, rows, columns) of every CTA, as kernels/thin/channels_last.cuh decodes its index."""
     first_row, num_rows = layout["positions_h"]
