@@ -105,6 +105,14 @@ def test_outcomes_reasons_and_results(suite):
     assert not gpu_evidence.unfinished(path).exists()
 
 
+def test_a_part_joins_what_is_there(suite):
+    run, path = suite
+    assert run("fails") == 1
+    assert run("passes") == 0
+    outcomes = [test["outcome"] for test in gpu_evidence.read(path)["tests"].values()]
+    assert outcomes == ["failed", "passed"]
+
+
 def test_a_process_that_dies_leaves_the_test_it_died_of(suite):
     run, path = suite
     assert run("passes or dies") == 3
