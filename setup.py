@@ -59,7 +59,7 @@ def fail(message: str) -> NoReturn:
 
 def check_torch() -> None:
     """Ends the build with one line when torch is missing or too old."""
-    remedy = 'pip install "torch>=2.10" and build with --no-isolation'
+    remedy = 'pip install "torch>=2.10" and build beside it (pip: --no-build-isolation, build: --no-isolation)'
     try:
         import torch
     except ImportError:

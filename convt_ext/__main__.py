@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from convt_ext import _optional
 from convt_ext.bench import command as bench
 
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> int:
-    print(f"convt_ext {command}: needs the package {error.name}: pip install {error.name}", file=sys.stderr)
+    print(f"convt_ext {command}: {_optional.remedy(error)}", file=sys.stderr)
     return 2
 
 

@@ -37,6 +37,6 @@ def too_old_reason(cuda: str) -> str | None:
         return None
     return (
         f"this build of convt_ext has CUDA {cuda} and the NVIDIA driver serves CUDA {served[0]}.{served[1]} at most: "
-        f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer one')} or newer, or install the wheel of convt_ext "
-        f"for CUDA {served[0]}"
+        f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer one')} or newer, or install a wheel file of "
+        f"convt_ext that was built with CUDA {served[0]}"
     )

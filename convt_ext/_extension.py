@@ -25,7 +25,11 @@ _MINIMUM_TORCH = (2, 10)
 # Read once: a switch that may change between two calls would cost every call a look at the environment.
 DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")
 
-_REINSTALL = "install a wheel of convt_ext for your CUDA version (pip install --force-reinstall convt_ext)"
+# The wheel is a file: who owns the name in a package index is not said here. torch stays as it is.
+_REINSTALL = (
+    "install a wheel file of convt_ext for your CUDA version (pip install --force-reinstall --no-deps FILE.whl), "
+    "or build one on this machine (README.md, Build from source)"
+)
 
 
 def _load() -> str | None:
@@ -110,7 +114,7 @@ def unsupported_reason(device_index: int) -> str | None:
         return None
     return (
         f"this build of convt_ext has code for compute capability {', '.join(built) or 'none'} and "
-        f"{torch.cuda.get_device_name(device_index)} has {found[0]}.{found[1]}: install a wheel that lists it, "
+        f"{torch.cuda.get_device_name(device_index)} has {found[0]}.{found[1]}: install a wheel file that lists it, "
         f"or build one with TORCH_CUDA_ARCH_LIST={found[0]}.{found[1]}"
     )
 

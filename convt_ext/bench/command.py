@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import convt_ext
-from convt_ext import _extension
+from convt_ext import _extension, _optional
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES
@@ -96,7 +96,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
         if args.plot is not None:
             importlib.import_module("convt_ext.bench.plot")  # a missing package is said before an hour of measuring
     except ModuleNotFoundError as error:
-        return _refuse(f"needs the package {error.name}: pip install {error.name}")
+        return _refuse(_optional.remedy(error))
     if args.dry_run:
         from convt_ext.bench.dry_run import print_plans
 

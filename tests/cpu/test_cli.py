@@ -181,7 +181,7 @@ def test_bench_without_rich_says_so(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "convt_ext.bench.report", raising=False)
     monkeypatch.delattr("convt_ext.bench.report", raising=False)
     assert bench(["--dry-run"]) == 2
-    assert "needs the package rich" in capsys.readouterr().err
+    assert "needs the package rich: pip install rich\n" in capsys.readouterr().err
 
 
 def test_dry_run_shows_layers_floors_and_plans(capsys):

@@ -9,7 +9,10 @@ import pytest
 
 import convt_ext
 
-MODULES = ["_extension", "arguments", "convert", "explain", "functional", "modules", "precision", "reference"]
+MODULES = [
+    *("_extension", "_optional", "arguments", "convert", "explain", "functional", "modules", "precision"),
+    "reference",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

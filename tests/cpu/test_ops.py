@@ -131,7 +131,9 @@ def test_an_old_driver_is_named(monkeypatch):
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (12, 4))
     reason = _extension.unsupported_reason.__wrapped__(0)
     assert "has CUDA 13.0 and the NVIDIA driver serves CUDA 12.4 at most" in reason
-    assert "update the driver to 580 or newer, or install the wheel of convt_ext for CUDA 12" in reason
+    assert "update the driver to 580 or newer, or install a wheel file of convt_ext that was built with CUDA 12" in (
+        reason
+    )
 
 
 @pytest.mark.parametrize("served", [None, (13, 0), (14, 2)])
@@ -170,7 +172,7 @@ def test_missing_binary_is_one_line(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(_extension.importlib, "import_module", missing)
-    assert "is not installed" in _extension._load()
+    assert "is not installed: install a wheel file of convt_ext" in _extension._load()
 
     def broken(name):
         raise ImportError("libfoo.so: cannot open shared object file")

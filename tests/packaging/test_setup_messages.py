@@ -88,7 +88,7 @@ def test_too_old_torch(tmp_path, toolkit):
 def test_missing_torch(tmp_path, toolkit):
     message = build_message(tmp_path, "import sys\nsys.modules['torch'] = None", CUDA_HOME=str(toolkit))
     assert "building needs torch, which is not installed" in message
-    assert "--no-isolation" in message
+    assert "(pip: --no-build-isolation, build: --no-isolation)" in message
 
 
 @pytest.mark.parametrize(
