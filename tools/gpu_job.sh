@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The GPU tests of a wheel file, in a fresh environment with pip's torch; without a GPU it fails.
+# The GPU tests of a wheel file, in a fresh environment with a CUDA build of torch; without a GPU it fails.
 #     tools/gpu_job.sh WHEEL REPORT
 # The checkout must be the one that the wheel was built from. The report is tests/gpu_report.json's kind. As many
 # processes as cores share the tests, which take up to 80 minutes of one core.
@@ -14,7 +14,7 @@ if ! nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheade
 fi
 python="$PWD/.venv-gpu/bin/python"
 "${PYTHON:-python3}" -m venv --clear .venv-gpu
-"$python" tools/install_torch.py "${TORCH_SPEC:-torch}" --build cuda
+"$python" tools/install_torch.py "${TORCH_SPEC:-torch==2.13.0}" --build cuda
 "$python" -m pip install --quiet "$wheel[test,bench]"
 rm -rf dist
 mkdir dist

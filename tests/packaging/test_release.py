@@ -50,27 +50,45 @@ def built(release, tmp_path):
     return tmp_path / "from"
 
 
+@pytest.fixture
+def assemble(release, built):
+    """A release of what the runners left, which by default knows the earlier wheel as it is."""
+
+    def run(folder: Path, digests: dict[str, str] | None = None) -> None:
+        known = {wheel.name: digest(wheel) for wheel in (built / "earlier").iterdir()}
+        release.assemble(built, folder, known if digests is None else digests)
+
+    return run
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_files_are_where_they_belong(release, built, tmp_path):
-    release.assemble(built, tmp_path / "to")
+def test_files_are_where_they_belong(release, assemble, tmp_path):
+    assemble(tmp_path / "to")
     default, sdist = (
         f"convt_ext-{release.version()}{end}" for end in ("-cp310-abi3-manylinux_2_28_x86_64.whl", ".tar.gz")
     )
     other = default.replace("-cp310", "+cu129-cp310")
     assert names(tmp_path / "to/upload") == {default, sdist}
-    assert names(tmp_path / "to/assets") == {default, sdist, other}
+    assert names(tmp_path / "to/assets") == {default, sdist, other, "SHA256SUMS"}
+    sums = (tmp_path / "to/assets/SHA256SUMS").read_text()
+    assert release.published(sums) == {name: digest(tmp_path / "to/assets" / name) for name in (default, sdist, other)}
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path / "to/assets", check=True)
     assert names(tmp_path / "to/index") == {"cu129"}
     page = (tmp_path / "to/index/cu129/convt-ext/index.html").read_text()
-    digest = hashlib.sha256((tmp_path / "to/assets" / other).read_bytes()).hexdigest()
-    assert f'href="{other.replace("+", "%2B")}#sha256={digest}"' in page
+    of_other = digest(tmp_path / "to/assets" / other)
+    assert f'href="{other.replace("+", "%2B")}#sha256={of_other}"' in page
 
 
 @pytest.mark.parametrize(("wanted", "got"), [("convt_ext", "{version}+cu129"), ("convt-ext==0.0.9", "0.0.9+cu129")])
-def test_pip_finds_the_wheels_of_an_index(release, built, tmp_path, wanted, got):
-    release.assemble(built, tmp_path / "to")
+def test_pip_finds_the_wheels_of_an_index(release, assemble, tmp_path, wanted, got):
+    assemble(tmp_path / "to")
     index = (tmp_path / "to/index/cu129").as_uri()
     command = [sys.executable, "-m", "pip", "--isolated", "download", "--quiet", "--no-deps", "--index-url", index]
     command += ["--dest", str(tmp_path / "got"), "--disable-pip-version-check", wanted]
@@ -81,27 +99,73 @@ def test_pip_finds_the_wheels_of_an_index(release, built, tmp_path, wanted, got)
 
 
 @pytest.mark.parametrize("missing", ["wheel", "wheel+cu129"])
-def test_a_missing_wheel_is_no_release(release, built, tmp_path, missing):
+def test_a_missing_wheel_is_no_release(assemble, built, tmp_path, missing):
     for wheel in (built / missing).iterdir():
         wheel.unlink()
     with pytest.raises(SystemExit, match="has 0 wheels, expected 1"):
-        release.assemble(built, tmp_path / "to")
+        assemble(tmp_path / "to")
 
 
-def test_a_missing_sdist_is_no_release(release, built, tmp_path):
+def test_a_missing_sdist_is_no_release(assemble, built, tmp_path):
     next(built.glob("*.tar.gz")).unlink()
     with pytest.raises(SystemExit, match="one source distribution"):
-        release.assemble(built, tmp_path / "to")
+        assemble(tmp_path / "to")
+
+
+EARLIER = "convt_ext-0.0.9+cu129-cp310-abi3-manylinux_2_28_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("digests", "words"),
+    [
+        ({EARLIER: "0" * 64}, "was published as sha256 0{64} and is [0-9a-f]{64} now"),
+        ({}, "is an earlier wheel, and published.sha256 has no digest of it"),
+        ({"convt_ext-0.0.8+cu129-cp310-abi3-x.whl": "0" * 64}, "convt_ext-0.0.8.* was published, and is not among"),
+    ],
+)
+def test_an_earlier_wheel_is_as_it_was_published(assemble, built, tmp_path, digests, words):
+    if not words.startswith(("was", "is")):
+        digests = {**digests, EARLIER: digest(built / "earlier" / EARLIER)}
+    with pytest.raises(SystemExit, match=words):
+        assemble(tmp_path / "to", digests)
+    assert not (tmp_path / "to").exists()
+
+
+def test_default_wheels_and_sdists_of_earlier_releases_need_not_be_there(assemble, built, tmp_path):
+    """They are written down, and no index has them."""
+    known = {EARLIER: digest(built / "earlier" / EARLIER)}
+    assemble(tmp_path / "to", {**known, EARLIER.replace("+cu129", ""): "0" * 64, "convt_ext-0.0.9.tar.gz": "0" * 64})
+
+
+@pytest.mark.parametrize(
+    "line", ["0f  convt_ext-0.0.9.tar.gz", "convt_ext-0.0.9.tar.gz", "\n".join([f"{'0' * 64}  a"] * 2)]
+)
+def test_a_record_of_digests_that_is_none(release, line):
+    with pytest.raises(SystemExit, match="must have one line `DIGEST  FILE` for each file"):
+        release.published(f"# files\n\n{line}\n")
+
+
+def test_the_record_of_this_tree(release):
+    release.published(release.PUBLISHED.read_text())
+
+
+def test_a_version_is_released_once(release):
+    version = release.version()
+    changelog = f"## {version} (2026-01-31)\n"
+    release.check(f"v{version}", changelog, {EARLIER: "0" * 64})
+    for name in (f"convt_ext-{version}.tar.gz", EARLIER.replace("0.0.9", version)):
+        with pytest.raises(SystemExit, match=r"was published already .* raise the version"):
+            release.check(f"v{version}", changelog, {name: "0" * 64})
 
 
 def test_the_tag_is_the_version(release):
     version = release.version()
-    release.check(f"v{version}", f"# Changelog\n\n## {version} (2026-01-31)\n")
+    release.check(f"v{version}", f"# Changelog\n\n## {version} (2026-01-31)\n", {})
     with pytest.raises(SystemExit, match=rf"the version is {version}"):
-        release.check("v99.0", f"## {version} (2026-01-31)\n")
+        release.check("v99.0", f"## {version} (2026-01-31)\n", {})
     for changelog in ("", f"## {version} (unreleased)\n", f"## {version}1 (2026-01-31)\n"):
         with pytest.raises(SystemExit, match=r"CHANGELOG\.md needs a line"):
-            release.check(f"v{version}", changelog)
+            release.check(f"v{version}", changelog, {})
 
 
 def test_the_notes_are_the_entry_of_the_version(release):

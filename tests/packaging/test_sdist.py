@@ -51,8 +51,8 @@ def test_it_has_the_digest_of_the_checkout(unpacked):
 @pytest.mark.parametrize(
     "name",
     [
-        *("README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "Makefile", "PKG-INFO"),
-        *("tools/cuda_toolkit.py", "tools/nvcc.py"),
+        *("README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "SECURITY.md", "Makefile", "PKG-INFO"),
+        *("tools/cuda_toolkit.py", "tools/nvcc.py", "tools/locks/wheel.txt"),
     ],
 )
 def test_it_has_what_a_person_and_a_build_need(unpacked, name):

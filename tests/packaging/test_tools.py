@@ -1,9 +1,12 @@
-"""The examples in the tools' own documentation, and where a CPU build of torch comes from."""
+"""The examples in the tools' own documentation, and where torch and what it needs come from."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,13 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-@pytest.mark.parametrize(
-    "name", ["architecture", "bench_results", "build_cost", "check_wheel", "gpu_shards", "install_torch", "nvcc"]
+WITH_EXAMPLES = (
+    *("architecture", "bench_results", "build_cost", "check_wheel", "gpu_shards", "install_torch", "nvcc", "release"),
+    "supply_chain",
 )
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples(monkeypatch, name):
     monkeypatch.syspath_prepend(str(TOOLS))
     result = doctest.testmod(importlib.import_module(name))
@@ -21,13 +28,64 @@ def test_examples(monkeypatch, name):
     assert result.failed == 0
 
 
-def test_a_cpu_build_comes_from_its_index(monkeypatch):
+def test_words_for_pip(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
     words = importlib.import_module("install_torch").pip_words
     monkeypatch.setenv("TORCH_CPU_INDEX", "file:///index")
-    assert words("torch", "cpu") == ["torch", "--index-url", "file:///index"]
-    assert words("torch", "any") == words("torch", "cuda") == ["torch"]
+    alone = ["torch", "--no-deps", "--index-url", "file:///index"]
+    assert words("torch", "cpu") == words("torch", "any") == [alone, ["torch"]]
+    assert words("torch", "cpu", needs_installed=True) == [alone, ["torch", "--no-index"]]
+    assert words("torch", "cuda") == [["torch"]]
     monkeypatch.setenv("TORCH_CPU_INDEX", "")  # as a repository variable that nobody has set
     with pytest.raises(SystemExit, match="TORCH_CPU_INDEX is not set: set it to the address"):
         words("torch", "cpu")
-    assert words("torch", "any") == ["torch"]
+    assert words("torch", "any") == [["torch"]]
+    assert words("torch", "any", needs_installed=True) == [["torch", "--no-deps"], ["torch", "--no-index"]]
+
+
+def make_wheel(index: Path, name: str, version: str, needs: str = "") -> None:
+    """A wheel of one module, which says its version, on a page of an index (PEP 503)."""
+    wheel = index / name / f"{name}-{version}-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(
+            f"{name}.py", f"from types import SimpleNamespace as S\nversion = S(cuda=None, is_={version!r})\n"
+        )
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    address = wheel.name.replace("+", "%2B")
+    (wheel.parent / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{address}">x</a></body></html>')
+
+
+@pytest.fixture
+def fresh_python(tmp_path, monkeypatch):
+    """A virtual environment whose pip has one index, in a folder, and nothing of this machine's settings."""
+    for name, value in {"CONFIG_FILE": "/dev/null", "FIND_LINKS": "", "EXTRA_INDEX_URL": "", "CONSTRAINT": ""}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "usual").as_uri())
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    return str(tmp_path / "venv/bin/python")
+
+
+@pytest.mark.parametrize("needs_installed", [False, True])
+def test_torch_alone_comes_from_its_index(tmp_path, monkeypatch, fresh_python, needs_installed):
+    """It may have newer files of any name, and the usual index a newer torch: neither is asked for the other's."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    install = importlib.import_module("install_torch").install
+    monkeypatch.setenv("TORCH_CPU_INDEX", (tmp_path / "torchs").as_uri())
+    make_wheel(tmp_path / "torchs", "torch", "2.13.0+cpu", "needed")
+    make_wheel(tmp_path / "torchs", "needed", "99")
+    make_wheel(tmp_path / "usual", "torch", "2.13.1", "needed")
+    make_wheel(tmp_path / "usual", "needed", "1")
+    if needs_installed:
+        with pytest.raises(subprocess.CalledProcessError):
+            install(fresh_python, "torch", "cpu", needs_installed=True)
+        subprocess.run([fresh_python, "-m", "pip", "install", "--quiet", "needed"], check=True)
+    install(fresh_python, "torch", "cpu", needs_installed=needs_installed)
+    program = "import torch, needed; print(torch.version.is_, needed.version.is_)"
+    done = subprocess.run([fresh_python, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2.13.0+cpu", "1"]

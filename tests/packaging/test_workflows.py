@@ -42,6 +42,58 @@ def test_repository_variables_are_explained():
     assert asked == {name for name in asked if name in text}
 
 
+def jobs_of_a_release(monkeypatch) -> dict[str, str]:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("supply_chain").jobs((WORKFLOWS / "release.yml").read_text())
+
+
+def test_who_may_what_in_a_release(monkeypatch):
+    """What each job may beside reading the sources: who wants more says here why. No other workflow may anything."""
+    write = re.compile(r"^      ([\w-]+): write\b", re.MULTILINE)
+    jobs = jobs_of_a_release(monkeypatch)
+    assert {name: set(write.findall(job)) for name, job in jobs.items()} == {
+        "check": set(),
+        "wheels": set(),  # wheels.yml: all that builds and tests
+        "assemble": set(),
+        "attest": {"id-token", "attestations"},
+        "page": {"contents"},
+        "index": {"id-token", "pages"},
+        "upload": {"id-token"},
+    }
+    assert not write.search(WHEELS)
+    assert not write.search((WORKFLOWS / "ci.yml").read_text())
+
+
+def test_what_is_published_is_what_was_attested(monkeypatch):
+    """Files go from the job that sorts them to those that sign and publish them; nothing is published unsigned."""
+    jobs = jobs_of_a_release(monkeypatch)
+    before = {name: re.findall(r"^    needs: (.*)$", job, re.MULTILINE) for name, job in jobs.items()}
+    assert before == {
+        "check": [],
+        "wheels": ["check"],
+        "assemble": ["wheels"],
+        "attest": ["assemble"],
+        "page": ["attest"],
+        "index": ["page"],
+        "upload": ["page"],
+    }
+    made = set(re.findall(r"^          name: (.*)$", jobs["assemble"], re.MULTILINE))
+    for name in ("attest", "page", "upload"):
+        fetched = set(re.findall(r"^          name: (.*)$", jobs[name], re.MULTILINE))
+        assert fetched
+        assert fetched <= made
+    assert "subject-path: assets/*" in jobs["attest"]
+    assert "twine upload --non-interactive --attestations " in jobs["upload"]
+
+
+def test_the_image_installs_with_hashes_before_torch():
+    """torch is added to what is there, so nothing but torch itself comes without a hash into what builds a wheel."""
+    (block,) = re.findall(r"^before-build = \[\n(.*?)^\]$", (CHECKOUT / "pyproject.toml").read_text(), re.M | re.S)
+    lock, torch = re.findall(r'"(.*)"', block)
+    assert re.search(r"--require-hashes -r \{project\}/tools/locks/wheel\.txt$", lock)
+    assert re.search(r"install_torch\.py torch==[\d.]+ --build cpu --needs-installed$", torch)
+
+
 @pytest.mark.parametrize("name", ["README.md", "tests/cases.py", "tests/cpu/test_ops.py", "tests/oracle/oracle.cpp"])
 def test_a_change_of_what_is_verified_starts_it(name):
     assert (CHECKOUT / name).is_file()

