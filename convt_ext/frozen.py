@@ -7,6 +7,7 @@ shows, such as `weight.data.mul_(2)`, is why nothing is packed unasked; `ConvTra
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, NamedTuple
 
@@ -37,10 +38,39 @@ class _Copy(NamedTuple):
     stream: int  # that the memory belongs to; 0 on the CPU
 
 
+class _Uncounted:
+    """How many writes there were that PyTorch makes to parameters and does not count: to which ones is not known."""
+
+    number = 0
+
+
+@functools.cache
+def _see_uncounted_writes() -> None:
+    """Has PyTorch tell of them: fused optimizers' steps and, before torch 2.13, averages by `torch._foreach_lerp_`."""
+    from torch.nn.modules.module import register_module_buffer_registration_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim.swa_utils import AveragedModel
+
+    def count() -> None:
+        if not torch.compiler.is_compiling():  # a compiled step counts its writes, and this number would end its graph
+            _Uncounted.number += 1
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        count()
+
+    def when_set(module: Any, name: str, buffer: Any) -> None:
+        if name == "n_averaged" and isinstance(module, AveragedModel):  # the last that update_parameters() does
+            count()
+
+    register_optimizer_step_post_hook(after_step)
+    register_module_buffer_registration_hook(when_set)
+
+
 class _Weight(NamedTuple):
     """What tells one state of a weight from another."""
 
     writes: int
+    uncounted: int
     address: int
     strides: tuple[int, ...]
 
@@ -54,6 +84,7 @@ class FrozenWeight:
     """
 
     def __init__(self, weight: Tensor) -> None:
+        _see_uncounted_writes()
         self.weight = weight
         self._state: _Weight | None = None
         self._memory: torch.UntypedStorage | None = None
@@ -79,7 +110,7 @@ class FrozenWeight:
         if (batched.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
             return None
         capturing = batched.is_cuda and torch.cuda.is_current_stream_capturing()
-        state = _Weight(weight._version, weight.data_ptr(), weight.stride())
+        state = _Weight(weight._version, _Uncounted.number, weight.data_ptr(), weight.stride())
         if state != self._state:
             if capturing:  # a copy must have been written to be used
                 return None

@@ -136,13 +136,14 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         or are captured before there is a copy do as if nothing were frozen. train(), load_state_dict() and moves to
         another device or dtype end it; copies and pickles of the module are not frozen.
 
-        A changed weight is seen by the next call, which packs again: an optimizer's step, in-place operations under
-        no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`, weight averaging
-        and `vector_to_parameters`. PyTorch keeps no count of these writes, and after them results are those of the old
-        weight until `freeze_weights()` is called again: in-place operations on `weight.data` or on another alias that
-        has a count of its own (`weight.data.copy_(t)`, `torch.from_dlpack(weight)`), kernels that write through the
-        address alone (Triton, CuPy, a custom op that does not declare it), another process that shares the memory, and
-        a CUDA graph whose replay writes the weight. A CUDA graph that was captured with a copy goes on with that copy
+        A changed weight is seen by the next call, which packs again: an optimizer's step (a fused one too), in-place
+        operations under no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`,
+        `AveragedModel` and `vector_to_parameters`. PyTorch keeps no count of these writes, and after them results are
+        those of the old weight until `freeze_weights()` is called again: in-place operations on `weight.data` or on
+        another alias that has a count of its own (`weight.data.copy_(t)`, `torch.from_dlpack(weight)`), kernels that
+        write through the address alone (Triton, CuPy, a custom op that does not declare it), `torch._fused_*` and,
+        before torch 2.13, `torch._foreach_lerp_` called by hand, another process that shares the memory, and a CUDA
+        graph whose replay writes the weight. A CUDA graph that was captured with a copy goes on with that copy
         whatever is written later, so capture it again then; the copy lives as long as the weight's memory.
 
         Raises:

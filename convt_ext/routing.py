@@ -81,8 +81,8 @@ DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}
 DEVICE_TYPE = "cuda"
 on_gpu = operator.attrgetter("is_cuda")
 
-# Problems whose decision is remembered, per process.
-_NUM_DECISIONS = 4096
+# Problems whose decision is remembered, per process: 2 to 3 KiB each.
+_NUM_DECISIONS = 1024
 
 
 def route(

@@ -26,6 +26,6 @@ struct CacheSize {
 
 // What cached_plans() holds now, and the bytes that it never passes.
 CacheSize plan_cache_size();
-inline constexpr size_t kMaxPlanCacheBytes = size_t{4} << 20;
+inline constexpr size_t kMaxPlanCacheBytes = size_t{2} << 20;
 
 }  // namespace convt

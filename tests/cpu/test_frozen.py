@@ -120,8 +120,8 @@ def written(frozen, write) -> None:
         assert torch.equal(result, expected)
 
 
-def step(made, **options) -> None:
-    optimizer = torch.optim.SGD(made.parameters(), lr=0.5, **options)
+def step(made, kind=torch.optim.SGD, **options) -> None:
+    optimizer = kind(made.parameters(), lr=0.5, **options)
     made.weight.grad, made.bias.grad = torch.randn_like(made.weight), torch.randn_like(made.bias)
     optimizer.step()
 
@@ -132,6 +132,17 @@ def average(made) -> None:
     averaged.module.weight = made.weight  # the frozen module is the average
     averaged.n_averaged.fill_(1)
     averaged.update_parameters(layer(precision="tf32"))
+
+
+@torch.no_grad()
+def average_uncounted(made) -> None:
+    """As torch 2.11 averages on a GPU: by a kernel for all parameters, which counts no write."""
+    averaged = AveragedModel(made, multi_avg_fn=lambda mine, theirs, number: [one.data.mul_(2) for one in mine])
+    averaged.module.weight = made.weight
+    averaged.n_averaged.fill_(1)
+    writes = made.weight._version
+    averaged.update_parameters(layer(precision="tf32"))
+    assert made.weight._version == writes
 
 
 @torch.no_grad()
@@ -151,11 +162,13 @@ def twice(made) -> None:
     [
         step,
         lambda made: step(made, foreach=True),
+        lambda made: step(made, torch.optim.AdamW, fused=True),
         torch.no_grad()(lambda made: made.weight.mul_(2)),
         torch.inference_mode()(lambda made: made.weight.mul_(2)),
         torch.no_grad()(lambda made: made.weight[1].copy_(torch.ones(6, 3, 3))),
         torch.no_grad()(lambda made: made.weight.view(-1)[3:5].zero_()),
         average,
+        average_uncounted,
         lambda made: vector_to_parameters(torch.randn(4 * 6 * 9 + 6), made.parameters()),
         lambda made: setattr(made.weight, "data", torch.randn_like(made.weight)),
         lambda made: setattr(made.weight, "data", torch.randn(4, 6, 3, 3).to(memory_format=torch.channels_last)),
@@ -165,7 +178,8 @@ def twice(made) -> None:
         lambda made: made.reset_parameters(),
     ],
     ids=[
-        "optimizer", "foreach", "mul_", "inference_mode", "index", "view", "average", "vector_to_parameters", "data",
+        "optimizer", "foreach", "fused", "mul_", "inference_mode", "index", "view", "average", "average_uncounted",
+        "vector_to_parameters", "data",
         "data_channels_last", "data_twice", "swap_tensors", "init", "reset_parameters",
     ],
 )  # fmt: skip

@@ -155,6 +155,7 @@ def test_a_workspace_that_does_not_fit_ends_in_another_plan(left):
     left(room)
     result = choice()
     fails_of_memory(lambda: torch.empty(room, dtype=torch.uint8, device="cuda"))
+    left(None)
     assert error(result) <= 5e-4
     assert result.isfinite().all()
 
@@ -174,7 +175,6 @@ kind = getattr(torch, "AcceleratorError", RuntimeError)
 calls = {
     "forward": lambda: ct.conv_transpose2d(x, weight, precision="ieee"),
     "forward of tf32": lambda: ct.conv_transpose2d(x, weight, precision="tf32"),
-    "default": lambda: ct.conv_transpose2d(x, weight),
     "backward": lambda: result.backward(grad_output),
 }
 for name, call in calls.items():
@@ -193,7 +193,7 @@ print("all are PyTorch's", flush=True)
 @pytest.mark.slow(seconds=10)
 def test_an_error_of_an_earlier_kernel_is_not_ours():
     done = subprocess.run([sys.executable, "-c", EARLIER_ERROR], capture_output=True, text=True, cwd=TESTS, timeout=240)
-    assert "all are PyTorch's" in done.stdout, done.stderr[-2000:]
+    assert "all are PyTorch's" in done.stdout, done.stderr.splitlines()[-1]
 
 
 def step(module: nn.Module, optimizer: type[torch.optim.Optimizer], **options) -> None:
@@ -329,7 +329,9 @@ shapes = iter(shapes)
 def train(count):
     for n, h, w in itertools.islice(shapes, count):
         x = torch.randn(n, 2, h, w, device="cuda", requires_grad=True)
-        ct.conv_transpose2d(x, weight, stride=2, precision=(None, "ieee")[w % 2]).sum().backward()
+        ct.conv_transpose2d(x, weight, stride=2, precision="ieee").sum().backward()
+        with torch.no_grad():  # PyTorch serves some of the gradients by default, and cuDNN remembers each shape
+            ct.conv_transpose2d(x, weight, stride=2)
     torch.cuda.synchronize()
 
 train(int(sys.argv[1]))
@@ -341,8 +343,8 @@ print(resident_mib() - before)
 
 @pytest.mark.slow(seconds=30)
 def test_new_shapes_leave_no_memory_behind():
-    """Forward and backward, by default and by name: once the caches are full (4096 decisions), 3000 more shapes."""
-    command = [sys.executable, "-c", RESIDENT, "4500", "3000"]
+    """Forward and backward, by default and by name: once the caches are full (1024 decisions), 3000 more shapes."""
+    command = [sys.executable, "-c", RESIDENT, "1500", "3000"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) <= 5, f"grew by {done.stdout} MiB"
