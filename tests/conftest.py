@@ -162,6 +162,13 @@ def pytest_report_header(config):
     return [f"convt_ext {info['version']}, sources {info['sources']}, in {where}", gpu, seed]
 
 
+def pytest_terminal_summary(terminalreporter):
+    """The seeds of what a run drew by chance: with one, the same can be drawn again."""
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for seed in (value for name, value in report.user_properties if name == "seed"):
+            terminalreporter.write_line(f"{report.nodeid}: {seed}")
+
+
 def _missing_gpu() -> str | None:
     """Why GPU tests cannot run here, or None when they can."""
     import torch
