@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan.exact import operands_and_result
 from plan.problems import (
+    BFLOAT16,
     FLOAT32,
     FORWARD,
     GRAD_INPUT,
@@ -24,7 +25,7 @@ from plan.problems import (
     from_row,
 )
 from plan.profile import many_problems
-from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
+from plan.tensor_cores import CLASSES_WITH_TF32X3, HALF, plans_of
 
 engine_plans = functools.partial(plans_of, "nhwc_sm90a")
 
@@ -60,6 +61,13 @@ def test_other_layers_get_none(plan_module, change):
         "taps": layer(4, 64, 64, 2, 1, 2, 1, precision=TF32),  # the only result lies between those of the four pixels
     }
     assert not engine_plans(plan_module, rows[change])
+
+
+def test_taps_are_counted_in_16_bits(plan_module):
+    """Of all windows together: one alone has no more than fit into shared memory."""
+    for kernel, served in ((176, True), (184, False)):
+        problem = layer(1, 8, 8, 2, kernel, 8, dtype=BFLOAT16, precision=HALF) | {"direction": GRAD_INPUT}
+        assert bool(engine_plans(plan_module, problem)) == served
 
 
 def test_few_tiles_are_shared(plan_module):

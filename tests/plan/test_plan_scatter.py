@@ -102,6 +102,7 @@ def run(module, problem, layout, channels_last, x, weight, bias):
         row_begin = layout["first_row"] + row_tile * layout["tile_rows"]
         row_end = min(row_begin + layout["tile_rows"], layout["end_row"])
         source_column = layout["begin_w"] + column_tile * layout["advance_w"]
+        assert channels_last or source_column % 2 == 0  # two columns are read at a time
         last = column_tile == layout["column_tiles"] - 1
         column_begin = layout["first_column"] if column_tile == 0 else source_column + layout["reach_w"]
         column_end = layout["end_column"] if last else source_column + layout["advance_w"] + layout["reach_w"]

@@ -72,8 +72,8 @@ def test_few_tiles_are_shared(plan_module):
 
 
 def test_warpgroups_that_alternate_have_slots_of_their_own(plan_module):
-    """As many each: with an odd number a warpgroup would wait for the other's. Where shared memory leaves room for an odd
-    number there is no such plan; an H200's leaves it for the most, eight."""
+    """As many each: with an odd number a warpgroup would wait for the other's. Where shared memory leaves room for an
+    odd number there is no such plan; an H200's leaves it for the most, eight."""
     problem = doubled(1, 256, 64, 32, 32, precision=TF32)
     slots = {}
     for shared in range(64 * 1024, H200[2] + 1, 4 * 1024):

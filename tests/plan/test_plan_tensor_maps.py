@@ -72,7 +72,7 @@ def test_the_stride_of_a_single_image_says_nothing(plan_module, name, form, stri
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_weights_of_long_strides_are_packed(plan_module, form):
+def test_weights_that_no_map_describes_are_packed(plan_module, form):
     """The NHWC engine's map of weights as they are steps over blocks of 64 bytes of columns."""
     _, _, problem = case("nhwc_grad_input", form)
 
@@ -82,6 +82,9 @@ def test_weights_of_long_strides_are_packed(plan_module, form):
         return {plan["direct"] for plan in plans}
 
     limit = LIMIT // 64
+    stride, vector = problem["w_stride"][0], 16 // element_bytes(problem)
+    assert direct(with_stride(problem, "w_stride", 0, stride + vector)) == {True}
+    assert direct(with_stride(problem, "w_stride", 0, stride + vector // 2)) == {False}
     assert direct(with_stride(problem, "w_stride", 0, limit - 64)) == {True}
     assert direct(with_stride(problem, "w_stride", 0, limit)) == {False}
     # Taps are one dimension of the map where rows of them follow each other.

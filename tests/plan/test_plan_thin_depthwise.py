@@ -260,6 +260,13 @@ def test_channels_last_serves_nothing_else(plan_module, problem, direction):
         assert problem["c_in"] % plan["vector"] == 0
 
 
+@pytest.mark.parametrize("other", ["x_stride", "y_stride"])
+def test_the_weights_gradient_wants_both_in_channels_last(plan_module, other):
+    problem = {**from_row(*LAYERS["dw_up"], channels_last=True), "direction": GRAD_WEIGHT}
+    assert channels_last_plans(plan_module, problem)
+    assert not channels_last_plans(plan_module, {**problem, other: from_row(*LAYERS["dw_up"])[other]})
+
+
 @each_direction
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_neither_float64_nor_aten(plan_module, direction, channels_last):
