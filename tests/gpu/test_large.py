@@ -1,7 +1,8 @@
 """Tensors of more than 2^31 elements: offsets are 64 bits wide.
 
 Windows of the result at its first, last and straddling positions are compared bit for bit with the scalar oracle on
-the part of the input that they see. What lies between is compared with calls that are small enough for 32 bits.
+the part of the input that they see. What lies between is compared with calls that are small enough for 32 bits. Of each
+kernel family one problem more: test_large_families.py.
 """
 
 from __future__ import annotations
@@ -13,22 +14,6 @@ from raw_ops import TENSOR_CORE_ENGINES, Call, GradientCall, assert_same_bits
 
 LIMIT = 2**31
 LAST = torch.channels_last
-
-
-@pytest.fixture(autouse=True)
-def gigabytes():
-    """Memory that the other tests need not hold, before and after."""
-    torch.cuda.empty_cache()
-    yield
-    torch.cuda.empty_cache()
-
-
-def need(num_elements: int, dtype: torch.dtype) -> None:
-    """Skips unless the GPU has that much memory free, and a little more."""
-    wanted = num_elements * dtype.itemsize + 2**30
-    free = torch.cuda.mem_get_info()[0]
-    if free < wanted:
-        pytest.skip(f"needs {wanted / 2**30:.0f} GiB of free GPU memory, has {free / 2**30:.0f}")
 
 
 def random_input(n: int, c: int, h: int, w: int, dtype: torch.dtype, memory_format) -> torch.Tensor:
@@ -103,10 +88,10 @@ def images_alone(call: Call, result: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_large_output_of_several_images(oracle, dtype, channels_last):
+def test_large_output_of_several_images(oracle, room, dtype, channels_last):
     """Kernel 4, stride 2: 3 images of 3 channels of 15778 x 15802, 2.2e9 outputs, none of them large alone."""
     n, c_in, c_out, h, w = 3, 2, 3, 7889, 7901
-    need(n * c_in * h * w + 2 * n * c_out * 4 * h * w, dtype)
+    room((n * c_in * h * w + 2 * n * c_out * 4 * h * w) * dtype.itemsize)
     x = random_input(n, c_in, h, w, dtype, torch.contiguous_format)
     call = Call(x, *random_weight(c_in, c_out, 4, dtype), (2, 2), (1, 1), channels_last=channels_last)
     result = call.run()
@@ -118,10 +103,10 @@ def test_large_output_of_several_images(oracle, dtype, channels_last):
 
 @pytest.mark.parametrize("precision", ["ieee", "aten"])
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-def test_large_output_of_one_image(oracle, channels_last, precision):
+def test_large_output_of_one_image(oracle, room, channels_last, precision):
     """3x3: 9 channels of 15475 x 15444, 2.2e9 outputs of one image."""
     c_in, c_out, h, w = 2, 9, 15473, 15442
-    need(c_in * h * w + 2 * c_out * (h + 2) * (w + 2), torch.float32)
+    room((c_in * h * w + 2 * c_out * (h + 2) * (w + 2)) * torch.float32.itemsize)
     x = random_input(1, c_in, h, w, torch.float32, torch.contiguous_format)
     weight, bias = random_weight(c_in, c_out, 3, torch.float32)
     call = Call(x, weight, bias, precision=precision, channels_last=channels_last)
@@ -135,10 +120,10 @@ def test_large_output_of_one_image(oracle, channels_last, precision):
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, LAST], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_large_input_of_one_image(oracle, dtype, memory_format):
+def test_large_input_of_one_image(oracle, room, dtype, memory_format):
     """3x3, padding 1: 9 channels of 15473 x 15444, 2.2e9 inputs of one image, one output channel."""
     c_in, h, w = 9, 15473, 15444  # rows of whole vectors
-    need((c_in + 2) * h * w, dtype)
+    room(((c_in + 2) * h * w) * dtype.itemsize)
     x = random_input(1, c_in, h, w, dtype, memory_format)
     assert x.numel() > LIMIT
     call = Call(x, *random_weight(c_in, 1, 3, dtype), padding=(1, 1))
@@ -151,10 +136,10 @@ def test_large_input_of_one_image(oracle, dtype, memory_format):
     assert_same_bits(lower.run()[:, :, 1:], result[:, :, h // 2 :])
 
 
-def test_large_input_of_several_images(oracle):
+def test_large_input_of_several_images(oracle, room):
     """Kernel 2, stride 2, depthwise: 5 images of 2 channels of 14657 x 14660, 2.1e9 inputs and 8.6e9 outputs."""
     n, c, h, w = 5, 2, 14657, 14660
-    need(n * c * h * w * 6 + 2 * c * 4 * h * w, torch.float16)
+    room((n * c * h * w * 6 + 2 * c * 4 * h * w) * torch.float16.itemsize)
     x = random_input(n, c, h, w, torch.float16, torch.contiguous_format)
     assert x.numel() > LIMIT
     weight, _ = random_weight(c, 1, 2, torch.float16)
@@ -168,7 +153,7 @@ def test_large_input_of_several_images(oracle):
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("direction", ["forward", "grad_input"])
-def test_large_result_and_source_on_tensor_cores(direction, channels_last):
+def test_large_result_and_source_on_tensor_cores(room, direction, channels_last):
     """3x3, bfloat16, 3 images of 32 channels of 4734 x 4734, 2.2e9 elements: each image beside a call of its own.
 
     The plan may order the sums of one image in another way, so results are compared within their own rounding.
@@ -176,7 +161,7 @@ def test_large_result_and_source_on_tensor_cores(direction, channels_last):
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the engine is Hopper's")
     n, few, many, size = 3, 8, 32, 4732
-    need(2 * n * (few + many) * (size + 2) ** 2, torch.bfloat16)
+    room((2 * n * (few + many) * (size + 2) ** 2) * torch.bfloat16.itemsize)
     memory_format = LAST if channels_last else torch.contiguous_format
     weight, bias = random_weight(few, many, 3, torch.bfloat16)
     forward = direction == "forward"

@@ -6,94 +6,59 @@ What is offered is run by tests/gpu; here a guard that is dropped shows, and one
 from __future__ import annotations
 
 import re
-from math import prod
 
 import pytest
+from families import FAMILIES
+from large_problems import KINDS, LARGE, Large
 from plan.problems import (
     FLOAT16,
-    FLOAT32,
     FORWARD,
-    GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
-    IEEE,
     TF32,
     Problem,
     from_row,
     sizes_of,
 )
 from plan.tensor_cores import HALF
-
-LIMIT = 2**31
+from raw_ops import DIRECTIONS, DTYPES, PRECISIONS, tensor_core_kernels
 
 
 def half(*row, channels_last=False) -> Problem:
     return from_row(*row, dtype=FLOAT16, precision=HALF, channels_last=channels_last)
 
 
-def exact(*row, channels_last=False, dtype=FLOAT16) -> Problem:
-    return from_row(*row, dtype=dtype, precision=IEEE, channels_last=channels_last)
-
-
 def offered(module, problem: Problem, kernel: str) -> bool:
     return any(re.fullmatch(kernel, plan["kernel"]) for plan in module.candidates(problem, H200))
 
 
-DEPTHWISE = (8, 8, (4202720, 64), 3, 1, 1, 0, 8)
-SAME = (1, 1, (33621568, 64), 3, 1, 1)  # input and output alike
-# Kernels' names, the direction, the tensors that are large (x, w, y), and a problem.
-LARGE = {
-    "simt": (r"simt_ieee_\w+", FORWARD, "xy", exact(1, *SAME)),
-    "simt_of_many_weights": (r"simt_ieee_\w+", FORWARD, "w", exact(1, 23296, 5824, 4, 4, 2, 1)),
-    "simt_grad_input": (r"simt_grad_input_\w+", GRAD_INPUT, "xy", exact(1, *SAME)),
-    "simt_grad_weight": (r"simt_grad_weight_\w+", GRAD_WEIGHT, "xy", exact(1, 8, 8, (4202720, 64), 1)),
-    "simt_grad_weight_of_many": (r"simt_grad_weight_\w+", GRAD_WEIGHT, "w", exact(1, 23296, 5824, 4, 4, 2, 1)),
-    "thin": (r"thin_ieee_f16_\d+x\d+", FORWARD, "y", exact(1, 1, 1, (525360, 64), 16, 8, 4)),
-    "thin_grad_input": (r"thin_grad_input_f16_\d+x\d+", GRAD_INPUT, "y", exact(1, 1, 1, (525360, 64), 16, 8, 4)),
-    "thin_grad_weight": (r"thin_grad_weight_f16_\dx\dx\d", GRAD_WEIGHT, "xy", exact(1, *SAME)),
-    "thin_outer_weight": (
-        r"thin_grad_weight_f32_outer_\w+", GRAD_WEIGHT, "x",
-        exact(1, 640, 8, 2048, 1, channels_last=True, dtype=FLOAT32),
-    ),
-    "thin_depthwise": (r"thin_ieee_f16_k2s2", FORWARD, "y", exact(1, 1, 1, (8405408, 64), 2, 2)),
-    "thin_channels_last": (
-        r"thin_ieee_f16_k3s1_channels_last", FORWARD, "xy", exact(1, *DEPTHWISE, channels_last=True)
-    ),
-    "thin_direct": (r"thin_ieee_f16_direct", FORWARD, "x", exact(2100, 1, 1, 1024, 1, 1, 511)),
-    "thin_gather": (
-        r"thin_ieee_f32_gather_\w+", FORWARD, "w",
-        exact(1, 33000 * 128, 33000 * 32, 2, 4, 2, 1, 0, 33000, dtype=FLOAT32),
-    ),
-    "thin_streamed": (
-        r"thin_ieee_f32_streamed_\w+", FORWARD, "w",
-        exact(1, 33000 * 128, 33000 * 32, 2, 4, 2, 1, 0, 33000, dtype=FLOAT32),
-    ),
-    "wgmma": (r"wgmma_f16_\d+", FORWARD, "xy", half(8405387, 1, 1, 16, 3, 1, 1)),
-    "flat": (r"flat_f16_\w+", FORWARD, "y", half(1, 8, 192, (1536, 2048), 2, 2)),
-    "patch": (r"patch_f16_pairs_\w+", FORWARD, "xy", half(1, 128, 32, (262688, 64), 2, 2)),
-    "patch_grad_input": (r"patch_f16_gather_\dx\d", GRAD_INPUT, "xy", half(1, 128, 32, (262688, 64), 2, 2)),
-    "patch_turns": (r"patch_f16_turns", FORWARD, "xy", half(1, 128, 32, (262688, 64), 2, 2)),
-    "patch_runs": (r"patch_f16_gather_runs_\d+", GRAD_INPUT, "y", half(4, 64, 32832, 64, 2, 2)),
-    "strided": (r"strided_f16_output_\w+", FORWARD, "y", half(1, 64, 128, (65696, 64), 4, 2, 1)),
-    "strided_grad_input": (r"strided_f16_gather_\w+", GRAD_INPUT, "y", half(1, 64, 128, (65696, 64), 4, 2, 1)),
-    "strided_turns": (r"strided_f16_turns_\w+", FORWARD, "x", half(16, 132096, 32, 32, 3, 2, 1, 1)),
-    "window": (r"window_f16_\w+", FORWARD, "xy", half(1, *SAME)),
-    "nhwc": (r"nhwc_f16_\w+", FORWARD, "xy", half(1, 8, 8, (4202720, 64), 1, channels_last=True)),
-    "nhwc_of_many_weights": (r"nhwc_f16_\w+", FORWARD, "w", half(1, 23296, 5824, 4, 4, 2, 1, channels_last=True)),
-    "mma": (r"mma_f16_\d+x\d+", FORWARD, "y", half(131336, 1, 1, 16, 16, 8, 4)),
-    "mma_rows": (r"mma_f16_rows_\w+", FORWARD, "y", half(131336, 1, 1, 16, 16, 8, 4)),
-    "mma_grad_input": (r"mma_f16_grad_input_\w+", GRAD_INPUT, "y", half(1, 8, 8, (4128, 1024), 8, 8)),
-    "mma_grad_weight": (r"mma_f16_grad_weight_\w+", GRAD_WEIGHT, "x", half(1, 16, 3, (2101376, 64), 3, 1, 1)),
-    "scatter": (r"scatter_f16_\w+", FORWARD, "xy", half(1, *SAME)),
-    "upsample": (r"upsample_f16", FORWARD, "y", half(1, 8, 8, (16448, 64), 32, 16, 8)),
-}  # fmt: skip
+# By guards: too many tiles for the few that a CTA goes over.
+REFUSES_ALL = ("patch_direct",)
 
 
-@pytest.mark.parametrize("family", LARGE)
-def test_who_is_offered(plan_module, family):
-    kernel, direction, large, problem = LARGE[family]
-    assert "".join(name for name, sizes in zip("xwy", sizes_of(problem), strict=True) if prod(sizes) > LIMIT) == large
-    assert offered(plan_module, problem | {"direction": direction}, kernel)
+def planned(large: Large) -> Problem:
+    case, (dtype, precision) = large.case, KINDS[large.kind]
+    row = (case.n, case.c_in, case.c_out, (case.h, case.w), case.k, case.s, case.p, case.op, case.g)
+    problem = from_row(*row, dtype=DTYPES[dtype], precision=PRECISIONS[precision], channels_last=large.channels_last)
+    return problem | {"direction": DIRECTIONS.index(large.direction)}
+
+
+@pytest.mark.parametrize("large", LARGE, ids=lambda large: large.name)
+def test_who_is_offered(plan_module, large):
+    assert "".join(name for name in "xwy" if large.is_over(name)) == large.over
+    assert large.sizes == dict(zip("xwy", map(tuple, sizes_of(planned(large))), strict=True))
+    assert offered(plan_module, planned(large), large.kernels)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_has_a_problem(family):
+    kernels = [kernel for kernel in tensor_core_kernels() if family.has({"kernel": kernel})]
+    found = [
+        large.name
+        for large in LARGE
+        if large.direction == family.direction and any(re.fullmatch(large.kernels, kernel) for kernel in kernels)
+    ]
+    assert bool(found) != (family.name in REFUSES_ALL)
 
 
 def far(problem: Problem, key: str, axis: int, stride: int) -> Problem:
