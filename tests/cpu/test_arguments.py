@@ -208,3 +208,43 @@ def test_limits():
         assert size(2**40, **options) is not None
     assert size(NO_LIMIT, stride=2**31) is None  # more elements than any storage
     assert size(2**29, dilation=2**27, kernel=9) is None
+
+
+LIMIT = 2**29
+ONE = Problem(1, 1, (1, 1), (1, 1), (1, 1), None, (1, 1), (0, 0), (0, 0), 1, (1, 1))
+
+
+def along(axis: int, **values: int) -> Problem:
+    """`ONE` with these values along one axis of the image."""
+    return dataclasses.replace(
+        ONE, **{name: with_axis(getattr(ONE, name), axis, value) for name, value in values.items()}
+    )
+
+
+# Taps whose first and last are so far apart.
+TAPS = {LIMIT - 1: {"kernel": 234, "dilation": (LIMIT - 1) // 233}, LIMIT: {"kernel": 257, "dilation": LIMIT // 256}}
+
+# Of each quantity that is compared with the limit: a problem of which it alone is so large. Where there is an axis, the
+# other axis holds one pixel.
+LARGE = {
+    "stride": lambda value, axis: along(axis, stride=value),
+    "padding": lambda value, axis: along(
+        axis, padding=value, size=2, kernel=2, stride=LIMIT - 1, dilation=LIMIT - 1, output_padding=2
+    ),
+    "dilation": lambda value, axis: along(axis, dilation=value),
+    "size": lambda value, axis: along(axis, size=value, padding=1),
+    "size_of_the_result": lambda value, axis: along(axis, size=2, stride=value - 1),
+    "extent_of_the_kernel": lambda value, axis: along(axis, padding=1, **TAPS[value]),
+    "batch": lambda value, axis: dataclasses.replace(ONE, batch=value),
+    "c_in": lambda value, axis: dataclasses.replace(ONE, c_in=value, channels=(value, 1)),
+    "c_out": lambda value, axis: dataclasses.replace(ONE, channels=(1, value)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [0, 1], ids=["height", "width"])
+@pytest.mark.parametrize("quantity", LARGE)
+def test_the_limit_itself_is_too_large_and_one_less_is_not(quantity, axis):
+    within, beyond = (LARGE[quantity](value, axis) for value in (LIMIT - 1, LIMIT))
+    assert within.our_size() is not None
+    assert beyond.our_size() is None
+    assert legal_output_size(*beyond.shapes, *beyond.arguments, LIMIT + 1) is not None

@@ -201,6 +201,29 @@ def test_a_weight_with_other_strides_is_another(frozen):
     assert torch.equal(frozen(x), plain(x))
 
 
+@torch.no_grad()
+def test_an_input_with_other_strides_has_its_own_copy(frozen):
+    """The planner is asked about strides, too: of the same sizes another kernel may serve, which packs otherwise."""
+    x, plain = torch.randn(2, 4, 5, 6), layer(precision="tf32")
+    plain.load_state_dict(frozen.state_dict())
+    exchanged = x.transpose(2, 3).contiguous().transpose(2, 3)
+    assert torch.equal(exchanged, x)
+    for one, expected in ((x, "packing"), (exchanged, "packing"), (x, "packed"), (exchanged, "packed")):
+        assert ran(frozen, one) == [f"forward_{expected}"]
+        assert torch.equal(frozen(one), plain(one))
+
+
+@torch.no_grad()
+def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen):
+    """The planner is asked with a bias or without one."""
+    x, plain, bias = torch.randn(2, 4, 5, 6), layer(precision="tf32"), frozen.bias
+    plain.load_state_dict(frozen.state_dict())
+    for one, expected in ((bias, "packing"), (None, "packing"), (bias, "packed"), (None, "packed")):
+        frozen.bias = plain.bias = one
+        assert ran(frozen, x) == [f"forward_{expected}"]
+        assert torch.equal(frozen(x), plain(x))
+
+
 def test_a_copy_far_larger_than_the_weight_is_not_kept(packing, frozen):
     """Kernels round the channels of each group up: of many small groups that is a hundred times the weight."""
     packing["packed"] = 4 * frozen.weight.nbytes + (4 << 20) + 1

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from convt_ext.geometry import output_size, result_is_channels_last, suggests_channels_last
+from convt_ext.geometry import (
+    grad_weight_is_channels_last,
+    output_size,
+    result_is_channels_last,
+    suggests_channels_last,
+)
 
 _C = torch._C
 sizes = st.tuples(*[st.integers(1, 3)] * 4)
@@ -85,3 +90,45 @@ def test_result_format_is_pytorchs_for_cudnn(x_size, x_stride, weight_size, weig
         weight = torch.empty_strided(weight_size, weight_stride, dtype=dtype, device="cuda")
         theirs = _C._conv_determine_backend_memory_format(x, weight, _C._ConvBackend.CudnnTranspose)
     assert _result(x, weight, dtype) == (theirs is torch.channels_last)
+
+
+def _dense(size, stride) -> torch.Tensor:
+    """What PyTorch makes of such an input where the result is channels_last."""
+    return torch.empty_strided(size, stride).contiguous(memory_format=torch.channels_last)
+
+
+def test_weight_gradient_format_table():
+    """Of one channel the strides of an input that is dense already count, each of them."""
+    size = (2, 1, 5, 6)
+    for stride, expected in (
+        ((30, 30, 6, 1), False),
+        ((30, 1, 6, 1), True),  # converted to channels_last
+        ((30, 30, 6, 2), True),  # every second column, and so on: not dense, so a copy is made
+        ((30, 30, 6, 0), True),
+        ((30, 30, 5, 1), True),
+        ((30, 30, 1, 5), True),
+        ((60, 30, 6, 1), True),
+    ):
+        assert grad_weight_is_channels_last(True, size, stride) is expected, stride
+        assert not grad_weight_is_channels_last(False, size, stride)
+    for size, stride, expected in (
+        ((1, 1, 1, 6), (6, 6, 6, 1), False),
+        ((1, 1, 1, 6), (12, 12, 12, 2), True),
+        ((1, 1, 5, 1), (5, 5, 1, 7), False),  # of one column, whose step says nothing
+        ((1, 1, 5, 6), (7, 30, 6, 1), False),  # of one image
+        ((3, 1, 1, 1), (120, 1, 24, 4), False),  # one value each, cut from channels_last: a dense copy is ambiguous
+        ((2, 3, 5, 6), (90, 30, 6, 1), True),  # of several channels the strides do not count
+    ):
+        assert grad_weight_is_channels_last(True, size, stride) is expected, (size, stride)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(sizes, st.integers(1, 3), strides, st.booleans())
+def test_weight_gradient_format_is_that_of_pytorchs_dense_input(size, channels, stride, is_dense):
+    size = (size[0], channels, size[2], size[3])
+    if is_dense:
+        stride = torch.empty(size).stride()
+    expected = suggests_channels_last(size, _dense(size, stride).stride())
+    if channels > 1:
+        expected = True
+    assert grad_weight_is_channels_last(True, size, stride) == expected

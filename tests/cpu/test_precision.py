@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from served import tf32
 
 from convt_ext import precision, use_precision
 
@@ -83,6 +84,18 @@ def test_half_and_double_do_not_depend_on_switches():
         assert precision.class_by_switches(torch.float64, capability) == "ieee"
         assert precision.class_by_switches(torch.float16, capability) == "f16"
         assert precision.class_by_switches(torch.bfloat16, capability) == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [((7, 5), "ieee"), ((8, 0), "tf32"), ((8, 6), "tf32"), ((8, 9), "tf32"), (HOPPER, "tf32"), ((12, 0), "tf32")],
+)
+def test_tf32_begins_with_the_a100(capability, expected):
+    """Its 8.0 is the least of all: the other GPUs notice nothing when it is left out."""
+    with tf32(True):
+        assert precision.class_by_switches(torch.float32, capability) == expected
+    with tf32(False):
+        assert precision.class_by_switches(torch.float32, capability) == "ieee"
 
 
 def test_what_the_default_may_use():
