@@ -19,7 +19,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from . import _extension, autocast, ops, planner, routing, traced_ops
+from . import _extension, autocast, ops, planner, routing, scopes, traced_ops
 from . import precision as precisions
 from .arguments import legal_output_size, pair
 from .geometry import result_is_channels_last
@@ -32,8 +32,9 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
     """`convt_ext.conv_transpose2d`, traced."""
     decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
-        if decision.remedy is not None:
-            routing.refuse_when_explicit(decision, input.dtype, precision, _requested(precision))
+        word = _requested(precision)
+        if decision.remedy is not None and word is not None:
+            routing.refuse_when_explicit(decision, input.dtype, precision, word)
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     op, arguments = decision
     result = op(*arguments)
@@ -90,9 +91,8 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
 
 def _requested(precision):
-    """The word in force. torch 2.10 traces a thread's context as if none were open: so look a second time."""
-    word = precisions.requested(precision)
-    return word if word is not None or precisions.in_context() else _requested_while_tracing()
+    """As `precisions.requested`, of a word that has been checked."""
+    return scopes.traced_word() if precision is None else precision
 
 
 def _reason_by_tensors(input, weight, bias):
@@ -136,11 +136,6 @@ def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
 @_constant
 def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
     return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
-
-
-@_constant
-def _requested_while_tracing() -> str | None:
-    return precisions.requested(None)
 
 
 @_constant

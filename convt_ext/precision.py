@@ -15,11 +15,12 @@ A stricter class may serve a looser one. Reads PyTorch's switches; knows nothing
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import torch
+
+from . import scopes
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -41,33 +42,29 @@ cudnn_enabled = torch._C._get_cudnn_enabled
 _fp32_precision = torch._C._get_fp32_precision_getter
 
 
-class _Active(threading.local):
-    """The innermost `use_precision` of this thread, as (word, the one around it).
-
-    Of the instance, not of the class: Dynamo's guard says where it found `top`, and the first write would move it.
-    """
-
-    def __init__(self) -> None:
-        self.top: tuple | None = None
-
-
-_active = _Active()
-
-
 class use_precision:
     """Run every `convt_ext` call inside in one precision class. Context manager and decorator.
 
-    Belongs to the thread that enters it, nests, and yields to a `precision=` keyword of a single call.
-    `use_precision(None)` returns to PyTorch's switches. It speaks of float32; "ieee" also holds for
-    float16, bfloat16 and float64, while the other words leave those as they are. torch.compile takes
-    the state at the time of tracing; with fullgraph=True it follows `with use_precision("ieee"):` and the
-    decorator, but no `with` of an instance that was made outside of the compiled function.
+    Nests, and yields to a `precision=` keyword of a single call. `use_precision(None)` returns to PyTorch's switches.
+    It speaks of float32; "ieee" also holds for float16, bfloat16 and float64, while the other words leave those as
+    they are.
+
+    Belongs to the context (of `contextvars`) that enters it, and must be left there: an asyncio task sees its own word,
+    and begins with the one that was in force where it was created; a thread begins with none. Several may be left in
+    any order. A generator has no context of its own: while a `with` in its body is open, its caller sees the word too.
+    As a decorator of a generator, coroutine or async generator function it holds while the body runs, and for nobody
+    between its steps.
+
+    torch.compile takes the state at the time of tracing, and traces again in another. With fullgraph=True it follows
+    `with use_precision("ieee"):` and the decorator of functions and of generators, but no `with` of an instance that
+    was made outside of the compiled function.
 
     Args:
         precision: "ieee", "aten", "tf32x3", "tf32" or None; `convt_ext.conv_transpose2d` says what they mean.
 
     Raises:
         ValueError: another word.
+        RuntimeError: it is left in a context that did not enter it.
 
     Example:
         >>> import torch, convt_ext
@@ -82,18 +79,18 @@ class use_precision:
         self.precision = checked_word(precision)
 
     def __enter__(self) -> use_precision:
-        _active.top = (self.precision, _active.top)
+        scopes.enter(self.precision, self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        top = _active.top
-        if top is None:
-            raise RuntimeError("use_precision is left in a thread that did not enter it")
-        _active.top = top[1]
+        scopes.leave(self)
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """`function` inside of this context, each time it runs. (Dynamo does not follow ContextDecorator's.)"""
+        """`function` inside of its word, each time it runs. (Dynamo does not follow ContextDecorator's.)"""
         precision = self.precision
+        in_steps = scopes.decorated_in_steps(function, precision)
+        if in_steps is not None:
+            return in_steps
 
         @functools.wraps(function)
         def inside(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -117,13 +114,7 @@ def requested(keyword: str | None) -> str | None:
     """The word in force: the call's keyword, else the innermost `use_precision`, else None."""
     if keyword is not None:
         return checked_word(keyword)
-    top = _active.top
-    return None if top is None else top[0]
-
-
-def in_context() -> bool:
-    """Whether a `use_precision` of this thread is open."""
-    return _active.top is not None
+    return scopes.now().word
 
 
 def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float32: bool = False) -> str | None:

@@ -1,0 +1,189 @@
+"""`use_precision` and torch.compile: contexts around a compiled function, inside of it, and in its generators."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+import torch
+from cases import named
+from cpu_kernels import cpu_is_gpu
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
+
+from convt_ext import conv_transpose2d as ours
+from convt_ext import ops, precision, use_precision
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+DEFAULT = "default"
+
+
+@pytest.fixture
+def x_and_weight():
+    x, weight, _ = named("k4s2p1").tensors()
+    return x, weight
+
+
+def ours_in(graph):
+    """What the calls of ours became in a graph, in order: their precision's code, or `DEFAULT`."""
+    return [
+        node.args[8] if "convt_ext.forward" in str(node.target) else DEFAULT
+        for node in graph.graph.nodes
+        if "convt_ext." in str(node.target)
+    ]
+
+
+class Traced:
+    """A function compiled in one piece; `__call__` runs it and says what its latest graph holds."""
+
+    def __init__(self, function):
+        self.counter = CompileCounterWithBackend("eager")
+        self.program = torch.compile(function, backend=self.counter, fullgraph=True)
+
+    def __call__(self, x, weight):
+        self.program(x, weight)
+        assert precision.requested(None) == self.word_before
+        return ours_in(self.counter.graphs[-1])
+
+    def under(self, word, x, weight):
+        context = contextlib.nullcontext() if word == DEFAULT else use_precision(word)
+        with context:
+            self.word_before = precision.requested(None)
+            return self(x, weight)
+
+
+def plain(x, weight):
+    return ours(x, weight, stride=2)
+
+
+def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_weight):
+    traced = Traced(plain)
+    assert traced.under(DEFAULT, *x_and_weight) == [DEFAULT]
+    assert traced.under("ieee", *x_and_weight) == [0]
+    assert traced.under("aten", *x_and_weight) == [1]
+    assert traced.under(None, *x_and_weight) == [DEFAULT]
+    assert traced.counter.frame_count == 4
+    for word in (DEFAULT, None, "ieee", "aten"):
+        traced.under(word, *x_and_weight)
+        if word != DEFAULT:
+            with use_precision("tf32"):  # how deep a word lies counts for nothing
+                traced.under(word, *x_and_weight)
+    assert traced.counter.frame_count == 4
+
+
+def test_tasks_and_threads_run_the_program_of_their_own_word(x_and_weight, monkeypatch):
+    codes = []
+    real = ops.run_forward
+    monkeypatch.setattr(ops, "run_forward", lambda *arguments: codes.append(arguments[8]) or real(*arguments))
+    program = torch.compile(plain, backend="aot_eager", fullgraph=True)
+
+    async def work(word):
+        with use_precision(word):
+            for _ in range(3):
+                codes.clear()
+                program(*x_and_weight)
+                assert set(codes) == {precision.CODES[word]}
+                await asyncio.sleep(0)
+
+    async def main():
+        await asyncio.gather(work("ieee"), work("aten"), work("tf32x3"))
+
+    asyncio.run(main())
+    failures = []
+
+    def run():
+        try:
+            asyncio.run(work("tf32x3"))
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    with use_precision("aten"):
+        thread.start()
+        thread.join()
+    assert failures == []
+
+
+@use_precision("aten")
+def words_of(x, weight, count):
+    for _ in range(count):
+        yield ours(x, weight, stride=2)
+
+
+def with_a_decorated_generator(x, weight):
+    return [result + ours(x, weight, stride=2) for result in words_of(x, weight, 2)]
+
+
+def nested(x, weight):
+    with use_precision("aten"):
+        first = ours(x, weight, stride=2)
+        with use_precision(None):
+            second = ours(x, weight, stride=2)
+        return first + second + ours(x, weight, stride=2)
+
+
+def after_an_exception(x, weight):
+    try:
+        with use_precision("aten"):
+            raise ValueError
+    except ValueError:
+        pass
+    return ours(x, weight, stride=2)
+
+
+def decorated_inside(x, weight):
+    return use_precision("aten")(plain)(x, weight) + ours(x, weight, stride=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "by_default", "under_ieee"),
+    [
+        (with_a_decorated_generator, [1, DEFAULT, 1, DEFAULT], [1, 0, 1, 0]),
+        (nested, [1, DEFAULT, 1], [1, DEFAULT, 1]),
+        (after_an_exception, [DEFAULT], [0]),
+        (decorated_inside, [1, DEFAULT], [1, 0]),
+    ],
+)
+def test_contexts_inside_of_a_program(function, by_default, under_ieee, x_and_weight):
+    traced = Traced(function)
+    assert traced.under(DEFAULT, *x_and_weight) == by_default
+    assert traced.under("ieee", *x_and_weight) == under_ieee
+
+
+def test_a_checkpoint_of_a_decorated_function_is_compiled(x_and_weight):
+    """Its body may change no object but by constants that are put back."""
+    if torch.__version__ < "2.13":
+        pytest.skip("this release refuses every change of an object in a checkpoint")
+    x, weight = (tensor.requires_grad_() for tensor in x_and_weight)
+    call = lambda x, weight: checkpoint(use_precision("aten")(plain), x, weight, use_reentrant=False)  # noqa: E731
+    result = torch.compile(call, backend="aot_eager", fullgraph=True)(x, weight)
+    torch.testing.assert_close(result, plain(x, weight))
+    result.sum().backward()
+
+
+def test_a_graph_break_inside_of_a_context(x_and_weight):
+    def broken(x, weight):
+        with use_precision("aten"):
+            first = ours(x, weight, stride=2)
+            torch._dynamo.graph_break()
+            return first + ours(x, weight, stride=2) + 1
+
+    counter = CompileCounterWithBackend("eager")
+    program = torch.compile(broken, backend=counter)
+    for _ in range(2):
+        torch.testing.assert_close(program(*x_and_weight), broken(*x_and_weight))
+    assert [code for graph in counter.graphs for code in ours_in(graph)] in ([1], [1, 1])
+    assert precision.requested(None) is None
+
+
+def test_a_context_that_is_not_left_properly_is_an_error_while_tracing(x_and_weight):
+    def leaves(x, weight):
+        use_precision("aten").__exit__(None, None, None)
+        return ours(x, weight, stride=2)
+
+    with pytest.raises(Exception, match=r"did not enter|Observed exception"):
+        torch.compile(leaves, backend="eager", fullgraph=True)(*x_and_weight)
