@@ -55,3 +55,16 @@ def allow_tf32(on: bool) -> contextlib.AbstractContextManager[None]:
 def cudnn(enabled: bool) -> contextlib.AbstractContextManager[None]:
     """PyTorch's switch of cuDNN as a whole."""
     return switch(torch.backends.cudnn, "enabled", enabled)
+
+
+@contextlib.contextmanager
+def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
+    """`torch.autocast("cuda")`, which switches itself off beside a PyTorch without CUDA, for tensors that pretend."""
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])

@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import each_case, named
+from cases import Case, each_case, named
 from cpu_kernels import RAN, cpu_is_gpu
 from gradients import assert_within_budget, gradients, leaves
-from served import tf32
+from served import cudnn, tf32
 from torch.autograd import gradcheck, gradgradcheck
 
 from convt_ext import conv_transpose2d as ours
@@ -114,6 +114,33 @@ def test_memory_formats_follow_input_and_weight(case, grad_format):
     for tensor in (result, grad_x, grad_weight):
         expected = torch.channels_last if last else torch.contiguous_format
         assert tensor.is_contiguous(memory_format=expected)
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("layout", ["channels_last_weight", "converted"])
+def test_the_weights_gradient_of_one_channel_follows_the_inputs_strides(layout, precision):
+    """The result is channels_last for the weight's sake; PyTorch asks the input again, which is dense as it is."""
+    case = Case("one_channel_in", "", c_in=1, k=(4, 4), s=(2, 2), p=(1, 1), layout=layout)
+    operands = leaves(case, torch.float32)
+    result = ours(*operands, **case.arguments, precision=precision)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    _, grad_weight, _ = torch.autograd.grad(result, operands, torch.ones_like(result))
+    expected = torch.channels_last if layout == "converted" else torch.contiguous_format
+    assert grad_weight.stride() == torch.empty(1, 6, 4, 4).to(memory_format=expected).stride()
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_without_cudnn_everything_is_contiguous(precision):
+    """As PyTorch's results are then; a decision of before the switch is not taken for one of after it."""
+    case = named("channels_last")
+    for enabled in (True, False, True):
+        operands = leaves(case, torch.float32)
+        with cudnn(enabled):
+            result = ours(*operands, **case.arguments, precision=precision)
+            grads = torch.autograd.grad(result, operands[:2], torch.ones_like(result))
+        for tensor in (result, *grads):
+            assert tensor.is_contiguous(memory_format=torch.channels_last if enabled else torch.contiguous_format)
+    assert RAN == ["forward", "grad_input", "grad_weight"] * 3
 
 
 def test_the_class_is_resolved_in_forward(monkeypatch):

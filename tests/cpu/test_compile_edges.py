@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from cases import named
 from cpu_kernels import RAN, cpu_is_gpu
-from served import tf32
+from served import cudnn, tf32
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, use_precision
+from convt_ext import ops, traced_ops, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -136,6 +136,57 @@ def test_export_of_sizes_that_hang_on_data(module, chosen, strict):
     torch.testing.assert_close(
         program.module()(x, chosen, weight, "ieee"), module(x, chosen, weight), rtol=1e-5, atol=1e-5
     )
+
+
+class Up(nn.Module):
+    def forward(self, x, weight):
+        return ours(x, weight, None, 2)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_export_takes_cudnn_for_enabled(enabled, strict):
+    """torch.export disables it for itself while it traces, so what it says then is nothing about the program."""
+    x, weight, _ = named("channels_last").tensors()
+    with cudnn(enabled), tf32(False):
+        program = torch.export.export(Up(), (x, weight), strict=strict)
+    (node,) = (node for node in program.graph.nodes if node.target is ops.forward)
+    code, channels_last = node.args[8:]
+    assert (code, channels_last) == (0, True)
+    assert program.module()(x, weight).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "converted"])
+def test_the_weights_gradient_of_one_channel_has_the_format_of_eager_calls(layout):
+    """Where the result is channels_last for the weight's sake, that gradient follows the input's strides."""
+    x, weight = torch.randn(2, 1, 5, 6), torch.randn(1, 6, 3, 3).to(memory_format=torch.channels_last)
+    if layout == "converted":
+        x = x.to(memory_format=torch.channels_last)
+    x, weight = x.requires_grad_(), weight.requires_grad_()
+    results = [call(x, weight) for call in (Up(), compiled(Up()))]
+    grad_output = torch.randn_like(results[0])
+    eager, traced = (torch.autograd.grad(result, (x, weight), grad_output) for result in results)
+    assert RAN == ["forward"] * 2 + ["grad_input", "grad_weight"] * 2
+    assert results[0].stride() == results[1].stride()
+    for one, other in zip(traced, eager, strict=True):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other)
+
+
+def test_autocast_around_a_program_lowers_nothing_a_second_time(monkeypatch):
+    """What it lowers was lowered while tracing: an operand that is float32 still is computed in float32's class."""
+    found = []
+    for name in ("run_forward", "grad_input", "grad_weight"):
+        real, at = getattr(ops, name), 8 if name == "run_forward" else 7
+        monkeypatch.setattr(ops, name, lambda *a, real=real, at=at: found.append(a[at]) or real(*a))
+    x, weight, _ = named("k4s2p1").tensors()
+    x, weight = x.requires_grad_(), weight.requires_grad_()
+    result = compiled(Up())(x, weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        grads = torch.autograd.grad(result.sum(), (x, weight))
+        traced_ops.forward(x.detach(), weight.detach(), None, (2, 2), (0, 0), (0, 0), 1, (1, 1), False)
+    assert found == [0] * 4
+    assert grads[0].dtype is grads[1].dtype is torch.float32
 
 
 @pytest.mark.parametrize(

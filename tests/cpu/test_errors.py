@@ -8,11 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+from pretend_gpu import pretend_gpu
+from served import cuda_autocast
 
 import convt_ext
-from convt_ext import ops
+from convt_ext import directions, ops
 
-__all__ = ["cpu_is_gpu"]
+__all__ = ["cpu_is_gpu", "pretend_gpu"]
 WORDS = "CUDA out of memory. Tried to allocate 4.00 GiB (4294967296 bytes on GPU 1, by convt_ext)"
 
 
@@ -99,3 +101,17 @@ def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing):
     x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
     with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
         convt_ext.conv_transpose2d(x, weight, stride=2, precision="ieee").sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
+def test_pytorchs_operator_keeps_the_dtype_of_the_call_under_autocast(pretend_gpu, dtype):
+    """The operands are those of an op of ours, for which autocast has already done what it does."""
+    x, weight, bias = (torch.empty(size, device="cuda", dtype=dtype) for size in ((2, 4, 5, 6), (4, 6, 3, 3), (6,)))
+    arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1))
+    with cuda_autocast(torch.bfloat16):
+        result = directions.torch_forward(x, weight, bias, arguments)
+        grad_input = directions.torch_grad_input(result, x, weight, arguments)
+        grad_weight = directions.torch_grad_weight(result, x, weight, arguments)
+        lowered = F.conv_transpose2d(x, weight, bias, stride=2).dtype
+    assert result.dtype is grad_input.dtype is grad_weight.dtype is dtype
+    assert lowered is (dtype if dtype is torch.float64 else torch.bfloat16)  # that of a user's call

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
+from cpu_kernels import RAN, cpu_is_gpu  # noqa: F401
 from pretend_gpu import pretend_gpu  # noqa: F401
 from served import served_by
 from torch.autograd import forward_ad
@@ -59,6 +60,20 @@ def test_errors_are_pytorchs(row, precision):
         assert torch.equal(mine, theirs)
     else:
         assert mine == theirs
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["input", "weight", "bias"])
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # noqa: F811
+    """On a GPU, too: where every tensor is one that our kernels would take if it were strided."""
+    operands = list(named("plain").tensors())
+    assert ours(*operands, precision=precision).shape == (2, 6, 7, 8)
+    operands[which] = operands[which].to_sparse()
+    theirs = bad_input.outcome(F.conv_transpose2d, *operands)
+    assert isinstance(theirs, tuple)
+    assert "sparse" in theirs[1]
+    assert bad_input.outcome(ours, *operands, precision=precision) == theirs
+    assert RAN == ["forward"]
 
 
 @pytest.mark.parametrize("row", bad_input.WORDS)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import each_case
 from pretend_gpu import A100, pretend_gpu  # noqa: F401
+from served import cuda_autocast
 from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
@@ -271,18 +272,12 @@ def test_gradients_are_no_reason(which):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_autocast_casts(dtype, a100):
     x, weight, bias = operands(dtype)
-    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", torch.bfloat16)
-    try:
+    with cuda_autocast(torch.bfloat16):
         decision = decide(x, weight, bias, precision="ieee")
         default = decide(x, weight, bias)
         words = "autocast makes the input bfloat16: make" if dtype is torch.float32 else "the input is .*: leave"
         with pytest.raises(ValueError, match=words):
             decide(x, weight, bias, precision="aten")
-    finally:
-        torch.set_autocast_enabled("cuda", before[0])
-        torch.set_autocast_dtype("cuda", before[1])
     expected = torch.float64 if dtype is torch.float64 else torch.bfloat16
     assert all(tensor.dtype is expected for tensor in decision[:3])
     assert (default is routing.TENSOR_CORES) == (dtype is not torch.float64)
