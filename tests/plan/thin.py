@@ -78,6 +78,9 @@ def assert_thin_is_legal(module: ModuleType, problem: Problem, device: list[int]
         extent += (sizes[key] - 1) * layout[key]
     slack = 0 if layout["channels_last_result"] else layout["store_vector"] - 1
     assert (extent + slack) * element <= layout["weight_begin"], plan
+    # Until the weights are there, a table of them lies where the source will. Of steps the mainloop reads two more.
+    assert 4 * layout["taps"] * layout["outputs"] <= layout["weight_begin"], plan
+    assert 8 * (layout["chunk_ci"] * layout["taps"] + 2) <= layout["quad_begin"] - layout["step_begin"], plan
     if not layout["channels_last_result"]:
         vector, stride = layout["store_vector"], problem["y_stride"]
         channel_stride = stride[1] if problem["c_out"] > 1 else layout["stage_channel"]

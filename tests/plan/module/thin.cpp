@@ -55,6 +55,7 @@ static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
       CONVT_FIELD(vector_bytes);
   CONVT_FIELD(stage_channel), CONVT_FIELD(stage_row), CONVT_FIELD(stage_phase), CONVT_FIELD(stage_column);
   CONVT_FIELD(store_vector), CONVT_FIELD(channels_last_result), CONVT_FIELD(weight_begin), CONVT_FIELD(chunk_ci);
+  CONVT_FIELD(step_begin), CONVT_FIELD(quad_begin), CONVT_FIELD(taps);
   CONVT_FIELD(threads), CONVT_FIELD(shared_bytes), CONVT_FIELD(num_blocks);
 #undef CONVT_FIELD
   result["positions"] = instance.positions;
