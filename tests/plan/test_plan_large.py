@@ -102,6 +102,9 @@ GUARDED = {
     "mma_grad_weight_slabs": (
         r"mma_f16_grad_weight_\w+", GRAD_WEIGHT, half(1, 1024, 1024, 8, 3, 1, 1), half(1, 2**14, 2**14, 8, 3, 1, 1)
     ),
+    "mma_tiles_of_a_tall_image": (  # whose numbers are divided by multiplication, exact for so many
+        r"mma_f16_\d+x\d+", FORWARD, half(1, 1, 1, (2**20, 16), 3, 1, 1), half(1, 1, 1, (2**22, 16), 3, 1, 1)
+    ),
     "scatter_channels": (
         r"scatter_f16_\w+", FORWARD, half(1, 64, 1, 32, 4, 2, 1), half(1, 2**21, 1, 32, 4, 2, 1)
     ),

@@ -167,6 +167,14 @@ def test_candidates_are_legal(plan_module, problem):
         assert plan["parts"] == 1 or ctas <= (2 if plan["channels"] == 64 else 1)
 
 
+@pytest.mark.parametrize(("columns", "boxes"), [(128, True), (256, True), (260, False)])
+def test_lines_longer_than_a_box_are_copied(plan_module, columns, boxes):
+    problem = from_row(1, 64, 64, (4, columns // 4), (1, 4), (1, 4), precision=TF32) | {"direction": GRAD_INPUT}
+    plans = engine_plans(plan_module, problem)
+    assert plans
+    assert {bool(plan_module.patch_runs_layout(problem, plan)["boxes"]) for plan in plans} == {boxes}
+
+
 @pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
 @pytest.mark.parametrize("layer", [(1, 256, 64, 64, 2, 2), (1, 256, 256, 37, 4, 4), (1, 48, 48, 37, 4, 4)])
 def test_small_layers_get_it(plan_module, layer, dtype):
@@ -185,7 +193,7 @@ def test_large_layers_do_not(plan_module, layer, dtype):
     "change",
     [
         "class", "exact", "channels_last", "forward", "grad_weight", "groups", "stages", "padding", "kernel", "wide",
-        "expanded",
+        "expanded", "lines",
     ],
 )  # fmt: skip
 def test_other_layers_get_none(plan_module, change):
@@ -203,5 +211,6 @@ def test_other_layers_get_none(plan_module, change):
         "kernel": from_row(1, 64, 64, 16, 3, 3, **tf32),
         "wide": from_row(1, 64, 64, (4, 130), 2, 2, **tf32),
         "expanded": from_row(1, 64, 64, 16, 2, 2, **tf32) | {"y_stride": [0, 0, 32, 1]},
+        "lines": from_row(1, 64, 64, (2, 1), (1, 2), (1, 2), **tf32),  # of 8 bytes, of channels of 16
     }
     assert not engine_plans(plan_module, rows[change] | {"direction": directions.get(change, GRAD_INPUT)})
