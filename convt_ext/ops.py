@@ -39,15 +39,22 @@ def _raises_as_torch(op: Any) -> Any:
         except RuntimeError as error:
             if not _raise_as_torch(str(error)):
                 raise
-        return run(*args, **kwargs)  # what had no memory then has it now
+        try:  # what had no memory then has it now, unless others take it all the time
+            return run(*args, **kwargs)
+        except RuntimeError as error:
+            raise torch.OutOfMemoryError(str(error)) if _MISSING.match(str(error)) else error from None
 
     op._op = run_or_raise
     return op
 
 
+# How the binary says it: kernels/binding/call.cpp.
+_MISSING = re.compile(r"CUDA out of memory\. .*\((\d+) bytes on GPU (\d+),")
+
+
 def _raise_as_torch(words: str) -> bool:
     """Raises what PyTorch raises where memory is missing or an earlier kernel failed. Whether a second try may help."""
-    missing = re.match(r"CUDA out of memory\. .*\((\d+) bytes on GPU (\d+),", words)
+    missing = _MISSING.match(words)
     if missing is not None:
         torch.empty(int(missing[1]), dtype=torch.uint8, device=torch.device("cuda", int(missing[2])))
         return True

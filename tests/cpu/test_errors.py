@@ -48,6 +48,14 @@ def test_memory_that_is_there_by_now_is_taken(monkeypatch):
     assert ops._raises_as_torch(Op(WORDS))._op(1, a=2) == ((1,), {"a": 2})
 
 
+def test_memory_that_others_take_again_is_the_same_error(monkeypatch):
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: None)
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate 4\.00 GiB"):
+        ops._raises_as_torch(Op(WORDS, WORDS))._op()
+    with pytest.raises(RuntimeError, match="groups must divide"):
+        ops._raises_as_torch(Op(WORDS, "convt_ext: groups must divide"))._op()
+
+
 def test_an_error_of_an_earlier_kernel_is_asked_of_pytorch(monkeypatch):
     def synchronize():
         raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)

@@ -266,8 +266,9 @@ def test_a_frozen_weight_is_never_stale(write):
 
 @hopper
 @torch.no_grad()
-def test_packing_leaves_another_threads_capture_alone():
+def test_packing_leaves_another_threads_capture_alone(room):
     """In the strict mode of captures, in which a call that waits for the GPU, in any thread, would end them."""
+    room(2**30)
     frozen, twin, captured = layer(), layer(), layer()
     twin.load_state_dict(frozen.state_dict())
     frozen.freeze_weights()
@@ -275,6 +276,9 @@ def test_packing_leaves_another_threads_capture_alone():
     static = x.clone()
     expected = twin(x)
     captured(static)  # kernels are loaded
+    # What the call needs is there: PyTorch's own allocator ends the capture when it has to ask the driver for more.
+    cached = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+    del cached
     torch.cuda.synchronize()
     graph, begun, packs = torch.cuda.CUDAGraph(), threading.Event(), threading.Event()
     found: dict[str, object] = {}
