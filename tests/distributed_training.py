@@ -1,9 +1,10 @@
-"""A DCGAN generator trained by DistributedDataParallel in two processes, with the original modules and with ours.
+"""A DCGAN generator trained in two processes, with the original modules and with ours: DDP, FSDP2, and that compiled.
 
-`check` starts the processes, each of which runs this file, and compares what they wrote: the losses of both
-models within the tolerance of the precision class, and the parameters of both ranks, which must be equal to the bit.
+`check` starts the processes, each of which runs this file, and compares what they wrote: the losses of both models, and
+of every way with those of DDP, within the tolerance of the precision class; and the parameters of both ranks, which
+must be equal to the bit.
 
-    python distributed_training.py BACKEND DEVICE FOLDER RANK WORLD SERVED
+    python distributed_training.py BACKEND DEVICE FOLDER RANK WORLD SERVED WAY
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from training import generator, train
 
 STEPS = 6
 WORLD = 2
+WAYS = ("ddp", "fsdp", "fsdp_compiled")
 
 
-def check(backend: str, device: str, folder: Path, ours: bool) -> None:
+def check(backend: str, device: str, folder: Path, ours: bool, way: str = "ddp") -> None:
     """Train in two processes and compare. `ours`: on the CPU, let our ops serve, computed by PyTorch."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     arguments = [backend, device, str(folder)]
     served = "ours" if ours else "pytorch"
     processes = [
         subprocess.Popen(
-            [sys.executable, __file__, *arguments, str(rank), str(WORLD), served],
+            [sys.executable, __file__, *arguments, str(rank), str(WORLD), served, way],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in range(WORLD)
@@ -45,8 +48,9 @@ def check(backend: str, device: str, folder: Path, ours: bool) -> None:
     assert [process.returncode for process in processes] == [0] * WORLD, "\n".join(outputs)
     found = [torch.load(folder / f"{rank}.pt") for rank in range(WORLD)]
     for rank in range(WORLD):
-        mine, theirs = found[rank]["mine"], found[rank]["original"]
-        torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs), rtol=1e-3, atol=1e-5)
+        mine = found[rank]["mine"]
+        for other in ("original", "ddp"):
+            torch.testing.assert_close(torch.tensor(mine), torch.tensor(found[rank][other]), rtol=1e-3, atol=1e-5)
         assert mine[-1] != mine[0]
         assert found[rank]["ran"] == (ours or device == "cuda")
     for one, other in zip(found[0]["parameters"], found[1]["parameters"], strict=True):
@@ -54,10 +58,37 @@ def check(backend: str, device: str, folder: Path, ours: bool) -> None:
     assert found[0]["mine"] != found[1]["mine"]  # each rank has data of its own
 
 
-def main(backend: str, device: str, folder: str, rank: int, world: int, served: str) -> None:
-    from served import SeenOps
+def parallel(model: nn.Module, way: str, device: str, rank: int) -> nn.Module:
+    """The model as that way of training has it."""
+    if way == "ddp":
+        return DistributedDataParallel(model, device_ids=[rank] if device == "cuda" else None)
+    from torch.distributed.device_mesh import init_device_mesh  # not in every build of PyTorch
+    from torch.distributed.fsdp import fully_shard
 
-    from convt_ext import convert
+    mesh = init_device_mesh(device, (WORLD,))
+    for layer in model:
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    if way == "fsdp_compiled":
+        model.compile(backend="inductor" if device == "cuda" else "aot_eager")
+    return model
+
+
+class Counted:
+    """An op's calls, from Python or from a compiled program."""
+
+    def __init__(self, op) -> None:
+        self.run, self.calls = op._op, 0
+        op._op = self
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        return self.run(*args, **kwargs)
+
+
+def main(backend: str, device: str, folder: str, rank: int, world: int, served: str, way: str) -> None:
+    from convt_ext import convert, ops
 
     if served == "ours":
         import cpu_kernels
@@ -73,18 +104,28 @@ def main(backend: str, device: str, folder: str, rank: int, world: int, served: 
         torch.cuda.set_device(rank)
     dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
     original = generator().to(place)
-    mine = convert(copy.deepcopy(original), precision="ieee")
-    losses = {}
-    for name, model in (("original", original), ("mine", mine)):
-        parallel = DistributedDataParallel(model, device_ids=[rank] if device == "cuda" else None)
-        with SeenOps() as seen:
-            losses[name] = train(parallel, STEPS, place, first=1000 * rank)
-    parameters = [parameter.detach().cpu() for parameter in mine.parameters()]
-    ran = any(name.startswith("convt_ext.grad_weight") for name in seen.names)
-    torch.save({**losses, "parameters": parameters, "ran": ran}, Path(folder) / f"{rank}.pt")
+    models = {
+        "original": (original, way),
+        "mine": (convert(copy.deepcopy(original), precision="ieee"), way),
+        "ddp": (convert(copy.deepcopy(original), precision="ieee"), "ddp"),
+    }
+    counted = None if ops.grad_weight is None else Counted(ops.grad_weight)
+    losses, calls, frames = {}, {}, {}
+    for name, (model, its_way) in models.items():
+        before = (counted.calls if counted else 0, torch._dynamo.utils.counters["frames"]["ok"])
+        losses[name] = train(parallel(model, its_way, device, rank), STEPS, place, first=1000 * rank)
+        calls[name] = (counted.calls if counted else 0) - before[0]
+        frames[name] = torch._dynamo.utils.counters["frames"]["ok"] - before[1]
+    assert calls["original"] == 0
+    assert (frames["mine"] > 0) == (way == "fsdp_compiled")
+    parameters = [
+        (parameter if way == "ddp" else parameter.full_tensor()).detach().cpu()
+        for parameter in models["mine"][0].parameters()
+    ]
+    torch.save({**losses, "parameters": parameters, "ran": calls["mine"] > 0}, Path(folder) / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])
+    main(*sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5]), *sys.argv[6:8])

@@ -1,4 +1,4 @@
-"""DistributedDataParallel on the CPU, gloo: a small DCGAN generator; losses as with the original modules."""
+"""DDP and FSDP2 on the CPU, gloo: a small DCGAN generator; losses as with the original modules."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("served", ["pytorch", "ours"])
-def test_losses_and_ranks(served, tmp_path):
+@pytest.mark.parametrize(("served", "way"), [("pytorch", "ddp"), *(("ours", way) for way in distributed_training.WAYS)])
+def test_losses_and_ranks(served, way, tmp_path):
     """By PyTorch's operator, as CPU tensors are, and by our ops computed by PyTorch."""
-    distributed_training.check("gloo", "cpu", tmp_path, ours=served == "ours")
+    distributed_training.check("gloo", "cpu", tmp_path, ours=served == "ours", way=way)
 
 
 def test_the_script_says_what_went_wrong(tmp_path):
     """A check that cannot fail would prove nothing."""
     script = Path(distributed_training.__file__)
-    command = [sys.executable, str(script), "gloo", "cpu", str(tmp_path), "0", "1", "unknown"]
+    command = [sys.executable, str(script), "gloo", "cpu", str(tmp_path), "0", "1", "unknown", "ddp"]
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert run.returncode != 0

@@ -1,4 +1,4 @@
-"""DistributedDataParallel on two GPUs, NCCL: a small DCGAN generator; losses as with the original modules."""
+"""DDP and FSDP2 on two GPUs, NCCL: a small DCGAN generator; losses as with the original modules."""
 
 from __future__ import annotations
 
@@ -9,3 +9,11 @@ import pytest
 @pytest.mark.needs_two_gpus
 def test_losses_and_ranks(tmp_path):
     distributed_training.check("nccl", "cuda", tmp_path, ours=False)
+
+
+@pytest.mark.needs_two_gpus
+@pytest.mark.slow(seconds=40)
+@pytest.mark.parametrize("way", ["fsdp", "fsdp_compiled"])
+def test_fully_shard(tmp_path, way):
+    """Parameters in parts on both GPUs, gathered for each layer; with torch.compile too."""
+    distributed_training.check("nccl", "cuda", tmp_path, ours=False, way=way)
