@@ -6,6 +6,7 @@ nothing is shown of it.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import textwrap
 
 import pytest
 import torch
+import torch.nn.functional as F
 from cases import each_case, named
 from gradients import leaves
 from served import allow_tf32, tf32
@@ -148,6 +150,45 @@ def test_export(precision):
     for size in (2, 5):
         x = torch.randn(size, 8, 5, 6, device="cuda")
         assert torch.equal(program.module()(x), model(x))
+
+
+@pytest.mark.parametrize("precision", [None, "ieee", "tf32"])
+def test_export_in_channels_last(precision):
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
+    model.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8, 5, 6, device="cuda").contiguous(memory_format=torch.channels_last)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
+    assert "convt_ext.forward.default" in str(program.graph)
+    for size in (2, 5):
+        x = torch.randn(size, 8, 5, 6, device="cuda").contiguous(memory_format=torch.channels_last)
+        result, expected = program.module()(x), model(x)
+        assert torch.equal(result, expected)
+        assert result.stride() == expected.stride() == F.conv_transpose2d(x, model.weight, model.bias, 2, 1).stride()
+        assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize(
+    ("backend", "dtype"),
+    [("aot_eager", torch.float16), ("aot_eager", torch.bfloat16), ("inductor", torch.bfloat16)], ids=str,
+)  # fmt: skip
+def test_default_under_autocast(backend, dtype, layout):
+    """PyTorch's operator is what is compiled: its values, and the dtypes and strides that it has when compiled."""
+    case = dataclasses.replace(named("k4s2p1"), layout=layout)
+
+    def run(function):
+        operands = leaves(case, torch.float32, "cuda")
+        with torch.autocast("cuda", dtype=dtype):
+            result = function(*operands, 2, 1)
+        return result, *torch.autograd.grad(result.float().square().sum(), operands)
+
+    found = run(torch.compile(lambda *arguments: ours(*arguments), backend=backend, fullgraph=True))
+    assert found[0].dtype is dtype
+    compiled = torch.compile(lambda *arguments: F.conv_transpose2d(*arguments), backend=backend, fullgraph=True)
+    for mine, theirs, eager in zip(found, run(compiled), run(F.conv_transpose2d), strict=True):
+        assert mine.dtype is theirs.dtype is eager.dtype
+        assert mine.stride() == theirs.stride()
+        assert (mine.double() - eager.double()).norm() <= 4 * torch.finfo(dtype).eps * eager.double().norm()
 
 
 @pytest.mark.slow(seconds=90)
