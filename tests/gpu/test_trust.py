@@ -264,6 +264,20 @@ def test_a_frozen_weight_is_never_stale(write):
         assert torch.equal(result, expected)
 
 
+def cached_memory() -> list[torch.Tensor]:
+    """Leaves free memory with PyTorch's allocator, small blocks and 250 MiB in one, for as long as the result is held.
+
+    Where it has none it asks the driver, which a capture in another thread does not allow, and beginning a capture
+    gives back what it can: all but what lies beside memory in use.
+    """
+    torch.cuda.empty_cache()
+    large = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+    small = [torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(16)]
+    del large
+    beside = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
+    return [beside, *small[::2]]
+
+
 @hopper
 @torch.no_grad()
 def test_packing_leaves_another_threads_capture_alone(room):
@@ -276,9 +290,7 @@ def test_packing_leaves_another_threads_capture_alone(room):
     static = x.clone()
     expected = twin(x)
     captured(static)  # kernels are loaded
-    # What the call needs is there: PyTorch's own allocator ends the capture when it has to ask the driver for more.
-    cached = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
-    del cached
+    held = cached_memory()
     torch.cuda.synchronize()
     graph, begun, packs = torch.cuda.CUDAGraph(), threading.Event(), threading.Event()
     found: dict[str, object] = {}
@@ -304,6 +316,7 @@ def test_packing_leaves_another_threads_capture_alone(room):
         packs.set()
         thread.join()
     assert "error" not in found, found["error"]
+    del held
     assert torch.equal(result, expected)
     again, by_copy = packed(frozen, x)
     assert by_copy
