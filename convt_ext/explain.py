@@ -102,6 +102,8 @@ def explain(
         decision = routing.op_call(*call, precision, numbers, lowers)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
         routing.refuse_when_explicit(decision, input.dtype, precision)
+    if decision is routing.NESTED:
+        return Explanation("torch", decision.text)
 
     wanted, plan = _plan(call, precision, numbers, lowers)
     if isinstance(decision, routing.Reason):

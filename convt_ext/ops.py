@@ -37,8 +37,11 @@ def _raises_as_torch(op: Any) -> Any:
         try:
             return run(*args, **kwargs)
         except RuntimeError as error:
-            if not _raise_as_torch(str(error)):
-                raise
+            failure = error
+        # Outside of the handler, so that PyTorch's error stands alone: words of memory would mislead where a capture of
+        # another thread refused it.
+        if not _raise_as_torch(str(failure)):
+            raise failure
         try:  # what had no memory then has it now, unless others take it all the time
             return run(*args, **kwargs)
         except RuntimeError as error:

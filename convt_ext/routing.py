@@ -44,6 +44,7 @@ NOT_PLAIN = Reason("an argument is a tensor subclass or no tensor at all")
 MODE = Reason("a __torch_function__ mode is active")
 NOT_CUDA = Reason("the input is not on a CUDA GPU")
 NOT_STRIDED = Reason("a tensor is not strided")
+NESTED = Reason("a tensor is nested")
 NO_DTYPE = Reason("our kernels take float16, bfloat16, float32 and float64")
 MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator judges")
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
@@ -126,6 +127,8 @@ def op_call(
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
         return NO_DTYPE
+    if input.is_nested or weight.is_nested or (bias is not None and bias.is_nested):
+        return NESTED  # such a tensor has no sizes to ask for
     capability = planner.capability(device)
     served, by_switches = served_class(dtype, precision, capability, input.dtype is torch.float32)
     if by_switches and not precisions.has_kernel(served, capability):

@@ -57,7 +57,7 @@ class GpuRecorder:
         entry["seconds"] = round(entry["seconds"] + report.duration, 2)
         # A test fails or skips in any of its three parts: set-up, call, clean-up.
         if report.failed:
-            entry["outcome"], entry["reason"] = "failed", _last_line(report.longreprtext)
+            entry["outcome"], entry["reason"] = "failed", _first_line(report)
         elif report.skipped and entry["outcome"] != "failed":
             entry["outcome"], entry["reason"] = "skipped", _skip_reason(report)
 
@@ -80,9 +80,11 @@ class GpuRecorder:
         return {**self.facts, "date": date, "results": results, "conflicts": {}, "tests": tests}
 
 
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.startswith("E ")] or text.splitlines() or [""]
-    return lines[0].removeprefix("E").strip()[:300]
+def _first_line(report) -> str:
+    """Of the error that ended the test: where one led to another, of the last."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = report.longreprtext if crash is None else crash.message
+    return text.strip().partition("\n")[0][:300]
 
 
 def _skip_reason(report) -> str:

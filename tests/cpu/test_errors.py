@@ -43,6 +43,18 @@ def test_missing_memory_is_pytorchs_own_error(monkeypatch):
     assert asked == [((4294967296,), {"dtype": torch.uint8, "device": torch.device("cuda", 1)})]
 
 
+def test_what_refused_the_memory_is_told_alone(monkeypatch):
+    """A capture of another thread refuses memory too, and words about missing memory beside it would mislead."""
+
+    def refused(*args, **kwargs):
+        raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing", 900)
+
+    monkeypatch.setattr(torch, "empty", refused)
+    with pytest.raises(torch.AcceleratorError, match="stream is capturing") as caught:
+        ops._raises_as_torch(Op(WORDS))._op()
+    assert caught.value.__context__ is None
+
+
 def test_memory_that_is_there_by_now_is_taken(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: None)
     assert ops._raises_as_torch(Op(WORDS))._op(1, a=2) == ((1,), {"a": 2})

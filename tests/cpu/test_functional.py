@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import _extension, functional, ops, routing
+from convt_ext import _extension, explain, functional, ops, routing
 from convt_ext import conv_transpose2d as ours
 
 
@@ -74,6 +74,23 @@ def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # no
     assert "sparse" in theirs[1]
     assert bad_input.outcome(ours, *operands, precision=precision) == theirs
     assert RAN == ["forward"]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["input", "weight", "bias"])
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_operand_is_pytorchs_error(which, precision, dims, cpu_is_gpu):  # noqa: F811
+    """Of the layout that is PyTorch's tensor itself, and has no sizes; `torch.jagged` is a class of its own."""
+    operands = list(named("plain").tensors())
+    operands[which] = torch.nested.nested_tensor([torch.randn([4] * dims), torch.randn([4] * (dims - 1) + [5])])
+    theirs = bad_input.outcome(F.conv_transpose2d, *operands)
+    assert isinstance(theirs, tuple)
+    assert bad_input.outcome(ours, *operands, precision=precision) == theirs
+    assert RAN == []
+    found = explain(*operands, precision=precision)
+    assert (found.served_by, found.reason) == ("torch", "a tensor is nested")
+    assert "nested" in str(found)
 
 
 @pytest.mark.parametrize("row", bad_input.WORDS)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from convt_ext import ConvTranspose2d, conv_transpose2d
+from convt_ext import ConvTranspose2d, conv_transpose2d, convert
 from convt_ext.modules import LazyConvTranspose2d
 
 SETTINGS = [
@@ -126,6 +126,22 @@ def test_copies(copier):
     assert (other.precision, other.training) == ("aten", False)
     x = torch.randn(1, 4, 3, 3)
     assert torch.equal(other(x), layer(x))
+
+
+def test_a_converted_model_loads_with_weights_only():
+    """As PyTorch's does: where the classes in the file are named as safe, ours in the place of PyTorch's."""
+    buffers, loaded = [], []
+    original = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, stride=2), nn.ReLU())
+    for model, safe in ((original, nn.ConvTranspose2d), (convert(copy.deepcopy(original), "ieee"), ConvTranspose2d)):
+        buffers.append(io.BytesIO())
+        torch.save(model, buffers[-1])
+        buffers[-1].seek(0)
+        with torch.serialization.safe_globals([nn.Sequential, nn.ReLU, safe]):
+            loaded.append(torch.load(buffers[-1], weights_only=True))
+    x = torch.randn(1, 4, 3, 3)
+    assert type(loaded[1][0]) is ConvTranspose2d
+    assert loaded[1][0].precision == "ieee"
+    assert torch.equal(loaded[1](x), loaded[0](x))
 
 
 def test_state_of_an_older_object():

@@ -265,7 +265,7 @@ def test_a_frozen_weight_is_never_stale(write):
 
 
 def cached_memory() -> list[torch.Tensor]:
-    """Leaves free memory with PyTorch's allocator, small blocks and 250 MiB in one, for as long as the result is held.
+    """Leaves free memory with PyTorch's allocator, small blocks and 128 MiB in one, for as long as the result is held.
 
     Where it has none it asks the driver, which a capture in another thread does not allow, and beginning a capture
     gives back what it can: all but what lies beside memory in use.
@@ -274,7 +274,7 @@ def cached_memory() -> list[torch.Tensor]:
     large = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
     small = [torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(16)]
     del large
-    beside = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda")
+    beside = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")  # too large for any other free block
     return [beside, *small[::2]]
 
 

@@ -59,6 +59,13 @@ def test_fails():
     assert 1 == 2
 
 
+def test_raises_twice():
+    try:
+        raise RuntimeError("the first")
+    except RuntimeError:
+        raise ValueError("the last")
+
+
 def test_skips():
     pytest.skip("no reason at all")
 
@@ -97,6 +104,7 @@ def test_outcomes_reasons_and_results(suite):
         "test_passes": ("passed", ""),
         "test_gives_another_result": ("failed", words),
         "test_fails": ("failed", "assert 1 == 2"),
+        "test_raises_twice": ("failed", "ValueError: the last"),
         "test_skips": ("skipped", "no reason at all"),
         "test_of_two_gpus": ("skipped", gpu_evidence.TWO_GPUS),
     }
