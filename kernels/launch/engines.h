@@ -5,18 +5,12 @@
 
 #include <cstdint>
 
+#include "launch/kernel.h"
 #include "launch/launch.h"
 #include "plan/plan.h"
 #include "problem/problem.h"
 
 namespace convt {
-
-// Queues plan.num_blocks CTAs with the plan's threads and shared memory, which may need an opt-in.
-// With `waits_itself` they may begin before the stream's kernel before them has ended: sm_90 and newer. What reads that
-// kernel's results waits for it (ptx::wait_for_previous_kernel), so it must be our own. `cluster` neighbouring CTAs
-// reach each other's shared memory. Throws std::runtime_error naming the plan's kernel.
-void launch_kernel(const void* kernel, const Plan& plan, void** arguments, cudaStream_t stream,
-                   bool waits_itself = false, int32_t cluster = 1);
 
 // Tensors may begin anywhere; copies of several elements may not.
 inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }

@@ -149,24 +149,18 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   const flat_sm90a::Kernels kernels = flat_sm90a::kKernels[tile.instance]();
   const bool forward = problem.direction == Direction::kForward;
 
-  Plan packing = plan;
-  packing.shared_bytes = 0;
-  packing.threads = kFlatPackThreads;
   int64_t source_blocks = 0;
-  flat_sm90a::PackParams source =
+  const flat_sm90a::PackParams source =
       pack_source_params(problem, tile, layout, forward ? pointers.x : pointers.y, pointers.workspace, &source_blocks);
   PackLaunch weights = make_pack_launch(problem, layout.program, kFlatChannels, tile.k_steps, tile.num_chunks,
                                         tile.tap_bytes, pointers.w, pointers.packed);
   if (pointers.is_packed) weights.blocks = 0;
-  packing.num_blocks = weights.blocks + source_blocks;
-  auto first_source_block = static_cast<int32_t>(weights.blocks);
-  void* packing_arguments[] = {&source, &weights.params, &first_source_block};
-  launch_kernel(kernels.pack, packing, packing_arguments, stream);
+  const Grid packing{plan.kernel, weights.blocks + source_blocks, dim3(kFlatPackThreads), 0, false, 1};
+  launch_kernel(kernels.pack, packing, stream, source, weights.params, static_cast<int32_t>(weights.blocks));
 
   flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers.workspace,
                                               forward ? pointers.bias : nullptr, forward ? pointers.y : pointers.x);
-  void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, true);
+  launch_kernel(kernels.convolve, grid_of(plan, true), stream, params);
 }
 
 }  // namespace convt

@@ -34,8 +34,7 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& p
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  void* arguments[] = {&params};
-  launch_kernel(mma_sm90a::kKernels[plan.mma.instance](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[plan.mma.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

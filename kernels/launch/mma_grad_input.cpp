@@ -44,8 +44,7 @@ void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const 
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  void* arguments[] = {&params};
-  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

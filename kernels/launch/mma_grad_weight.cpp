@@ -60,8 +60,7 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
     params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);
     params.by_block_kw = Divisor::of(params.layout.columns_apart ? params.layout.block_kw : 1);
   }
-  void* arguments[] = {&params};
-  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), grid_of(plan), stream, params);
   const int64_t size[4] = {params.group_co, problem.h.kernel, problem.w.kernel, problem.c_in};
   const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream);

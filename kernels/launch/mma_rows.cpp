@@ -33,8 +33,7 @@ void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const Pointe
   }
   // The source may begin anywhere; then its columns are loaded one by one.
   if (!is_aligned(params.source, 4 * element_bytes(problem.dtype))) params.vector = 1;
-  void* arguments[] = {&params};
-  launch_kernel(mma_sm90a::kKernels[index](), plan, arguments, stream);
+  launch_kernel(mma_sm90a::kKernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

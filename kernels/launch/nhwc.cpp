@@ -191,8 +191,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   set_results(problem, tile, &params);
-  void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, !tile.direct && !pointers.is_packed, tile.parts);
+  launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.parts), stream, params);
 }
 
 }  // namespace convt

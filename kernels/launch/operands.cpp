@@ -82,13 +82,8 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   return launch;
 }
 
-void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cudaStream_t stream) {
-  Plan alone = plan;
-  alone.num_blocks = packing.blocks;
-  alone.threads = pack::kPackThreads;
-  alone.shared_bytes = 0;
-  void* arguments[] = {&packing.params};
-  launch_kernel(kernel, alone, arguments, stream);
+void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream) {
+  launch_kernel(kernel, {plan.kernel, packing.blocks, dim3(pack::kPackThreads), 0, false, 1}, stream, packing.params);
 }
 
 int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {

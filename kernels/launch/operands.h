@@ -23,7 +23,7 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
                             int32_t num_chunks, int32_t tap_bytes, const void* w, void* packed);
 
 // Queues the packing alone, for the plan that names it in errors.
-void launch_pack(const void* kernel, const Plan& plan, PackLaunch& packing, cudaStream_t stream);
+void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
 
 // Neighbours in memory that may be stored together, 1 to 8: addresses of every row, channel, group and image are a
 // multiple of theirs. Channels are neighbours in channels_last, columns in NCHW.

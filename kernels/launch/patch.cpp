@@ -95,8 +95,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers&
   }
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed, tile.parts);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.parts), stream, params);
 }
 
 }  // namespace convt

@@ -62,8 +62,7 @@ void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Po
          problem.w.out % (2 * params.vector) == 0) {
     params.vector *= 2;
   }
-  void* arguments[] = {&params};
-  launch_kernel(patch_sm90a::kKernels[index](), plan, arguments, stream);
+  launch_kernel(patch_sm90a::kKernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <stdexcept>
-#include <string>
 #include <utility>
 
-#include "launch/errors.h"
+#include "launch/kernel.h"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
 
@@ -27,26 +25,6 @@ bool can_wait(const void* kernel) {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
   return known[{kernel, device}] = attributes.ptxVersion >= 90;
-}
-
-// With `waits_itself` the kernel may begin before the stream's kernel before it has ended.
-void launch(const void* kernel, const char* name, int64_t blocks, dim3 threads, void* params, cudaStream_t stream,
-            bool waits_itself = false) {
-  if (blocks > INT32_MAX) {
-    throw std::runtime_error(std::string("convt_ext: ") + name + " would need " + std::to_string(blocks) +
-                             " blocks, more than a grid has");
-  }
-  void* arguments[] = {params};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<uint32_t>(blocks));
-  config.blockDim = threads;
-  config.stream = stream;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = waits_itself ? 1 : 0;
-  check_launch(cudaLaunchKernelExC(&config, kernel, arguments), std::string("the launch of ") + name);
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -121,15 +99,15 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   const int64_t blocks = ceil_div(params.num_elements, reduce::kSlabLanes);
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
     const void* kernel = reduce::add_few_slabs(dtype);
-    launch(kernel, "add_few_slabs", ceil_div(params.num_elements, reduce::kFewSlabsThreads),
-           dim3(reduce::kFewSlabsThreads), &params, stream, can_wait(kernel));
-    return;
+    const int64_t few_blocks = ceil_div(params.num_elements, reduce::kFewSlabsThreads);
+    const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel), 1};
+    return launch_kernel(kernel, grid, stream, params);
   }
   int64_t rows = std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices))));
   if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
   const void* kernel = reduce::add_slabs(dtype);
-  launch(kernel, "add_slabs", blocks, dim3(reduce::kSlabLanes, static_cast<uint32_t>(rows)), &params, stream,
-         can_wait(kernel));
+  const dim3 threads(reduce::kSlabLanes, static_cast<uint32_t>(rows));
+  launch_kernel(kernel, Grid{"add_slabs", blocks, threads, 0, can_wait(kernel), 1}, stream, params);
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {
@@ -143,8 +121,9 @@ void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, 
   const int64_t chunks = num_chunks(params);
   params.slabs = workspace;
   params.result = chunks == 1 ? result : nullptr;
-  launch(reduce::channel_sums(sum.dtype), "channel_sums", chunks * ceil_div(params.channels, params.channel_lanes),
-         dim3(reduce::kChannelThreads), &params, stream);
+  const int64_t blocks = chunks * ceil_div(params.channels, params.channel_lanes);
+  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads), 0, false, 1};
+  launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
   if (chunks == 1) return;
   const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
   launch_add_slabs(sum.dtype, workspace, chunks, size, stride, result, stream);

@@ -57,8 +57,7 @@ void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointer
   params.result = pointers.y;
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 4, params.result_stride);
-  void* arguments[] = {&params};
-  launch_kernel(scatter_sm90a::kKernels[plan.scatter.instance](), plan, arguments, stream);
+  launch_kernel(scatter_sm90a::kKernels[plan.scatter.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -81,8 +81,7 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   params.input_vectors = has_input_vectors(computed, params.x);
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 
-  void* arguments[] = {&params};
-  launch_kernel(simt::kKernels[tile.instance](), plan, arguments, stream);
+  launch_kernel(simt::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

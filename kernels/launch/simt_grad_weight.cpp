@@ -30,8 +30,7 @@ void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   make_grad_weight_layout(problem, plan.grad_weight, &params.layout);
   params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
   params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
-  void* arguments[] = {&params};
-  launch_kernel(simt::kKernels[index](), plan, arguments, stream);
+  launch_kernel(simt::kKernels[index](), grid_of(plan), stream, params);
 
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};

@@ -131,8 +131,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointer
                                         pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
-  void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed, tile.parts);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.parts), stream, params);
 }
 
 }  // namespace convt

@@ -47,8 +47,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[plan.thin.instance](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[plan.thin.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

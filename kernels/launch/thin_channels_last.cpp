@@ -24,8 +24,7 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
   params.slabs = static_cast<float*>(pointers.workspace);
   std::copy_n(problem.y_stride, 4, params.source_stride);
   std::copy_n(problem.x_stride, 4, params.pixel_stride);
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[plan.thin_channels_last.instance](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[plan.thin_channels_last.instance](), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.column_blocks, size,
                    problem.w_stride, pointers.w, stream);
@@ -66,8 +65,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
   std::copy_n(forward ? problem.x_stride : problem.y_stride, 4, params.source_stride);
   std::copy_n(forward ? problem.y_stride : problem.x_stride, 4, params.result_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[tile.instance](), launched, arguments, stream);
+  launch_kernel(thin::kKernels[tile.instance](), grid_of(launched), stream, params);
 }
 
 }  // namespace convt

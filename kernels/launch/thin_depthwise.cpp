@@ -39,8 +39,7 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   const int32_t columns = depthwise_columns(problem.dtype, problem.direction);
   params.x_vectors = has_vectors(pointers.x, problem.x_stride, 3, columns / instance.stride, problem.dtype);
   params.y_vectors = has_vectors(pointers.y, problem.y_stride, 3, columns, problem.dtype);
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), grid_of(plan), stream, params);
   if (!of_weight) return;
   const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.strips, size,

@@ -25,8 +25,7 @@ void launch_weight(const ConvTProblem& problem, const Plan& plan, const Pointers
   params.x = pointers.x;
   params.gy = pointers.y;
   params.weight = pointers.w;
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[plan.thin_direct.instance](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[plan.thin_direct.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace
@@ -49,8 +48,7 @@ void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Poi
   params.result = forward ? pointers.y : pointers.x;
   params.weight = pointers.w;
   params.bias = forward ? pointers.bias : nullptr;
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

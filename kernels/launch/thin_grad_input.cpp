@@ -58,8 +58,7 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   // As many neighbouring threads copy a row as it has vectors, or a power of two below.
   const int32_t copies = params.columns / (params.copy_vectors ? vector_elements(problem.dtype) : 1);
   while (params.load_lanes_log2 < 5 && (2 << params.load_lanes_log2) <= copies) ++params.load_lanes_log2;
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

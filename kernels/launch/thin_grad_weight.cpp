@@ -77,8 +77,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   fill_thin_weight_params(problem, params, make_thin_weight_pitches(params, problem), loaders, pointers, &params);
   while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
   params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
 }

@@ -49,8 +49,7 @@ void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, con
                           problem.w.out * problem.c_out, int64_t{params.tile_w} * problem.w.stride * problem.c_out,
                           params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
   params.by_x_vectors = Divisor::of(params.block_ci / params.x_copy);
-  void* arguments[] = {&params};
-  launch_kernel(thin::kKernels[index](), plan, arguments, stream);
+  launch_kernel(thin::kKernels[index](), grid_of(plan), stream, params);
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, problem.c_out};
   const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};

@@ -34,8 +34,7 @@ void launch_thin_tiled(const ConvTProblem& problem, const Plan& plan, const Tile
   params.weight = static_cast<const float*>(pointers.w);
   params.bias = forward ? static_cast<const float*>(pointers.bias) : nullptr;
   params.result_on_vectors = is_aligned(params.result, 16);
-  void* arguments[] = {&params};
-  launch_kernel(kernels[index](), plan, arguments, stream);
+  launch_kernel(kernels[index](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -49,8 +49,7 @@ void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointe
   std::copy_n(problem.x_stride, 4, params.source_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);
-  void* arguments[] = {&params};
-  launch_kernel(upsample_sm90a::kKernels[plan.upsample.instance](), plan, arguments, stream);
+  launch_kernel(upsample_sm90a::kKernels[plan.upsample.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -23,8 +23,7 @@ void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers&
   const wgmma_sm90a::Kernels kernels = wgmma_sm90a::kKernels[tile.instance]();
 
   if (launch.pack.blocks > 0 && !pointers.is_packed) launch_pack(kernels.pack, plan, launch.pack, stream);
-  void* arguments[] = {&launch.convolve};
-  launch_kernel(kernels.convolve, plan, arguments, stream);
+  launch_kernel(kernels.convolve, grid_of(plan), stream, launch.convolve);
 }
 
 }  // namespace convt

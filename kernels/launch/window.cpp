@@ -118,8 +118,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers
       make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   window_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  void* arguments[] = {&params};
-  launch_kernel(kernels.convolve, plan, arguments, stream, !pointers.is_packed);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed), stream, params);
 }
 
 }  // namespace convt

@@ -1,4 +1,5 @@
-"""Builds the C++ modules that only tests use: `_plan` (the planner) and `_oracle` (exact sums in scalar loops).
+"""Builds the C++ modules that only tests use: `_plan` (the planner), `_launches` (the launchers, whose launches are
+written down) and `_oracle` (exact sums in scalar loops).
 
     python tests/plan/build.py --out build/plan
 
@@ -35,11 +36,12 @@ TRAPS = [
 
 
 # The fixtures that are these modules (plan/conftest.py, oracle/plugin.py); tests/conftest.py builds what is asked for.
-FIXTURES = {"plan_module": "_plan", "oracle": "_oracle"}
+MODULES = ("_plan", "_launches", "_oracle")
+FIXTURES = {"plan_module": "_plan", "launch_module": "_launches", "oracle": "_oracle"}
 
 
 class NoCompiler(RuntimeError):
-    """No C++ compiler on this machine."""
+    """No C++ compiler on this machine, or no CUDA headers where a module needs them."""
 
 
 def find_compiler() -> list[str]:
@@ -64,11 +66,31 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
             *sorted((kernels / "problem").glob("*.h")),
         ]
         return sources, headers, ["-I", str(kernels), "-I", str(module.parent), *TRAPS]
+    if name == "_launches":
+        sources = [*sorted((ROOT / "tests/launch").glob("*.cpp")), *sorted((kernels / "plan").glob("*.cpp"))]
+        # What launches and reports errors is CUDA's own work, which recorder.cpp stands for.
+        launchers = sorted(set((kernels / "launch").glob("*.cpp")) - {kernels / "launch/kernel.cpp"})
+        headers = sorted([*kernels.rglob("*.h"), *(ROOT / "tests").glob("*/*.h"), ROOT / "tests/plan/module/values.h"])
+        includes = ["-I", str(kernels), "-I", str(ROOT / "tests"), "-I", str(ROOT / "tests/plan")]
+        return [*sources, *launchers], headers, [*includes, *TRAPS, "-isystem", str(cuda_headers())]
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
         return [ROOT / "tests/oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
-    raise ValueError(f"unknown module {name!r}, expected '_plan' or '_oracle'")
+    raise ValueError(f"unknown module {name!r}, expected '_plan', '_launches' or '_oracle'")
+
+
+def cuda_headers() -> Path:
+    """The folder of CUDA's headers. Raises NoCompiler where there is no toolkit."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import cuda_toolkit
+    finally:
+        sys.path.pop(0)
+    try:
+        return cuda_toolkit.find(ROOT) / "include"
+    except cuda_toolkit.ToolkitError as error:
+        raise NoCompiler(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -145,9 +167,9 @@ def load(name: str, out: Path = DEFAULT_OUT) -> ModuleType:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the C++ modules that only tests use.")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="directory for the extensions")
-    parser.add_argument("--module", choices=["_plan", "_oracle"], action="append", help="default: both")
+    parser.add_argument("--module", choices=MODULES, action="append", help="default: all")
     arguments = parser.parse_args()
-    for name in arguments.module or ["_plan", "_oracle"]:
+    for name in arguments.module or MODULES:
         try:
             print(build(name, arguments.out))
         except (RuntimeError, ImportError) as error:

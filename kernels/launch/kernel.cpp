@@ -1,0 +1,77 @@
+#include "launch/kernel.h"
+
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "launch/errors.h"
+
+namespace convt {
+namespace {
+
+constexpr size_t kMostArguments = 3;
+
+void check(cudaError_t status, const char* what, const Grid& grid) {
+  if (status == cudaSuccess) return;
+  const int64_t threads = int64_t{grid.threads.x} * grid.threads.y * grid.threads.z;
+  std::string words = std::string(what) + " of " + grid.name + " (threads " + std::to_string(threads) + ", blocks " +
+                      std::to_string(grid.blocks) + ", shared memory " + std::to_string(grid.shared_bytes) + " bytes)";
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+    words += ", for whose GPU this build of convt_ext has no machine code (see `python -m convt_ext info`),";
+  }
+  check_launch(status, words);
+}
+
+// Shared memory above 48 KiB, the kernel's static tables included, needs an opt-in, once per kernel,
+// device and size.
+void allow_shared_memory(const void* kernel, const Grid& grid) {
+  constexpr int32_t kAlwaysAllowed = 40 * 1024;
+  if (grid.shared_bytes <= kAlwaysAllowed) return;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice", grid);
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, int32_t> allowed;
+  const std::lock_guard<std::mutex> lock(mutex);
+  int32_t& known = allowed[{kernel, device}];
+  if (known >= grid.shared_bytes) return;  // the opt-in must never lower what another thread's launch asks for
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes),
+        "the shared memory opt-in", grid);
+  known = grid.shared_bytes;
+}
+
+}  // namespace
+
+void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t stream,
+                   std::initializer_list<KernelArgument> arguments) {
+  if (grid.blocks > INT32_MAX) {
+    throw std::runtime_error(std::string("convt_ext: ") + grid.name + " would need " + std::to_string(grid.blocks) +
+                             " blocks, more than a grid has");
+  }
+  allow_shared_memory(kernel, grid);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<uint32_t>(grid.blocks));
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (grid.waits_itself) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& clusters = attributes[config.numAttrs++];
+    clusters.id = cudaLaunchAttributeClusterDimension;
+    clusters.val.clusterDim.x = grid.cluster;
+    clusters.val.clusterDim.y = clusters.val.clusterDim.z = 1;
+  }
+  void* addresses[kMostArguments]{};
+  size_t count = 0;
+  for (const KernelArgument& argument : arguments) addresses[count++] = const_cast<void*>(argument.data);
+  check(cudaLaunchKernelExC(&config, kernel, addresses), "the launch", grid);
+}
+
+}  // namespace convt

@@ -1,0 +1,175 @@
+// In the place of CUDA and of the compiled kernels: launch_kernel() writes down what it is given, kernels are their
+// names, and a tensor map is what it was asked for. So the launchers run on any machine, and what two versions of them
+// do can be compared byte for byte.
+#include "launch/recorder.h"
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <utility>
+
+#include "flat_sm90a/instances.h"
+#include "launch/kernel.h"
+#include "mma_sm90a/instances.h"
+#include "nhwc_sm90a/instances.h"
+#include "patch_sm90a/instances.h"
+#include "reduce/kernels.h"
+#include "scatter_sm90a/instances.h"
+#include "simt/instances.h"
+#include "strided_sm90a/instances.h"
+#include "thin/instances.h"
+#include "upsample_sm90a/instances.h"
+#include "wgmma_sm90a/instances.h"
+#include "window_sm90a/instances.h"
+
+static thread_local std::vector<RecordedLaunch> launches;
+
+std::vector<RecordedLaunch> take_launches() { return std::exchange(launches, {}); }
+
+namespace convt {
+
+void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
+                   std::initializer_list<KernelArgument> arguments) {
+  RecordedLaunch launch{static_cast<const char*>(kernel),
+                        grid.name,
+                        grid.blocks,
+                        grid.threads.x,
+                        grid.threads.y,
+                        grid.shared_bytes,
+                        grid.waits_itself,
+                        grid.cluster,
+                        {}};
+  for (const KernelArgument& argument : arguments) {
+    launch.arguments.emplace_back(static_cast<const char*>(argument.data), argument.bytes);
+  }
+  launches.push_back(std::move(launch));
+}
+
+// An instance is one kernel, or one and another that packs for it.
+#define ONE(symbol, ...) \
+  const void* symbol() { return #symbol; }
+#define TWO(symbol, ...) \
+  Kernels symbol() { return {#symbol " pack", #symbol}; }
+
+namespace simt {
+CONVT_SIMT_INSTANCES(ONE)
+CONVT_GRAD_WEIGHT_INSTANCES(ONE)
+}  // namespace simt
+
+namespace thin {
+CONVT_THIN_INSTANCES(ONE)
+CONVT_THIN_GRAD_INPUT_INSTANCES(ONE)
+CONVT_THIN_DEPTHWISE_INSTANCES(ONE)
+CONVT_THIN_CHANNELS_LAST_INSTANCES(ONE)
+CONVT_THIN_DIRECT_INSTANCES(ONE)
+CONVT_THIN_GATHER_INSTANCES(ONE)
+CONVT_THIN_STREAMED_INSTANCES(ONE)
+CONVT_THIN_GRAD_WEIGHT_INSTANCES(ONE)
+CONVT_THIN_OUTER_WEIGHT_INSTANCES(ONE)
+}  // namespace thin
+
+namespace mma_sm90a {
+CONVT_MMA_INSTANCES(ONE)
+CONVT_MMA_ROWS_INSTANCES(ONE)
+CONVT_MMA_GRAD_INPUT_INSTANCES(ONE)
+CONVT_MMA_GRAD_WEIGHT_INSTANCES(ONE)
+}  // namespace mma_sm90a
+
+namespace patch_sm90a {
+CONVT_PATCH_INSTANCES(TWO)
+CONVT_PATCH_DIRECT_INSTANCES(ONE)
+CONVT_PATCH_RUNS_INSTANCES(ONE)
+}  // namespace patch_sm90a
+
+namespace scatter_sm90a {
+CONVT_SCATTER_INSTANCES(ONE)
+}
+
+namespace upsample_sm90a {
+CONVT_UPSAMPLE_INSTANCES(ONE)
+}
+
+namespace wgmma_sm90a {
+CONVT_WGMMA_INSTANCES(TWO)
+}
+
+namespace flat_sm90a {
+CONVT_FLAT_INSTANCES(TWO)
+}
+
+namespace strided_sm90a {
+CONVT_STRIDED_INSTANCES(TWO)
+}
+
+namespace window_sm90a {
+CONVT_WINDOW_INSTANCES(TWO)
+}
+
+namespace nhwc_sm90a {
+CONVT_NHWC_INSTANCES(TWO)
+}
+
+namespace reduce {
+const void* add_slabs(DataType) { return "add_slabs"; }
+const void* add_few_slabs(DataType) { return "add_few_slabs"; }
+const void* channel_sums(DataType) { return "channel_sums"; }
+}  // namespace reduce
+
+}  // namespace convt
+
+namespace {
+
+// What CUDA documents that the driver refuses; the planner must never ask for it.
+bool is_legal(cuuint32_t rank, const void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
+              const cuuint32_t* box, const cuuint32_t* steps) {
+  if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
+  for (cuuint32_t i = 0; i < rank; ++i) {
+    if (sizes[i] < 1 || sizes[i] > (uint64_t{1} << 32)) return false;
+    if (box[i] < 1 || box[i] > 256 || steps[i] < 1 || steps[i] > 8) return false;
+    if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= (uint64_t{1} << 40))) return false;
+  }
+  return true;
+}
+
+CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* sizes,
+                const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave,
+                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill) {
+  if (!is_legal(rank, address, sizes, strides, box, steps)) return CUDA_ERROR_INVALID_VALUE;
+  std::memset(map, 0, sizeof(*map));
+  cuuint64_t* words = map->opaque;  // 16
+  words[0] = reinterpret_cast<uintptr_t>(address);
+  words[1] = uint64_t{rank} << 48 | static_cast<uint64_t>(type) << 32 | static_cast<uint64_t>(swizzle) << 16 |
+             static_cast<uint64_t>(promotion);
+  for (cuuint32_t i = 0; i < rank; ++i) {
+    words[2 + i] = sizes[i] << 24 ^ (uint64_t{box[i]} << 8 | steps[i]);
+    if (i > 0) words[6 + i] = strides[i - 1];
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned int, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  *function = reinterpret_cast<void*>(&encode);
+  *found = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->ptxVersion = 90;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "an error of no GPU"; }
+}

@@ -1,0 +1,20 @@
+// Launches that are written down instead of made. See recorder.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct RecordedLaunch {
+  std::string kernel;  // its symbol; of two kernels of an instance, which
+  std::string name;    // in errors
+  int64_t blocks;
+  uint32_t threads_x, threads_y;
+  int32_t shared_bytes;
+  bool waits_itself;
+  int32_t cluster;
+  std::vector<std::string> arguments;  // the bytes that the kernel would get
+};
+
+// Of this thread, since the last call.
+std::vector<RecordedLaunch> take_launches();
