@@ -2,26 +2,45 @@
 
     python tools/compare_code.py BEFORE.whl AFTER.whl
 
-Compares the instructions of every function for every architecture that both have. Ends with status 1 where any
-differ. A kernel whose code is the same needs no new measurement; its tests still judge the code that launches it.
+Compares the instructions of every function, for every architecture that both wheels have. A function that is called
+otherwise now is found again by its code. Of one that differs it says whether only places in constant memory do, which
+is where a kernel's parameters lie: such code takes the same time. Ends with status 1 where anything else differs. A
+kernel whose code is the same needs no new measurement; its tests still judge the code that launches it.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import check_wheel
 import wheels
 from elftools.elf.elffile import ELFFile
 
-Code = dict[tuple[str, str], str]  # (architecture, function) -> digest of its instructions
+Key = tuple[str, str]  # architecture, function
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """Digests of a function: of its instructions, and of these without places in constant memory.
+
+    The second has the registers and the shared memory that it takes with it, and is empty where nobody disassembled.
+    """
+
+    exact: str
+    relaxed: str = ""
+
+
+Code = dict[Key, Function]
 
 
 def plain_name(section: str) -> str:
@@ -33,38 +52,127 @@ def plain_name(section: str) -> str:
     return re.sub(r"(_GLOBAL__N_)_\w{8}_\d+_\w+?_cu_\w{8}\d+(?=[a-z])", r"\1", section.removeprefix(".text."))
 
 
-def code_of(wheel: Path) -> Code:
+def without_constants(listing: str) -> str:
+    """Instructions as a disassembler lists them, places in constant memory left out, and labels counted from here.
+
+    >>> print(without_constants("/*0010*/ IMAD R1, R2, c[0x0][0x28], R3 ; /* 0x0f */\\n/*0020*/ BRA `(.L_x_17) ;"))
+    IMAD R1, R2, c[0x0][], R3 ;
+    BRA `(.L_x_0) ;
+    """
+    lines = []
+    labels: dict[str, str] = {}
+    for line in listing.splitlines():
+        found = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s*(.*?;)", line)
+        if found:
+            line = re.sub(r"(cx?\[[^\]]*\])\[[^\]]*\]", r"\1[]", found[1])
+            lines.append(re.sub(r"\.L_x_\d+", lambda label: labels.setdefault(label[0], f".L_x_{len(labels)}"), line))
+    return "\n".join(lines)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def find_nvdisasm() -> str:
+    for program in Path(sysconfig.get_paths()["purelib"]).glob("nvidia/cu1[3-9]/bin/nvdisasm"):
+        return str(program)
+    raise SystemExit("convt_ext: some code differs, and nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+
+
+def cubins(wheel: Path, folder: Path) -> list[Path]:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extract(wheels.BINARY, folder)
+    command = [check_wheel.find_cuobjdump(), "--extract-elf", "all", str(folder / wheels.BINARY)]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("*.cubin"))
+
+
+def code_of(files: list[Path]) -> tuple[Code, dict[Key, tuple[Path, str]]]:
+    """The functions, and in which file and section each one lies."""
     found: Code = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extract(wheels.BINARY, folder)
-        command = [check_wheel.find_cuobjdump(), "--extract-elf", "all", str(folder / wheels.BINARY)]
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        for path in sorted(folder.glob("*.cubin")):
-            architecture = path.suffixes[-2].removeprefix(".")
-            with path.open("rb") as file:
-                for section in ELFFile(file).iter_sections():
-                    if section.name.startswith(".text."):
-                        key = architecture, plain_name(section.name)
-                        found[key] = hashlib.sha256(section.data()).hexdigest()
-    return found
+    places = {}
+    for path in files:
+        architecture = path.suffixes[-2].removeprefix(".")
+        with path.open("rb") as file:
+            for section in ELFFile(file).iter_sections():
+                if section.name.startswith(".text."):
+                    key = architecture, plain_name(section.name)
+                    found[key] = Function(digest(section.data()))
+                    places[key] = path, section.name.removeprefix(".text.")
+    return found, places
 
 
-def compare(before: Code, after: Code) -> list[str]:
-    """A line for each function that differs.
+def relaxed(places: dict[Key, tuple[Path, str]], keys: list[Key]) -> dict[Key, str]:
+    """The second digests of these functions."""
+    by_file: dict[Path, list[Key]] = defaultdict(list)
+    for key in keys:
+        by_file[places[key][0]].append(key)
+    digests = {}
+    for path, those in by_file.items():
+        command = [find_nvdisasm(), "--print-code", str(path)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        parts = re.split(r"^\s*\.section\s+\.text\.", text, flags=re.MULTILINE)
+        listings = {re.split(r"[,\s]", part, maxsplit=1)[0]: part for part in parts}
+        with path.open("rb") as file:
+            sections = {section.name: section for section in ELFFile(file).iter_sections()}
+            for key in those:
+                name = places[key][1]
+                shared = sections.get(f".nv.shared.{name}")
+                registers = sections[f".text.{name}"]["sh_info"] >> 24
+                size = 0 if shared is None else shared["sh_size"]
+                digests[key] = digest(f"{registers} {size}\n{without_constants(listings[name])}".encode())
+    return digests
 
-    >>> compare({("sm_80", "f"): "1", ("sm_90a", "f"): "2"}, {("sm_80", "f"): "3", ("sm_80", "g"): "4"})
-    ['changed  sm_80 f', 'new      sm_80 g']
+
+def unmatched(before: Code, after: Code) -> tuple[list[Key], list[Key]]:
+    """The functions of each that the other has not, by its name or by any name; of architectures that both have.
+
+    >>> a = {("sm_80", "f"): Function("1"), ("sm_80", "g"): Function("2"), ("sm_75", "g"): Function("9")}
+    >>> unmatched(a, {("sm_80", "f"): Function("3"), ("sm_80", "h"): Function("2")})
+    ([('sm_80', 'f')], [('sm_80', 'f')])
     """
     both = {architecture for architecture, _ in before} & {architecture for architecture, _ in after}
+    ones, others = (
+        {key: code for key, code in mine.items() if key[0] in both and theirs.get(key) != code}
+        for mine, theirs in ((before, after), (after, before))
+    )
+    have, want = (Counter((key[0], code.exact) for key, code in side.items()) for side in (others, ones))
+    left, right = [], []
+    for side, supply, rest in ((ones, have, left), (others, want, right)):
+        for key, code in sorted(side.items()):
+            if supply[key[0], code.exact] > 0:
+                supply[key[0], code.exact] -= 1
+            else:
+                rest.append(key)
+    return left, right
+
+
+def compare(before: Code, after: Code) -> tuple[list[str], list[str]]:
+    """A line for each function that differs, and one for each that differs in places of constants alone.
+
+    Among functions that were not found by their code, the same name is the same function.
+
+    >>> compare({("sm_80", "f"): Function("1")}, {("sm_80", "f"): Function("3"), ("sm_80", "g"): Function("4")})
+    (['changed  sm_80 f', 'new      sm_80 g'], [])
+    >>> compare({("sm_80", "f"): Function("1", "r")}, {("sm_80", "g"): Function("3", "r")})
+    ([], ['moved    sm_80 g'])
+    """
+    left, right = unmatched(before, after)
+    supply: dict[Key, list[Key]] = defaultdict(list)
+    for key in left:
+        supply[key[0], before[key].relaxed].append(key)
+    moved = []
+    for key in list(right):
+        same = supply[key[0], after[key].relaxed] if after[key].relaxed else []
+        if same:
+            other = key if key in same else same[0]
+            same.remove(other), left.remove(other), right.remove(key)
+            moved.append(f"moved    {' '.join(key)}")
     lines = []
-    for key in sorted(before.keys() | after.keys()):
-        if key[0] not in both or before.get(key) == after.get(key):
-            continue
-        word = "new" if key not in before else "gone" if key not in after else "changed"
+    for key in sorted({*left, *right}):
+        word = "changed" if key in left and key in right else "gone" if key in left else "new"
         lines.append(f"{word:8} {' '.join(key)}")
-    return lines
+    return lines, moved
 
 
 def main() -> None:
@@ -72,9 +180,19 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     arguments = parser.parse_args()
-    before, after = code_of(arguments.before), code_of(arguments.after)
-    lines = compare(before, after)
-    print("\n".join([*lines, f"{len(before)} functions before, {len(after)} after, {len(lines)} differ"]))
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        (before, in_before), (after, in_after) = (
+            code_of(cubins(wheel, Path(folder)))
+            for wheel, folder in ((arguments.before, one), (arguments.after, other))
+        )
+        left, right = unmatched(before, after)
+        for code, places, keys in ((before, in_before, left), (after, in_after, right)):
+            for key, value in relaxed(places, keys).items():
+                code[key] = Function(code[key].exact, value)
+    lines, moved = compare(before, after)
+    print("\n".join([*lines, *moved]))
+    words = f"{len(lines)} differ, {len(moved)} in places of constants alone"
+    print(f"{len(before)} functions before, {len(after)} after, {words}")
     sys.exit(bool(lines))
 
 

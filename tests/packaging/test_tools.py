@@ -15,7 +15,17 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 WITH_EXAMPLES = (
-    *("architecture", "bench_results", "build_cost", "check_wheel", "gpu_shards", "install_torch", "nvcc", "release"),
+    *(
+        "architecture",
+        "bench_results",
+        "build_cost",
+        "check_wheel",
+        "compare_code",
+        "gpu_shards",
+        "install_torch",
+        "nvcc",
+        "release",
+    ),
     "supply_chain",
 )
 
