@@ -187,7 +187,7 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
 
 # What the planner says of every plan; the rest of its answer is the tile, in the words of the plan's own kernel.
 _OF_EVERY_PLAN = frozenset(
-    ("kernel", "engine", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
+    ("kernel", "engine", "family", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
      "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us", "measured")
 )  # fmt: skip
 

@@ -36,16 +36,14 @@ NEAR, MOST = 3.0, 100  # candidates worth a look: by their estimates, and in all
 CLOSE, FINALISTS, ROUNDS = 1.25, 12, 3  # of these: by a short measurement, and how often they are measured again
 
 CLASSES = {**{name: TENSOR_CORE_CLASSES[name] for name in ("tf32", "bf16", "tf32x3")}, "ieee": (torch.float32, "ieee")}
-WITH_TILES = ("wgmma_sm90a", "flat_sm90a", "patch_sm90a", "strided_sm90a", "window_sm90a", "nhwc_sm90a")
-WITH_ROWS = ("wgmma_sm90a", "window_sm90a", "nhwc_sm90a")
 
 Plan = dict[str, Any]
 
 
 def signature(plan: Plan) -> tuple[str, int, int, int, int, int]:
     """PlanSignature of plan/measured.h."""
-    num_tiles = plan.get("num_tiles", 0) if plan["engine"] in WITH_TILES else 0
-    tile_h = plan["tile_h"] if plan["engine"] in WITH_ROWS else 0
+    num_tiles = plan.get("num_tiles", 0)
+    tile_h = plan.get("tile_h", 0) if num_tiles > 0 else 0
     return plan["kernel"], plan["threads"], plan["shared_bytes"], plan["num_blocks"], num_tiles, tile_h
 
 

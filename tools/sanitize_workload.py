@@ -88,8 +88,8 @@ def way_of(call: Call, plan: dict) -> tuple:
     names = ("stages", "threads")
     if plan["engine"] == "thin":
         return (
-            plan["kernel"], call.channels_last, plan["split_phases"], plan["block_groups"] > 1,
-            plan["tiles_per_block"] > 1, plan["chunk_ci"] < call.weight.shape[0] // call.groups,
+            plan["kernel"], call.channels_last, plan.get("split_phases"), plan.get("block_groups", 1) > 1,
+            plan.get("tiles_per_block", 1) > 1, plan.get("chunk_ci", 1) < call.weight.shape[0] // call.groups,
         )  # fmt: skip
     return (
         plan["kernel"], call.channels_last, *(plan.get(name) for name in names), plan["tile_n"] > 1,

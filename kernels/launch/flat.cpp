@@ -6,7 +6,7 @@
 
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/params.h"
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "plan/wgmma.h"
@@ -25,7 +25,7 @@ struct Layout {
   FlatGrid grid;
 };
 
-flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
+flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const FlatTile& plan, const Layout& layout,
                                           const void* source, void* packed, int64_t* blocks) {
   const TapProgram& program = layout.program;
   flat_sm90a::PackParams params{};
@@ -68,7 +68,7 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   return params;
 }
 
-flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatPlan& plan, const Layout& layout,
+flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& plan, const Layout& layout,
                                    const pack::Params& weights, const void* source, const void* bias, void* result) {
   const TapProgram& program = layout.program;
   const GemmShape& gemm = layout.gemm;
@@ -135,8 +135,8 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatPlan& 
 
 }  // namespace
 
-void launch_flat(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const FlatPlan& tile = plan.flat;
+void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
   Layout layout;
   if (tile.instance < 0 || tile.instance >= kNumFlatInstances || pointers.workspace == nullptr ||
       !make_tap_program(problem, &layout.program, false) ||

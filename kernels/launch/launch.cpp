@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/tensor_map.h"
 #include "problem/describe.h"
 
@@ -18,28 +18,21 @@ bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& p
 
 namespace {
 
-void launch_engine(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  switch (plan.engine) {
-    case Engine::kSimt: return launch_simt(problem, plan, pointers, stream);
-    case Engine::kThin: return launch_thin(problem, plan, pointers, stream);
-    case Engine::kWgmma: return launch_wgmma(problem, plan, pointers, stream);
-    case Engine::kFlat: return launch_flat(problem, plan, pointers, stream);
-    case Engine::kPatch: return launch_patch(problem, plan, pointers, stream);
-    case Engine::kMma: return launch_mma(problem, plan, pointers, stream);
-    case Engine::kStrided: return launch_strided(problem, plan, pointers, stream);
-    case Engine::kWindow: return launch_window(problem, plan, pointers, stream);
-    case Engine::kNhwc: return launch_nhwc(problem, plan, pointers, stream);
-    case Engine::kScatter: return launch_scatter(problem, plan, pointers, stream);
-    case Engine::kUpsample: return launch_upsample(problem, plan, pointers, stream);
-  }
-  throw std::runtime_error("convt_ext: no engine number " + std::to_string(static_cast<int32_t>(plan.engine)));
+using Launch = void (*)(const ConvTProblem&, const Plan&, const Pointers&, cudaStream_t);
+template <typename T, void (*kLaunch)(const ConvTProblem&, const Plan&, const T&, const Pointers&, cudaStream_t)>
+void launch_tile(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+  kLaunch(problem, plan, tile_of<T>(plan), pointers, stream);
 }
+
+#define CONVT_ROW(Tile, name, ...) &launch_tile<Tile, &launch_##name>,
+constexpr Launch kLaunches[] = {CONVT_FAMILIES(CONVT_ROW)};
+#undef CONVT_ROW
 
 }  // namespace
 
 void launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
   try {
-    launch_engine(problem, plan, pointers, stream);
+    kLaunches[plan.tile.index() - 1](problem, plan, pointers, stream);
   } catch (const TensorMapError& error) {
     throw std::runtime_error(std::string(error.what()) + ". It is a tensor map of " + plan.kernel + "'s, " +
                              describe(problem) + ". This is a mistake of the planner's: please report it");

@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/params.h"
@@ -11,16 +11,14 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_INSTANCES, const void*)
 
-void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (problem.direction == Direction::kGradInput) return launch_mma_grad_input(problem, plan, pointers, stream);
-  if (problem.direction == Direction::kGradWeight) return launch_mma_grad_weight(problem, plan, pointers, stream);
-  if (plan.mma_rows.tile_h > 0) return launch_mma_rows(problem, plan, pointers, stream);
-  if (plan.mma.instance < 0 || plan.mma.instance >= kNumMmaInstances) {
-    throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(plan.mma.instance));
+void launch_mma(const ConvTProblem& problem, const Plan& plan, const MmaTile& tile, const Pointers& pointers,
+                cudaStream_t stream) {
+  if (tile.instance < 0 || tile.instance >= kNumMmaInstances) {
+    throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(tile.instance));
   }
-  const MmaInstance& instance = kMmaInstances[plan.mma.instance];
+  const MmaInstance& instance = kMmaInstances[tile.instance];
   mma_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_mma_layout(problem, plan.mma, &params);
+  const bool legal = instance.dtype == problem.dtype && make_mma_layout(problem, tile, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
@@ -34,7 +32,7 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const Pointers& p
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  launch_kernel(mma_sm90a::kKernels[plan.mma.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "mma_sm90a/grad_input_params.h"
 #include "mma_sm90a/instances.h"
@@ -12,15 +12,15 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_GRAD_INPUT_INSTANCES, const void*)
 
-void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                           cudaStream_t stream) {
-  const int32_t index = plan.mma_grad_input.instance;
+void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const MmaGradInputTile& tile,
+                           const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumMmaGradInputInstances || kMmaGradInputInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(index) + " computes " +
                              name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
   mma_sm90a::GradInputParams params{};
-  const bool legal = make_mma_grad_input_layout(problem, plan.mma_grad_input, &params);
+  const bool legal = make_mma_grad_input_layout(problem, tile, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");

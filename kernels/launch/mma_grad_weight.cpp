@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "launch/thin_weight_params.h"
@@ -35,15 +35,15 @@ bool has_rows_of_vectors(const ConvTProblem& problem, bool channels_inner, const
 
 }  // namespace
 
-void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                            cudaStream_t stream) {
-  const int32_t index = plan.mma_grad_weight.instance;
+void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const MmaGradWeightTile& tile,
+                            const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumMmaGradWeightInstances || kMmaGradWeightInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(index) + " computes " +
                              name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
   mma_sm90a::GradWeightParams params{};
-  const bool legal = make_mma_grad_weight_layout(problem, plan.mma_grad_weight, &params.layout);
+  const bool legal = make_mma_grad_weight_layout(problem, tile, &params.layout);
   if (!legal || params.layout.threads != plan.threads || params.layout.shared_bytes != plan.shared_bytes ||
       params.layout.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");

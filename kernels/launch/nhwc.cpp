@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
@@ -61,7 +61,7 @@ void set_parts(const TapProgram& program, bool forward, nhwc_sm90a::Params* para
 }
 
 // The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
-void set_direct_weights(const ConvTProblem& problem, const NhwcPlan& plan, const pack::Params& weights, const void* w,
+void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const pack::Params& weights, const void* w,
                         int32_t channels, nhwc_sm90a::Params* params) {
   const int32_t b = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, n_stride = weights.n_stride;
@@ -87,7 +87,7 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcPlan& plan, const
   params->weights = make_tensor_map(problem.dtype, box);
 }
 
-nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& plan, const TapProgram& program,
+nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
                                    const pack::Params& weights, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
@@ -155,7 +155,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcPlan& 
 }
 
 // Each phase of the result as a tensor of its own, boxes of which are tiles.
-void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::Params* params) {
+void set_results(const ConvTProblem& problem, const NhwcTile& plan, nhwc_sm90a::Params* params) {
   params->staged = plan.staged && is_aligned(params->result, 16);
   if (!params->staged) return;
   const int64_t* to = params->result_stride;
@@ -174,8 +174,8 @@ void set_results(const ConvTProblem& problem, const NhwcPlan& plan, nhwc_sm90a::
 
 }  // namespace
 
-void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const NhwcPlan& tile = plan.nhwc;
+void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
       !make_tap_program(problem, &program, false)) {

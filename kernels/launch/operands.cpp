@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "plan/wgmma.h"
 
 namespace convt {

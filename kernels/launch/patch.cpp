@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "patch_sm90a/instances.h"
@@ -17,7 +17,7 @@ CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, Kernels)
 
 namespace {
 
-patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan& plan, const pack::Params& weights,
+patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile& plan, const pack::Params& weights,
                                     const Pointers& pointers) {
   const PatchGrid grid = make_patch_grid(problem, plan);
   patch_sm90a::Params params{};
@@ -73,10 +73,8 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchPlan
 
 }  // namespace
 
-void launch_patch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (plan.patch_direct.consumers > 0) return launch_patch_direct(problem, plan, pointers, stream);
-  if (plan.patch_runs.channels > 0) return launch_patch_runs(problem, plan, pointers, stream);
-  const PatchPlan& tile = plan.patch;
+void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile& tile, const Pointers& pointers,
+                  cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumPatchInstances || pointers.packed == nullptr ||
       !make_tap_program(problem, &program, false)) {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
@@ -32,14 +32,15 @@ CUtensorMap map_weights(const ConvTProblem& problem, const PatchDirectLayout& la
 
 }  // namespace
 
-void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const int32_t index = plan.patch_direct.instance;
+void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const PatchDirectTile& tile,
+                         const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumPatchDirectInstances || kPatchDirectInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no patch kernel for weights as they are number " + std::to_string(index) +
                              " computes in " + name_of(problem.dtype));
   }
   patch_sm90a::DirectParams params{};
-  const bool legal = make_patch_direct_layout(problem, plan.patch_direct, &params);
+  const bool legal = make_patch_direct_layout(problem, tile, &params);
   if (!legal || params.shared_bytes != plan.shared_bytes || params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
@@ -18,7 +18,7 @@ CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_RUNS_INSTANCES, const void*)
 namespace {
 
 // The weights as [channel of the result][channel of the source, tap], the latter innermost.
-CUtensorMap map_weights(const ConvTProblem& problem, const PatchRunsPlan& tile, const void* weights) {
+CUtensorMap map_weights(const ConvTProblem& problem, const PatchRunsTile& tile, const void* weights) {
   const int64_t row = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
   TensorBox box = {
       weights,
@@ -46,8 +46,8 @@ CUtensorMap map_lines(const ConvTProblem& problem, const PatchRunsLayout& layout
 
 }  // namespace
 
-void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const PatchRunsPlan& tile = plan.patch_runs;
+void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const PatchRunsTile& tile,
+                       const Pointers& pointers, cudaStream_t stream) {
   if (tile.instance < 0 || tile.instance >= kNumPatchRunsInstances ||
       kPatchRunsInstances[tile.instance].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no patch kernel for runs number " + std::to_string(tile.instance) +

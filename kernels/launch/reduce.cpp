@@ -27,8 +27,6 @@ bool can_wait(const void* kernel) {
   return known[{kernel, device}] = attributes.ptxVersion >= 90;
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // How the pixels are cut: by sizes and strides alone, so that the sums are the same on every GPU.
 reduce::ChannelParams channel_params(const ChannelSum& sum) {
   reduce::ChannelParams params{};
@@ -66,7 +64,7 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // of a channel
   const int64_t least_pixels = threads * (params.channel_lanes > 1 ? 64 : 16);
   const int64_t pixels = params.rows * params.columns;
-  const int64_t blocks_per_chunk = ceil_div(params.channels, params.channel_lanes);
+  const int64_t blocks_per_chunk = ceil_div(params.channels, int64_t{params.channel_lanes});
   const bool one = blocks_per_chunk >= kOneChunkBlocks && pixels <= kOneChunkTurns * threads;
   const int64_t chunks = one ? 1 : std::max<int64_t>(1, kBlocks / blocks_per_chunk);
   const int64_t chunk = std::clamp(ceil_div(pixels, chunks), least_pixels, kMostPixels);
@@ -96,14 +94,15 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   }
   // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several, or for all.
   constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
-  const int64_t blocks = ceil_div(params.num_elements, reduce::kSlabLanes);
+  const int64_t blocks = ceil_div(params.num_elements, int64_t{reduce::kSlabLanes});
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
     const void* kernel = reduce::add_few_slabs(dtype);
-    const int64_t few_blocks = ceil_div(params.num_elements, reduce::kFewSlabsThreads);
+    const int64_t few_blocks = ceil_div(params.num_elements, int64_t{reduce::kFewSlabsThreads});
     const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel), 1};
     return launch_kernel(kernel, grid, stream, params);
   }
-  int64_t rows = std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, reduce::kSlices))));
+  int64_t rows =
+      std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, int64_t{reduce::kSlices}))));
   if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
   const void* kernel = reduce::add_slabs(dtype);
   const dim3 threads(reduce::kSlabLanes, static_cast<uint32_t>(rows));
@@ -121,7 +120,7 @@ void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, 
   const int64_t chunks = num_chunks(params);
   params.slabs = workspace;
   params.result = chunks == 1 ? result : nullptr;
-  const int64_t blocks = chunks * ceil_div(params.channels, params.channel_lanes);
+  const int64_t blocks = chunks * ceil_div(params.channels, int64_t{params.channel_lanes});
   const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads), 0, false, 1};
   launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
   if (chunks == 1) return;

@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/tensor_map.h"
 #include "plan/scatter_instances.h"
@@ -41,13 +41,14 @@ CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout,
 
 }  // namespace
 
-void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (plan.scatter.instance < 0 || plan.scatter.instance >= kNumScatterInstances) {
-    throw std::runtime_error("convt_ext: no scatter kernel number " + std::to_string(plan.scatter.instance));
+void launch_scatter(const ConvTProblem& problem, const Plan& plan, const ScatterTile& tile, const Pointers& pointers,
+                    cudaStream_t stream) {
+  if (tile.instance < 0 || tile.instance >= kNumScatterInstances) {
+    throw std::runtime_error("convt_ext: no scatter kernel number " + std::to_string(tile.instance));
   }
-  const ScatterInstance& instance = kScatterInstances[plan.scatter.instance];
+  const ScatterInstance& instance = kScatterInstances[tile.instance];
   scatter_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_scatter_layout(problem, plan.scatter, &params);
+  const bool legal = instance.dtype == problem.dtype && make_scatter_layout(problem, tile, &params);
   if (!legal || params.shared_bytes != plan.shared_bytes) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
   }
@@ -57,7 +58,7 @@ void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Pointer
   params.result = pointers.y;
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 4, params.result_stride);
-  launch_kernel(scatter_sm90a::kKernels[plan.scatter.instance](), grid_of(plan), stream, params);
+  launch_kernel(scatter_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

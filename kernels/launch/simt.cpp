@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "plan/simt_layout.h"
 #include "plan/tile.h"
@@ -30,7 +30,7 @@ bool has_input_vectors(const ConvTProblem& problem, const void* x) {
 }
 
 // Every phase must use every tap, and a stage all of them.
-bool has_weight_vectors(const ConvTProblem& problem, const SimtPlan& tile, const void* w) {
+bool has_weight_vectors(const ConvTProblem& problem, const SimtTile& tile, const void* w) {
   const int64_t* stride = problem.w_stride;
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   return problem.dtype == DataType::kFloat32 && is_aligned(w, 16) && problem.h.stride == 1 && problem.w.stride == 1 &&
@@ -41,9 +41,8 @@ bool has_weight_vectors(const ConvTProblem& problem, const SimtPlan& tile, const
 
 }  // namespace
 
-void launch_simt(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (problem.direction == Direction::kGradWeight) return launch_simt_grad_weight(problem, plan, pointers, stream);
-  const SimtPlan& tile = plan.simt;
+void launch_simt(const ConvTProblem& problem, const Plan& plan, const SimtTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
   if (tile.instance < 0 || tile.instance >= kNumInstances) {
     throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(tile.instance));
   }

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
@@ -46,7 +46,7 @@ void set_weight_copies(const TapProgram& program, const pack::Params& weights, b
   }
 }
 
-strided_sm90a::Params convolve_params(const ConvTProblem& problem, const StridedPlan& plan, const TapProgram& program,
+strided_sm90a::Params convolve_params(const ConvTProblem& problem, const StridedTile& plan, const TapProgram& program,
                                       const pack::Params& weights, const Pointers& pointers) {
   const StridedGrid grid = make_strided_grid(problem, plan);
   const bool forward = problem.direction == Direction::kForward;
@@ -117,8 +117,8 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
 
 }  // namespace
 
-void launch_strided(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const StridedPlan& tile = plan.strided;
+void launch_strided(const ConvTProblem& problem, const Plan& plan, const StridedTile& tile, const Pointers& pointers,
+                    cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumStridedInstances || pointers.packed == nullptr ||
       !make_tap_program(problem, &program, false)) {

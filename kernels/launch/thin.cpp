@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
@@ -12,25 +12,18 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_INSTANCES, const void*)
 
-void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (plan.thin_depthwise.rows > 0) return launch_thin_depthwise(problem, plan, pointers, stream);
-  if (plan.thin_channels_last.rows > 0) return launch_thin_channels_last(problem, plan, pointers, stream);
-  if (plan.thin_direct.terms > 0) return launch_thin_direct(problem, plan, pointers, stream);
-  if (plan.thin_gather.warps_channels > 0) return launch_thin_gather(problem, plan, pointers, stream);
-  if (plan.thin_streamed.warps_channels > 0) return launch_thin_streamed(problem, plan, pointers, stream);
-  if (plan.thin_outer_weight.tile_h > 0) return launch_thin_outer_weight(problem, plan, pointers, stream);
-  if (plan.thin_grad_weight.strip > 0) return launch_thin_grad_weight(problem, plan, pointers, stream);
-  if (problem.direction == Direction::kGradInput) return launch_thin_grad_input(problem, plan, pointers, stream);
-  if (plan.thin.instance < 0 || plan.thin.instance >= kNumThinInstances) {
-    throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(plan.thin.instance));
+void launch_thin(const ConvTProblem& problem, const Plan& plan, const ThinTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
+  if (tile.instance < 0 || tile.instance >= kNumThinInstances) {
+    throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(tile.instance));
   }
-  const ThinInstance& instance = kThinInstances[plan.thin.instance];
+  const ThinInstance& instance = kThinInstances[tile.instance];
   if (instance.dtype != problem.dtype) {
     throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute in " +
                              name_of(problem.dtype));
   }
   thin::Params params{};
-  const bool legal = make_thin_layout(problem, plan.thin, instance.outputs, instance.positions, &params);
+  const bool legal = make_thin_layout(problem, tile, instance.outputs, instance.positions, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
@@ -47,7 +40,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const Pointers& 
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  launch_kernel(thin::kKernels[plan.thin.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/reduce.h"
@@ -24,7 +24,7 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
   params.slabs = static_cast<float*>(pointers.workspace);
   std::copy_n(problem.y_stride, 4, params.source_stride);
   std::copy_n(problem.x_stride, 4, params.pixel_stride);
-  launch_kernel(thin::kKernels[plan.thin_channels_last.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::kKernels[tile_of<ThinChannelsLastTile>(plan).instance](), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.column_blocks, size,
                    problem.w_stride, pointers.w, stream);
@@ -32,9 +32,8 @@ void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Poi
 
 }  // namespace
 
-void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                               cudaStream_t stream) {
-  const ThinChannelsLastPlan& tile = plan.thin_channels_last;
+void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, const ThinChannelsLastTile& tile,
+                               const Pointers& pointers, cudaStream_t stream) {
   if (tile.instance < 0 || tile.instance >= kNumThinChannelsLastInstances) {
     throw std::runtime_error("convt_ext: no channels_last kernel instance number " + std::to_string(tile.instance));
   }

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/reduce.h"
@@ -15,16 +15,15 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_DEPTHWISE_INSTANCES, const void*)
 
-void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                           cudaStream_t stream) {
-  const int32_t index = plan.thin_depthwise.instance;
+void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const ThinDepthwiseTile& tile,
+                           const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumThinDepthwiseInstances) {
     throw std::runtime_error("convt_ext: no depthwise kernel instance number " + std::to_string(index));
   }
   const ThinDepthwiseInstance& instance = kThinDepthwiseInstances[index];
   thin::DepthwiseParams params{};
-  if (!make_thin_depthwise_layout(problem, instance, plan.thin_depthwise.rows, &params) ||
-      params.num_blocks != plan.num_blocks) {
+  if (!make_thin_depthwise_layout(problem, instance, tile.rows, &params) || params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
   const bool of_weight = problem.direction == Direction::kGradWeight;

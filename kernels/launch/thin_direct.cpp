@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "thin/direct_params.h"
 #include "thin/direct_weight_params.h"
@@ -25,13 +25,14 @@ void launch_weight(const ConvTProblem& problem, const Plan& plan, const Pointers
   params.x = pointers.x;
   params.gy = pointers.y;
   params.weight = pointers.w;
-  launch_kernel(thin::kKernels[plan.thin_direct.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::kKernels[tile_of<ThinDirectTile>(plan).instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace
 
-void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const int32_t index = plan.thin_direct.instance;
+void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const ThinDirectTile& tile,
+                        const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumThinDirectInstances || kThinDirectInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no kernel of small layers number " + std::to_string(index) + " computes in " +
                              name_of(problem.dtype));
@@ -40,7 +41,7 @@ void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Poi
   if (problem.direction == Direction::kGradWeight) return launch_weight(problem, plan, pointers, stream);
   thin::DirectParams params{};
   if (!make_thin_direct_layout(problem, &params) || params.num_blocks != plan.num_blocks ||
-      params.terms != plan.thin_direct.terms) {
+      params.terms != tile.terms) {
     refuse(plan);
   }
   const bool forward = problem.direction == Direction::kForward;

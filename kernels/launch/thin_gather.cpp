@@ -10,8 +10,9 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_GATHER_INSTANCES, const void*)
 
-void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  launch_thin_tiled<thin::GatherParams>(problem, plan, plan.thin_gather, make_thin_gather_layout, kThinGatherInstances,
+void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const ThinGatherTile& tile,
+                        const Pointers& pointers, cudaStream_t stream) {
+  launch_thin_tiled<thin::GatherParams>(problem, plan, tile, make_thin_gather_layout, kThinGatherInstances,
                                         thin::kKernels, pointers, stream);
 }
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "plan/thin_instances.h"
 #include "thin/grad_input_params.h"
@@ -29,15 +29,15 @@ int32_t vector_columns(const thin::GradInputParams& params) {
 
 }  // namespace
 
-void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                            cudaStream_t stream) {
-  const int32_t index = plan.thin_grad_input.instance;
+void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const ThinGradInputTile& tile,
+                            const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumThinGradInputInstances || kThinGradInputInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(index) + " computes " +
                              name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
   thin::GradInputParams params{};
-  const bool legal = make_thin_grad_input_layout(problem, plan.thin_grad_input, &params);
+  const bool legal = make_thin_grad_input_layout(problem, tile, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");

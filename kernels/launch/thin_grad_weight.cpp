@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "launch/thin_weight_params.h"
@@ -56,15 +56,15 @@ void fill_thin_weight_params(const ConvTProblem& problem, const ThinGradWeightLa
   params->bulk = problem.x_stride[3] == 1 && problem.y_stride[3] == 1;
 }
 
-void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                             cudaStream_t stream) {
-  const int32_t index = plan.thin_grad_weight.instance;
+void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const ThinGradWeightTile& tile,
+                             const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumThinGradWeightInstances || kThinGradWeightInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(index) + " computes " +
                              name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
   thin::GradWeightParams params{};
-  const bool legal = make_thin_grad_weight_layout(problem, plan.thin_grad_weight, &params);
+  const bool legal = make_thin_grad_weight_layout(problem, tile, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");

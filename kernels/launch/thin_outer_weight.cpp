@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/reduce.h"
 #include "thin/instances.h"
@@ -13,15 +13,15 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_OUTER_WEIGHT_INSTANCES, const void*)
 
-void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                              cudaStream_t stream) {
-  const int32_t index = plan.thin_outer_weight.instance;
+void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, const ThinOuterWeightTile& tile,
+                              const Pointers& pointers, cudaStream_t stream) {
+  const int32_t index = tile.instance;
   if (index < 0 || index >= kNumThinOuterWeightInstances || kThinOuterWeightInstances[index].dtype != problem.dtype) {
     throw std::runtime_error("convt_ext: no thin kernel of outer products number " + std::to_string(index) +
                              " computes " + name_of(problem.direction) + " in " + name_of(problem.dtype));
   }
   thin::OuterWeightParams params{};
-  const bool legal = make_thin_outer_weight_layout(problem, plan.thin_outer_weight, &params);
+  const bool legal = make_thin_outer_weight_layout(problem, tile, &params);
   if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
       params.num_blocks != plan.num_blocks) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");

@@ -10,10 +10,10 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_STREAMED_INSTANCES, const void*)
 
-void launch_thin_streamed(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                          cudaStream_t stream) {
-  launch_thin_tiled<thin::StreamedParams>(problem, plan, plan.thin_streamed, make_thin_streamed_layout,
-                                          kThinStreamedInstances, thin::kKernels, pointers, stream);
+void launch_thin_streamed(const ConvTProblem& problem, const Plan& plan, const ThinStreamedTile& tile,
+                          const Pointers& pointers, cudaStream_t stream) {
+  launch_thin_tiled<thin::StreamedParams>(problem, plan, tile, make_thin_streamed_layout, kThinStreamedInstances,
+                                          thin::kKernels, pointers, stream);
 }
 
 }  // namespace convt

@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/tensor_map.h"
 #include "plan/upsample_instances.h"
@@ -29,13 +29,14 @@ CUtensorMap map_source(const ConvTProblem& problem, const UpsampleLayout& layout
 
 }  // namespace
 
-void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  if (plan.upsample.instance < 0 || plan.upsample.instance >= kNumUpsampleInstances) {
-    throw std::runtime_error("convt_ext: no upsample kernel number " + std::to_string(plan.upsample.instance));
+void launch_upsample(const ConvTProblem& problem, const Plan& plan, const UpsampleTile& tile, const Pointers& pointers,
+                     cudaStream_t stream) {
+  if (tile.instance < 0 || tile.instance >= kNumUpsampleInstances) {
+    throw std::runtime_error("convt_ext: no upsample kernel number " + std::to_string(tile.instance));
   }
-  const UpsampleInstance& instance = kUpsampleInstances[plan.upsample.instance];
+  const UpsampleInstance& instance = kUpsampleInstances[tile.instance];
   upsample_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_upsample_layout(problem, plan.upsample, &params);
+  const bool legal = instance.dtype == problem.dtype && make_upsample_layout(problem, tile, &params);
   if (!legal || params.shared_bytes != plan.shared_bytes) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
   }
@@ -49,7 +50,7 @@ void launch_upsample(const ConvTProblem& problem, const Plan& plan, const Pointe
   std::copy_n(problem.x_stride, 4, params.source_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);
-  launch_kernel(upsample_sm90a::kKernels[plan.upsample.instance](), grid_of(plan), stream, params);
+  launch_kernel(upsample_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

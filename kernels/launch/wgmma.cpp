@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/wgmma_params.h"
 #include "wgmma_sm90a/instances.h"
@@ -10,8 +10,8 @@ namespace convt {
 
 CONVT_KERNEL_TABLE(wgmma_sm90a, CONVT_WGMMA_INSTANCES, Kernels)
 
-void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const WgmmaPlan& tile = plan.wgmma;
+void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const WgmmaTile& tile, const Pointers& pointers,
+                  cudaStream_t stream) {
   if (tile.instance < 0 || tile.instance >= kNumWgmmaInstances || pointers.packed == nullptr) {
     throw std::runtime_error("convt_ext: no Hopper kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");

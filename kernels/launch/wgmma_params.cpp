@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 
 namespace convt {
 namespace {
 
 // How the loaders walk the source, whose address and strides `params` already has.
-void set_loaders(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program,
+void set_loaders(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program,
                  wgmma_sm90a::Params* params) {
   using wgmma_sm90a::Walk;
   const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
@@ -53,7 +53,7 @@ void set_loaders(const ConvTProblem& problem, const WgmmaPlan& plan, const TapPr
 
 }  // namespace
 
-WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan, const void* source, const void* w,
+WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaTile& plan, const void* source, const void* w,
                               const void* bias, void* result, void* packed) {
   WgmmaLaunch launch{};
   const bool forward = problem.direction == Direction::kForward;

@@ -14,7 +14,7 @@ struct WgmmaLaunch {
 };
 
 // `source` and `result` by direction; `packed` has plan.packed_bytes.
-WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaPlan& plan, const void* source, const void* w,
+WgmmaLaunch make_wgmma_launch(const ConvTProblem& problem, const WgmmaTile& plan, const void* source, const void* w,
                               const void* bias, void* result, void* packed);
 
 }  // namespace convt

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/engines.h"
+#include "launch/families.h"
 #include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
@@ -21,7 +21,7 @@ namespace {
 
 // A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on
 // in which its rows begin.
-CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, const void* source, int32_t row_class,
+CUtensorMap map_source(const ConvTProblem& problem, const WindowTile& plan, const void* source, int32_t row_class,
                        int32_t channel_class) {
   const GemmShape gemm = make_gemm_shape(problem);
   const int64_t* stride = source_stride(problem);
@@ -37,7 +37,7 @@ CUtensorMap map_source(const ConvTProblem& problem, const WindowPlan& plan, cons
   return make_tensor_map(problem.dtype, box);
 }
 
-window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowPlan& plan, const pack::Params& weights,
+window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowTile& plan, const pack::Params& weights,
                                      const Pointers& pointers) {
   const WindowGrid grid = make_window_grid(problem, plan);
   const GemmShape gemm = make_gemm_shape(problem);
@@ -103,8 +103,8 @@ void order_by_source(Direction direction, TapProgram* program) {
 
 }  // namespace
 
-void launch_window(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
-  const WindowPlan& tile = plan.window;
+void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTile& tile, const Pointers& pointers,
+                   cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumWindowInstances || pointers.packed == nullptr ||
       !make_tap_program(problem, &program, false)) {

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "plan/plan.h"
+
 namespace convt {
 namespace {
 

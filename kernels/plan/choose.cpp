@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "plan/engines.h"
+#include "plan/families.h"
 #include "plan/measured.h"
 #include "plan/plan.h"
 #include "problem/shapes.h"
@@ -49,21 +49,25 @@ void check_sizes(const ConvTProblem& problem) {
 
 }  // namespace
 
+bool any_class(const ConvTProblem&, const DeviceInfo&) { return true; }
+
+bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
+  const bool aten_order = problem.direction == Direction::kForward && problem.precision == Precision::kAten;
+  return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order;
+}
+
+bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
+  const bool tf32 = problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3;
+  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
+  const bool has_class = half ? problem.precision == Precision::kHalf : problem.dtype == DataType::kFloat32 && tf32;
+  return kHasHopperCode && device.compute_capability == 90 && has_class;
+}
+
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
   check_sizes(problem);
   std::vector<Plan> plans;
-  add_simt_plans(problem, device, &plans);
-  add_thin_plans(problem, device, &plans);
-  if (kHasHopperCode) {
-    add_wgmma_plans(problem, device, &plans);
-    add_flat_plans(problem, device, &plans);
-    add_patch_plans(problem, device, &plans);
-    add_strided_plans(problem, device, &plans);
-    add_mma_plans(problem, device, &plans);
-    add_window_plans(problem, device, &plans);
-    add_nhwc_plans(problem, device, &plans);
-    add_scatter_plans(problem, device, &plans);
-    add_upsample_plans(problem, device, &plans);
+  for (const Family& family : kFamilies) {
+    if (family.serves(problem, device)) family.add(problem, device, &plans);
   }
   if (plans.empty()) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +
@@ -74,11 +78,11 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   put_measured_first(problem, device, &plans);
   // The best ones of every engine, and the best of every instance. A name is one constant, so its address will do.
   std::vector<Plan> kept;
-  std::map<Engine, size_t> of_engine;
+  std::map<std::string_view, size_t> of_engine;
   std::vector<const char*> seen;
   for (const Plan& plan : plans) {
     const bool first = std::find(seen.begin(), seen.end(), plan.kernel) == seen.end();
-    if (of_engine[plan.engine]++ < kMaxCandidates || first) kept.push_back(plan);
+    if (of_engine[family_of(plan.tile).engine]++ < kMaxCandidates || first) kept.push_back(plan);
     if (first) seen.push_back(plan.kernel);
   }
   return kept;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/engines.h"
 #include "plan/flat_instances.h"
+#include "plan/plan.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
 
@@ -44,7 +44,7 @@ Reach reach_w(const TapProgram& program, const GemmShape& gemm) {
 // Everything that follows from the tile, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
              const FlatGeometry& geometry, Plan* whole) {
-  FlatPlan& plan = whole->flat;
+  FlatTile& plan = tile_of<FlatTile>(*whole);
   const int64_t window = plan.tile_positions + int64_t{program.extra_h} * geometry.pitch + program.extra_w;
   if (window > 4096) return false;
   plan.window = static_cast<int32_t>(window);
@@ -90,7 +90,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
 // then their stores. Constants from a fit to 328 measurements of 12 layers on an H200 (docs/engines/flat.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
               Plan* whole) {
-  const FlatPlan& plan = whole->flat;
+  const FlatTile& plan = tile_of<FlatTile>(*whole);
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const bool to_channels = is_channels_last(result_stride(problem));
   const double taps = static_cast<double>(program.total_taps) / program.phases_h;
@@ -151,7 +151,7 @@ bool make_flat_geometry(const ConvTProblem& problem, const TapProgram& program, 
   return true;
 }
 
-FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometry, const FlatPlan& plan) {
+FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometry, const FlatTile& plan) {
   FlatGrid grid;
   grid.channel_tiles = ceil_div(make_gemm_shape(problem).n_channels, kFlatChannels);
   grid.block_tiles = ceil_div(grid.channel_tiles, plan.split_channels ? plan.consumers : 1);
@@ -160,10 +160,7 @@ FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometr
 }
 
 void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
-  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return;
+  if (problem.precision == Precision::kTf32x3 || problem.direction == Direction::kGradWeight) return;
   TapProgram program;
   FlatGeometry geometry;
   if (!make_tap_program(problem, &program, false) || program.total_taps > kMaxFlatTaps ||
@@ -177,8 +174,8 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     if (instance.phases != program.phases_w || instance.phases != gemm.result_step_w) continue;
     for (const bool split_channels : {false, true}) {
       if (split_channels && (instance.consumers == 1 || gemm.n_channels <= kFlatChannels)) continue;
-      Plan plan = begin_plan(Engine::kFlat, instance.name, problem.precision);
-      FlatPlan& tile = plan.flat;
+      Plan plan = begin_plan(instance.name, problem.precision, FlatTile{});
+      FlatTile& tile = tile_of<FlatTile>(plan);
       tile.instance = index;
       tile.phases = instance.phases;
       tile.consumers = instance.consumers;

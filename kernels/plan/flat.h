@@ -8,11 +8,44 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The flat engine's tile: plan/flat.h.
+struct FlatTile {
+  int32_t instance;  // index into kFlatInstances
+  int32_t phases;    // W phases of a tile
+  int32_t consumers;  // warpgroups that multiply
+  int32_t sums;      // of each for a channel: positions times W phases
+  bool split_channels;  // the warpgroups take different channels of the same positions, not the reverse
+  int32_t tile_positions;  // of the CTA
+  int32_t window;    // positions of a plane in a stage
+  int32_t k_steps;   // steps of K in a stage
+  int32_t num_chunks;  // stages, times the residues
+  int32_t source_slots, weight_slots, slot_taps, tap_bytes;
+  int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int64_t plane_bytes;   // of the packed source
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("phases", phases);
+    field("consumers", consumers);
+    field("sums", sums);
+    field("split_channels", split_channels);
+    field("tile_positions", tile_positions);
+    field("window", window);
+    field("num_tiles", num_tiles);
+    field("k_steps", k_steps);
+    field("num_chunks", num_chunks);
+    field("source_slots", source_slots);
+    field("weight_slots", weight_slots);
+    field("slot_taps", slot_taps);
+  }
+};
 
 inline constexpr int32_t kFlatChannels = 64;   // result channels of a warpgroup's tile
 inline constexpr int32_t kMaxFlatTaps = 512;
@@ -43,6 +76,6 @@ struct FlatGrid {
   int32_t block_tiles;    // of the CTA's channels
   int64_t position_tiles;
 };
-FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometry, const FlatPlan& plan);
+FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometry, const FlatTile& plan);
 
 }  // namespace convt

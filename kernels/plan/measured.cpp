@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <type_traits>
 
+#include "plan/plan.h"
 #include "problem/shapes.h"
 
 namespace convt {
@@ -60,19 +62,16 @@ bool same_kernel(std::string_view measured, std::string_view kernel) {
 
 PlanSignature signature_of(const Plan& plan) {
   PlanSignature signature{plan.kernel, plan.threads, plan.shared_bytes, plan.num_blocks, 0, 0};
-  const auto tiles = [&](int64_t num_tiles, int32_t tile_h) {
-    signature.num_tiles = num_tiles;
-    signature.tile_h = tile_h;
-  };
-  switch (plan.engine) {
-    case Engine::kWgmma: tiles(plan.wgmma.num_tiles, plan.wgmma.tile_h); break;
-    case Engine::kFlat: tiles(plan.flat.num_tiles, 0); break;
-    case Engine::kPatch: tiles(plan.patch.num_tiles, 0); break;
-    case Engine::kStrided: tiles(plan.strided.num_tiles, 0); break;
-    case Engine::kWindow: tiles(plan.window.num_tiles, plan.window.tile_h); break;
-    case Engine::kNhwc: tiles(plan.nhwc.num_tiles, plan.nhwc.tile_h); break;
-    default: break;
-  }
+  // Families without tiles that CTAs walk over say nothing of them, and rows have 0 there.
+  int64_t num_tiles = 0, tile_h = 0;
+  visit_fields(plan.tile, [&](std::string_view name, auto value) {
+    if constexpr (std::is_arithmetic_v<decltype(value)>) {
+      if (name == "num_tiles") num_tiles = static_cast<int64_t>(value);
+      if (name == "tile_h") tile_h = static_cast<int64_t>(value);
+    }
+  });
+  signature.num_tiles = num_tiles;
+  signature.tile_h = num_tiles > 0 ? static_cast<int32_t>(tile_h) : 0;
   return signature;
 }
 

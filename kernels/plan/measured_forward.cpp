@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "plan/measured.h"
+#include "plan/plan.h"
 
 namespace convt {
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "plan/best_plans.h"
-#include "plan/engines.h"
 #include "plan/mma_layout.h"
 #include "plan/plan.h"
 
@@ -91,11 +90,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 }  // namespace
 
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (device.compute_capability != 90 || problem.batch == 0) return;
-  if (problem.direction == Direction::kGradInput) add_mma_grad_input_plans(problem, device, plans);
-  if (problem.direction == Direction::kGradWeight) add_mma_grad_weight_plans(problem, device, plans);
-  if (problem.direction != Direction::kForward) return;
-  add_mma_rows_plans(problem, device, plans);
+  if (problem.direction != Direction::kForward || problem.batch == 0) return;
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
@@ -122,7 +117,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
   if (co > 2 && ceil_div(co, 2) % 4 != 0) channels.push_back(ceil_div(co, 2));
   channels.push_back(co);
 
-  auto add = [&](MmaPlan tile, BestPlans* best) {
+  auto add = [&](MmaTile tile, BestPlans* best) {
     MmaLayout layout;
     if (!make_mma_layout(problem, tile, &layout) || layout.shared_bytes + kStaticBytes > device.shared_per_block) {
       return;
@@ -133,9 +128,8 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
     tile.blocks_per_pass = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
     layout.blocks_per_pass = tile.blocks_per_pass;
     layout.num_blocks = int64_t{layout.passes} * layout.blocks_per_pass;
-    Plan plan = begin_plan(Engine::kMma, kMmaInstances[tile.instance].name, problem.precision);
+    Plan plan = begin_plan(kMmaInstances[tile.instance].name, problem.precision, tile);
     set_launch(layout, &plan);
-    plan.mma = tile;
     estimate(problem, device, layout, kMmaInstances[tile.instance], &plan);
     best->consider(plan);
   };
@@ -157,7 +151,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
               for (const int32_t chunk_steps : {1, 2, 4, steps}) {
                 if (steps % chunk_steps != 0) continue;
                 for (const int32_t raw_slots : {1, 2}) {
-                  add(MmaPlan{index, threads, height, width, block_co, split, chunk_steps, raw_slots, 1}, &best);
+                  add(MmaTile{index, threads, height, width, block_co, split, chunk_steps, raw_slots, 1}, &best);
                 }
                 if (chunk_steps == steps) break;
               }

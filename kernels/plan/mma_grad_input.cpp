@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "plan/best_plans.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -134,7 +133,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
 }
 
 // The plan of a tile, or false where there is none.
-bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, Plan* plan) {
+bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, Plan* plan) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
   MmaGradInputLayout layout;
   if (!make_mma_grad_input_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block)
@@ -146,9 +145,9 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
   // A stage that is zeroed is larger.
   if (resident_blocks(device, layout, instance) < resident) return false;
-  *plan = begin_plan(Engine::kMma, instance.name, problem.precision);
+  *plan = begin_plan(instance.name, problem.precision, MmaGradInputTile{});
   set_launch(layout, plan);
-  plan->mma_grad_input = tile;
+  plan->tile = tile;
   plan->source_on_vectors = plan->weight_on_vectors = instance.vectors && layout.interleaved;
   estimate(problem, device, layout, instance, plan);
   return true;
@@ -156,7 +155,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
 
 // The same with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
 Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
-  const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.mma_grad_input.instance];
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile_of<MmaGradInputTile>(plan).instance];
   if (instance.vectors) return plan;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   Plan best = plan;
@@ -164,7 +163,7 @@ Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, co
   for (const int32_t order : {0, 1, 2, 4}) {
     for (int32_t padding = 0; padding < 8; ++padding) {
       Plan candidate;
-      MmaGradInputPlan tile = plan.mma_grad_input;
+      MmaGradInputTile tile = tile_of<MmaGradInputTile>(plan);
       tile.order = order;
       tile.padding = padding;
       MmaGradInputLayout layout;
@@ -181,7 +180,7 @@ Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, co
 }
 
 // Plans of a tile and chunk: warps that multiply, and the pipeline's depth.
-void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputPlan tile, BestPlans* plans) {
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, BestPlans* plans) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
   const auto group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
   const int32_t units = ceil_div(group_ci, kMmaColumns * instance.row_tiles) *
@@ -221,6 +220,7 @@ std::vector<int32_t> row_counts(const ConvTProblem& problem, const MmaGradInputI
 }  // namespace
 
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradInput || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   // Of a group. More is not thin, and the estimate knows no such layers. In NCHW other engines take less time for more
   // than half as many channels, but not in tf32x3.
@@ -255,7 +255,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
       for (const int32_t height : heights) {
         if (width * height > 1024) continue;
         for (const int32_t chunk : chunks) {
-          MmaGradInputPlan tile{};
+          MmaGradInputTile tile{};
           tile.instance = index;
           tile.tile_h = height;
           tile.tile_w = width;

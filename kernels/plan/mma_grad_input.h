@@ -15,8 +15,39 @@
 #pragma once
 
 #include "plan/mma_layout.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile for the gradient of the input: plan/mma_grad_input.h.
+struct MmaGradInputTile {
+  int32_t instance;  // index into kMmaGradInputInstances
+  int32_t warps;  // that multiply
+  int32_t splits;  // of K, by the warps that share a unit of sums
+  int32_t tile_h;  // positions: elements of the result;
+  int32_t tile_w;
+  int32_t chunk_co;  // channels of grad_output in a stage
+  int32_t chunk_kh;  // and rows of taps: all but where vectors are read in channels_last
+  int32_t stages;  // pipeline depth
+  int32_t blocks_per_group;
+  int32_t order;  // of K in a stage: grad_input_tap()
+  int32_t padding;  // vectors behind a channel of a stage, or a row of all channels, against bank conflicts
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("warps", warps);
+    field("splits", splits);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("chunk_co", chunk_co);
+    field("chunk_kh", chunk_kh);
+    field("stages", stages);
+    field("blocks_per_group", blocks_per_group);
+    field("order", order);
+    field("padding", padding);
+  }
+};
 
 inline constexpr int32_t kMaxMmaGradientTaps = 16;  // of an axis: half the bits of a mask
 
@@ -180,7 +211,7 @@ CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layo
 }
 
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
-bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputPlan& plan, MmaGradInputLayout* layout);
+bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputTile& plan, MmaGradInputLayout* layout);
 
 // Wavefronts of shared memory that a read of the source takes, by a sample of a stage's.
 double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element);

@@ -14,7 +14,7 @@ int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
 }
 
 // Vectors in channels_last: a row of taps is one run of grad_output, and of the weights, on whole vectors.
-bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputPlan& plan) {
+bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputTile& plan) {
   const auto vector = static_cast<int64_t>(16 / element_bytes(problem.dtype));
   const int64_t co = plan.chunk_co, row = problem.w.kernel * co;
   return problem.groups == 1 && problem.c_out == co && problem.y_stride[3] == co && problem.w_stride[1] == 1 &&
@@ -23,7 +23,7 @@ bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputPlan& plan)
 }
 
 // Rows and channels of a stage. False where they are far beyond what fits.
-bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
+bool lay_out_stage(const MmaGradInputTile& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
                    MmaGradInputLayout* layout) {
   const Axis &h = layout->h, &w = layout->w;
   const int32_t vector = 16 / element;
@@ -83,7 +83,7 @@ bool lay_out_stage(const MmaGradInputPlan& plan, bool vectors, const int64_t (&s
 
 }  // namespace
 
-bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputPlan& plan, MmaGradInputLayout* layout) {
+bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputTile& plan, MmaGradInputLayout* layout) {
   *layout = MmaGradInputLayout{};
   const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.instance];
   if (problem.direction != Direction::kGradInput) return false;

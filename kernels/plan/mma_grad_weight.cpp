@@ -10,7 +10,6 @@
 
 #include "plan/best_plans.h"
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_grad_weight.h"
 
@@ -126,7 +125,7 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
 void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
-                   const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightPlan* tile) {
+                   const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightTile* tile) {
   const DeviceInfo device = h200();
   int64_t chunks = std::max(device.num_sms * resident_blocks(device, instance, layout) * waves / layout.passes,
                             ceil_div(int64_t{layout.num_units} * layout.strip, kLongestChain));
@@ -136,7 +135,7 @@ void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& ins
 }
 
 // Wavefronts of a read of shared memory.
-double conflicts_of(const ConvTProblem& problem, const MmaGradWeightPlan& tile) {
+double conflicts_of(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
   const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
@@ -151,11 +150,11 @@ struct PixelPadding {
 };
 
 // Of a block: rows of pixels as whole runs where that can be, and what meets fewest bank conflicts.
-std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaGradWeightPlan& block) {
+std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaGradWeightTile& block) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const bool matrices = kMmaGradWeightInstances[block.instance].operands == WeightOperands::kMatrices;
   constexpr int32_t kMost = 3;
-  MmaGradWeightPlan trial = block;
+  MmaGradWeightTile trial = block;
   MmaGradWeightLayout layout;
   auto conflicts = [&](int32_t x, int32_t gy) {
     trial.x_padding = x, trial.gy_padding = gy;
@@ -179,12 +178,12 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
 
 // The order of pixels and of rows that meet fewest bank conflicts, and where columns are innermost the padding behind
 // channels. Returns these conflicts.
-double choose_banks(const ConvTProblem& problem, MmaGradWeightPlan* tile) {
+double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
   const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
-  MmaGradWeightPlan trial = *tile;
+  MmaGradWeightTile trial = *tile;
   double fewest = HUGE_VAL;
   for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
     if (columns) trial.x_padding = trial.gy_padding = padding;
@@ -203,7 +202,7 @@ double choose_banks(const ConvTProblem& problem, MmaGradWeightPlan* tile) {
 
 // Completes a plan whose tile is chosen; false where it is not legal.
 bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
-  const MmaGradWeightPlan& tile = plan->mma_grad_weight;
+  const MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout) || layout.shared_bytes > h200().shared_per_block) {
     return false;
@@ -219,7 +218,7 @@ bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
 
 // The same with chunks for so many waves of CTAs, before orders are chosen.
 bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t waves, Plan* plan) {
-  MmaGradWeightPlan& tile = plan->mma_grad_weight;
+  MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
   MmaGradWeightLayout layout;
   tile.units_per_chunk = 1;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return false;
@@ -276,6 +275,7 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
 }  // namespace
 
 void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradWeight || problem.batch == 0) return;
   if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // one sum in 128 would exist
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumMmaGradWeightInstances; ++index) {
@@ -290,13 +290,13 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       if (strip < problem.w.in && wanted) strips.push_back(strip);
     }
     if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, step) * step);
-    Plan trial = begin_plan(Engine::kMma, instance.name, problem.precision);
-    MmaGradWeightPlan& tile = trial.mma_grad_weight;
+    Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
+    MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
     BestPlans tiles(48), piped(4);
     std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
-      tile = MmaGradWeightPlan{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
+      tile = MmaGradWeightTile{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
       auto& paddings = known_paddings[{block_ci, block_co, block_kw}];
       if (paddings.empty()) {
         paddings = columns ? std::vector<PixelPadding>{{0, 0, kUsualConflicts}} : pixel_paddings(problem, tile);
@@ -324,7 +324,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       }
     }
     for (Plan plan : piped.plans()) {
-      const double conflicts = choose_banks(problem, &plan.mma_grad_weight);
+      const double conflicts = choose_banks(problem, &tile_of<MmaGradWeightTile>(plan));
       if (!complete(problem, conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);

@@ -18,8 +18,45 @@
 
 #include "plan/mma_instances.h"
 #include "plan/thin_grad_weight.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile for the gradient of the weight: plan/mma_grad_weight.h.
+struct MmaGradWeightTile {
+  int32_t instance;  // index into kMmaGradWeightInstances
+  int32_t strip;  // columns of pixels;
+  int32_t units_per_chunk;
+  int32_t block_ci;
+  int32_t block_co;
+  int32_t block_kh;
+  int32_t block_kw;
+  int32_t tile_units;  // of a stage
+  int32_t stages;
+  int32_t loaders;  // warps that load
+  bool taps_first;  // neighbouring rows of the GEMM are taps of a channel, not channels of a tap
+  int32_t pixel_order;  // which pixels are neighbouring lanes'
+  int32_t x_padding;  // vectors behind a channel (or pixel) of a stage, so that these meet different banks
+  int32_t gy_padding;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_ci", block_ci);
+    field("block_co", block_co);
+    field("block_kh", block_kh);
+    field("block_kw", block_kw);
+    field("strip", strip);
+    field("units_per_chunk", units_per_chunk);
+    field("tile_units", tile_units);
+    field("stages", stages);
+    field("loaders", loaders);
+    field("taps_first", taps_first);
+    field("pixel_order", pixel_order);
+    field("x_padding", x_padding);
+    field("gy_padding", gy_padding);
+  }
+};
 
 inline constexpr int32_t kMaxMmaGradWeightThreads = 512;
 // Pixels of a product.
@@ -87,7 +124,7 @@ bool serves_mma_grad_weight(const ConvTProblem& problem, const MmaGradWeightInst
 int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t block, DataType dtype);
 
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
-bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightPlan& plan,
+bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightTile& plan,
                                  MmaGradWeightLayout* layout);
 
 // Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA.

@@ -18,7 +18,7 @@ constexpr PixelOrder kPixelOrders[kMmaGradWeightOrders] = {
 int32_t pixels_of(int32_t value, int32_t strip) { return value > 0 ? value : strip / -value; }
 
 // The thin engine's pitches, and `padding` vectors behind each channel.
-bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightPlan& plan, MmaGradWeightLayout* layout) {
+bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
   const int32_t elems = vector_elements(problem.dtype);
   layout->x_pixel = 1;
   layout->gy_column = 1;
@@ -33,7 +33,7 @@ bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightPlan& plan
 }
 
 // Channels innermost, and `padding` vectors behind those of each pixel.
-bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightPlan& plan, MmaGradWeightLayout* layout) {
+bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
   const int32_t elems = vector_elements(problem.dtype), ends = 2 * (elems - 1);
   constexpr int64_t kMostPixelElems = 1 << 12;
   auto pitch_of = [&](int32_t block, int32_t padding) { return ((block - 1) / elems + 1 + padding) * elems; };
@@ -96,7 +96,7 @@ bool serves_mma_grad_weight(const ConvTProblem& problem, const MmaGradWeightInst
   return instance.operands == WeightOperands::kColumns ? columns_inner : channels_inner && !columns_inner;
 }
 
-bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightPlan& plan,
+bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightTile& plan,
                                  MmaGradWeightLayout* layout) {
   const MmaGradWeightInstance& instance = kMmaGradWeightInstances[plan.instance];
   const int32_t step_pixels = mma_grad_weight_pixels(instance.operands);

@@ -111,7 +111,7 @@ bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_
   return true;
 }
 
-bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout* layout) {
+bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
   *layout = MmaLayout{};
   const MmaInstance& instance = kMmaInstances[plan.instance];
   if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;

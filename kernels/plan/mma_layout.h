@@ -8,10 +8,35 @@
 #pragma once
 
 #include "plan/mma_instances.h"
-#include "plan/plan.h"
 #include "plan/thin_layout.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The mma engine's tile: plan/mma_layout.h.
+struct MmaTile {
+  int32_t instance;  // index into kMmaInstances
+  int32_t threads;  // 128 or 256
+  int32_t tile_h;  // positions
+  int32_t tile_w;
+  int32_t block_co;  // result channels of a pass
+  bool split_phases;  // a pass owns one H phase instead of all
+  int32_t chunk_steps;  // steps of K in a stage, 32 bytes of channels each
+  int32_t raw_slots;  // stages on their way from memory
+  int32_t blocks_per_pass;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("split_phases", split_phases);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("chunk_steps", chunk_steps);
+    field("raw_slots", raw_slots);
+    field("blocks_per_pass", blocks_per_pass);
+  }
+};
 
 inline constexpr int32_t kMaxMmaThreads = 256;
 inline constexpr int32_t kMaxMmaClasses = 8;  // of an axis
@@ -178,7 +203,7 @@ CONVT_HOST_DEVICE inline int32_t mma_staged_row(const MmaLayout& layout, uint32_
 }
 
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
-bool make_mma_layout(const ConvTProblem& problem, const MmaPlan& plan, MmaLayout* layout);
+bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout);
 
 // For a source that does not begin on a vector: the same places, filled element by element.
 void copy_elements(MmaLayout* layout);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "plan/engines.h"
+#include "plan/plan.h"
 
 namespace convt {
 namespace {
@@ -106,6 +106,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 }  // namespace
 
 void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kForward || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
@@ -116,7 +117,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   }
   channels.push_back(co);
 
-  auto add = [&](MmaRowsPlan tile) {
+  auto add = [&](MmaRowsTile tile) {
     MmaLayout layout;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
     int32_t waits = INT32_MAX;
@@ -130,9 +131,8 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     if (tile.interleaved && blocks >= 16) blocks = blocks / 8 * 8;
     tile.blocks_per_pass = layout.blocks_per_pass = blocks;
     layout.num_blocks = int64_t{layout.passes} * blocks;
-    Plan plan = begin_plan(Engine::kMma, kMmaRowsInstances[tile.instance].name, problem.precision);
+    Plan plan = begin_plan(kMmaRowsInstances[tile.instance].name, problem.precision, tile);
     set_launch(layout, &plan);
-    plan.mma_rows = tile;
     estimate(problem, device, layout, resident, waits, &plan);
     plans->push_back(plan);
     return true;
@@ -146,7 +146,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
         for (const int32_t slots : {1, 2, 4}) {
           for (const int32_t warps : {6, 14}) {
             for (const bool interleaved : {true, false}) {
-              if (!add(MmaRowsPlan{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
+              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
             }
           }
         }

@@ -2,8 +2,33 @@
 #pragma once
 
 #include "plan/mma_layout.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile of whole rows: plan/mma_rows.h.
+struct MmaRowsTile {
+  int32_t instance;  // index into kMmaRowsInstances
+  int32_t warps;     // that multiply
+  int32_t tile_h;    // rows of positions;
+  int32_t block_co;  // result channels of a pass
+  int32_t slots;     // staged tiles
+  int32_t padding;   // sectors behind a staged channel, so that channels meet different banks
+  bool interleaved;  // the CTAs of a pass take turns, instead of each having neighbouring tiles
+  int32_t blocks_per_pass;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("tile_h", tile_h);
+    field("warps", warps);
+    field("slots", slots);
+    field("padding", padding);
+    field("interleaved", interleaved);
+    field("blocks_per_pass", blocks_per_pass);
+  }
+};
 
 inline constexpr int32_t kMaxMmaRowsWarps = 16;  // of a CTA
 inline constexpr int32_t kMmaRowsStorers = 2;  // of these
@@ -32,6 +57,6 @@ CONVT_HOST_DEVICE inline MmaRun mma_run(const ThinAxis& w, int32_t n) {
 }
 
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
-bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, MmaLayout* layout);
+bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout);
 
 }  // namespace convt

@@ -13,7 +13,7 @@ int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
 }  // namespace
 
-bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsPlan& plan, MmaLayout* layout) {
+bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout) {
   *layout = MmaLayout{};
   const MmaInstance& instance = kMmaRowsInstances[plan.instance];
   const int64_t* y_stride = problem.y_stride;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
@@ -57,7 +57,7 @@ struct Work {
 // Everything that follows from the instance, the tile and the number of parts, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
              Plan* whole) {
-  NhwcPlan& plan = whole->nhwc;
+  NhwcTile& plan = tile_of<NhwcTile>(*whole);
   plan.block_n = instance.block_n;
   plan.box_w = plan.tile_w + work.extra_w;
   plan.box_h = plan.tile_h + work.extra_h;
@@ -119,7 +119,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
 // of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
               Plan* whole) {
-  const NhwcPlan& plan = whole->nhwc;
+  const NhwcTile& plan = tile_of<NhwcTile>(*whole);
   const bool forward = problem.direction == Direction::kForward;
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const double positions = 64.0 * kNhwcConsumers * instance.blocks;
@@ -178,10 +178,12 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       if (tile_h == last) continue;
       last = tile_h;
       Plan plan = begun;
-      plan.nhwc.tile_w = tile_w;
-      plan.nhwc.tile_h = tile_h;
-      plan.nhwc.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
-      for (plan.nhwc.parts = 1; plan.nhwc.parts <= kNhwcMostParts; plan.nhwc.parts *= 2) {
+      tile_of<NhwcTile>(plan).tile_w = tile_w;
+      tile_of<NhwcTile>(plan).tile_h = tile_h;
+      tile_of<NhwcTile>(plan).tile_n =
+          static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
+      for (tile_of<NhwcTile>(plan).parts = 1; tile_of<NhwcTile>(plan).parts <= kNhwcMostParts;
+           tile_of<NhwcTile>(plan).parts *= 2) {
         if (!lay_out(problem, device, instance, work, &plan)) continue;
         estimate(problem, device, instance, work, &plan);
         plans.push_back(plan);
@@ -244,7 +246,7 @@ NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {
   return window;
 }
 
-NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcPlan& plan) {
+NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcTile& plan) {
   const bool forward = problem.direction == Direction::kForward;
   NhwcGrid grid;
   grid.channel_tiles = static_cast<int32_t>(ceil_div(forward ? problem.c_out : problem.c_in, int64_t{plan.block_n}));
@@ -257,14 +259,9 @@ NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, 
 }
 
 void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 &&
-                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
   const int64_t vector = 16 / element_bytes(problem.dtype);
-  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight ||
-      problem.groups != 1 || problem.c_in % vector != 0 || problem.c_out % vector != 0 || !source_has_map(problem) ||
-      !is_channels_last(result_stride(problem))) {
+  if (problem.direction == Direction::kGradWeight || problem.groups != 1 || problem.c_in % vector != 0 ||
+      problem.c_out % vector != 0 || !source_has_map(problem) || !is_channels_last(result_stride(problem))) {
     return;
   }
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
@@ -289,23 +286,23 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   for (int32_t index = 0; index < kNumNhwcInstances; ++index) {
     const NhwcInstance& instance = kNhwcInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    Plan begun = begin_plan(Engine::kNhwc, instance.name, problem.precision);
+    Plan begun = begin_plan(instance.name, problem.precision, NhwcTile{});
     begun.threads = kNhwcThreads;
-    begun.nhwc.instance = index;
-    begun.nhwc.direct = is_direct(problem);
+    tile_of<NhwcTile>(begun).instance = index;
+    tile_of<NhwcTile>(begun).direct = is_direct(problem);
     begun.source_on_vectors = true;
-    begun.weight_on_vectors = begun.nhwc.direct;
+    begun.weight_on_vectors = tile_of<NhwcTile>(begun).direct;
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
     const int64_t packed_tiles =
         ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
     if (packed_tiles > kLimit / work.program.total_taps) continue;
-    if (!begun.nhwc.direct) {
+    if (!tile_of<NhwcTile>(begun).direct) {
       begun.packed_bytes = begun.workspace_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);
     }
     for (const bool staged : {false, true}) {
-      begun.nhwc.staged = staged;
+      tile_of<NhwcTile>(begun).staged = staged;
       for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
-        if (plan.nhwc.num_tiles <= kLimit) plans->push_back(plan);
+        if (tile_of<NhwcTile>(plan).num_tiles <= kLimit) plans->push_back(plan);
       }
     }
   }

@@ -10,11 +10,42 @@
 #include <cstdint>
 
 #include "plan/nhwc_instances.h"
-#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The NHWC engine's tile: plan/nhwc.h.
+struct NhwcTile {
+  int32_t instance;  // index into kNhwcInstances
+  int32_t block_n;  // result channels
+  int32_t parts;  // CTAs that share a tile, each a part of its stages
+  bool direct;  // weights come to shared memory as they are
+  bool staged;  // results leave by way of shared memory
+  int32_t tile_w, tile_h, tile_n;  // positions
+  int32_t box_w, box_h;  // places of the source for them
+  int32_t num_chunks;  // of the source's channels
+  int32_t num_windows;  // stages of a chunk
+  int32_t stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_n", block_n);
+    field("parts", parts);
+    field("direct", direct);
+    field("staged", staged);
+    field("tile_n", tile_n);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("num_tiles", num_tiles);
+    field("num_chunks", num_chunks);
+    field("source_slots", source_slots);
+    field("weight_slots", weight_slots);
+  }
+};
 
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
@@ -54,7 +85,7 @@ inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int3
 inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
 
 // A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box.
-inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcPlan& plan) {
+inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan) {
   return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h;
 }
 
@@ -63,7 +94,7 @@ struct NhwcGrid {
   int32_t channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
   int64_t image_tiles;
 };
-NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcPlan& plan);
+NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcTile& plan);
 
 // The taps of a run, and the box of the source that they read.
 struct NhwcWindow {

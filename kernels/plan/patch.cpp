@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/patch_instances.h"
+#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
@@ -18,12 +18,7 @@ constexpr int64_t kMostChunks = 1 << 28;
 constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
 
-bool takes_turns(const PatchPlan& plan) { return kPatchInstances[plan.instance].form == PatchForm::kTurns; }
-
-bool makes_patches(const Axis& axis) {
-  return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
-         axis.out == int64_t{axis.in} * axis.kernel;
-}
+bool takes_turns(const PatchTile& plan) { return kPatchInstances[plan.instance].form == PatchForm::kTurns; }
 
 // The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
 int32_t whole_rows(const ConvTProblem& problem) {
@@ -45,7 +40,7 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
 // or where more than one CTA would have nothing to do or no weights of its own.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
              int32_t parts, Plan* whole) {
-  PatchPlan& plan = whole->patch;
+  PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
   plan.consumers = instance.consumers;
@@ -103,7 +98,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
 
 // The same for warpgroups that multiply and store in turn: tiles of whole rows, or whole parts of a row.
 bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
-  PatchPlan& plan = whole->patch;
+  PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int64_t* result = result_stride(problem);
   const int32_t positions = turns_positions(element), width = problem.w.in;
@@ -145,7 +140,7 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 // Its cycles: loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements
 // of 10 layers on an H200 (docs/engines/patch.md).
 void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
-  const PatchPlan& plan = whole->patch;
+  const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool half = problem.precision == Precision::kHalf;
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const double loads = half && patch_source_vector(problem) == 16 ? 295 : half ? 360 : 300;
@@ -166,7 +161,7 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
 // tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
 // H200 (docs/engines/patch.md).
-double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double tiles) {
+double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
   const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
   const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
@@ -189,7 +184,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchPlan& plan, double 
 // the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
 // a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/engines/patch.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
-  const PatchPlan& plan = whole->patch;
+  const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool gathers = gathers_patches(form);
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const double stages = static_cast<double>(plan.consumers) * plan.num_chunks;  // of 64 positions
@@ -237,7 +232,7 @@ bool form_of(const ConvTProblem& problem, PatchForm* form) {
 
 }  // namespace
 
-PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan) {
+PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
   PatchGrid grid;
@@ -274,13 +269,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 }
 
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 &&
-                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
-  if (device.compute_capability != 90 || !served || !makes_patches(problem.h) || !makes_patches(problem.w)) return;
-  add_patch_direct_plans(problem, device, plans);
-  add_patch_runs_plans(problem, device, plans);
+  if (!makes_patches(problem)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
@@ -294,16 +283,17 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
-        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
-        plan.patch.instance = index;
+        Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
+        tile_of<PatchTile>(plan).instance = index;
         if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
           continue;
-        const PatchGrid grid = make_patch_grid(problem, plan.patch);
+        const PatchGrid grid = make_patch_grid(problem, tile_of<PatchTile>(plan));
         const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
-        const int64_t packed_blocks = problem.groups * grid.channel_blocks * plan.patch.num_chunks * tap_tiles;
+        const int64_t packed_blocks =
+            problem.groups * grid.channel_blocks * tile_of<PatchTile>(plan).num_chunks * tap_tiles;
         const int64_t positions = problem.batch * problem.h.in * problem.w.in;
         constexpr int64_t kLimit = int64_t{1} << 30;
-        if (plan.patch.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+        if (tile_of<PatchTile>(plan).num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
             packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
         plan.threads = patch_threads(instance.consumers);

@@ -9,12 +9,45 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "plan/patch_instances.h"
-#include "plan/plan.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The patch engine's tile: plan/patch.h.
+struct PatchTile {
+  int32_t instance;  // index into kPatchInstances
+  int32_t blocks;  // of 64 columns of the product
+  int32_t consumers;  // warpgroups that multiply
+  int32_t step;  // positions of a warpgroup
+  int32_t tile_positions;  // of all
+  int32_t num_chunks;  // stages
+  int32_t parts;  // CTAs that share a tile, each a part of its stages
+  int32_t source_slots, weight_slots;
+  bool resident;  // a CTA's weights stay in shared memory
+  bool staged;  // results leave by way of shared memory
+  bool whole_rows;  // and are whole rows of positions
+  int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("blocks", blocks);
+    field("consumers", consumers);
+    field("tile_positions", tile_positions);
+    field("num_tiles", num_tiles);
+    field("num_chunks", num_chunks);
+    field("parts", parts);
+    field("source_slots", source_slots);
+    field("weight_slots", weight_slots);
+    field("resident", resident);
+    field("staged", staged);
+    field("whole_rows", whole_rows);
+  }
+};
 
 inline constexpr int32_t kPatchPositions = 64;  // of a warpgroup
 inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
@@ -91,10 +124,20 @@ struct PatchGrid {
   int32_t groups;
   int64_t position_tiles;
 };
-PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchPlan& plan);
+PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan);
 
 // How many bytes of the source may be copied at once, neighbours that exist or do not exist together: 16, 8, 4 or 2; 0
 // where positions (channels) are no neighbours in memory.
 int32_t patch_source_vector(const ConvTProblem& problem);
+
+// The kernel is the stride, so that a position's results are a patch that no other has a part in. What all families of
+// patches serve.
+inline bool makes_patches(const ConvTProblem& problem) {
+  for (const Axis* axis : {&problem.h, &problem.w}) {
+    const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);
+    if (!apart || axis->padding != 0 || axis->out != int64_t{axis->in} * axis->kernel) return false;
+  }
+  return true;
+}
 
 }  // namespace convt

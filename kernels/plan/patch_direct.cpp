@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/patch_instances.h"
+#include "plan/plan.h"
 #include "plan/tile.h"
 
 namespace convt {
@@ -44,7 +44,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const double copy = device.copy_gb_per_s * 1e3;
   plan->memory_us = (input + output + element * problem.c_in * layout.columns) / copy;
   const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;
-  const double consumers = plan->patch_direct.consumers, stages = layout.num_chunks * consumers;
+  const double consumers = tile_of<PatchDirectTile>(*plan).consumers, stages = layout.num_chunks * consumers;
   const double source = half ? 0.6 + (odd ? 0.35 : 0.24) * stages : 0.78 + (odd ? 0.226 : 0.206) * stages;
   // Rows of half precision whose positions are stored one by one, and parts of a position's rows.
   const double single = half && problem.w.in % (problem.w.kernel == 2 ? 4 : 2) != 0 ? 0.15 * consumers : 0;
@@ -59,7 +59,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 
 }  // namespace
 
-bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectPlan& plan, PatchDirectLayout* layout) {
+bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile& plan, PatchDirectLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   const int64_t element = element_bytes(problem.dtype);
   const bool pairs = w.kernel == 2 && h.kernel % 2 == 0, quads = w.kernel % 4 == 0;
@@ -96,7 +96,7 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectPlan
 }
 
 void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.direction != Direction::kForward) return;
+  if (!makes_patches(problem) || problem.direction != Direction::kForward) return;
   for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
     const PatchDirectInstance& instance = kPatchDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
@@ -104,7 +104,7 @@ void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& devic
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
       for (const int32_t tiles : {1, 2, 3, 4, 6, 8, 16}) {
-        PatchDirectPlan tile{index, instance.consumers, tiles, kLeastSlots};
+        PatchDirectTile tile{index, instance.consumers, tiles, kLeastSlots};
         PatchDirectLayout layout;
         if (!make_patch_direct_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
         if (tiles > 1 && tiles > layout.column_tiles) continue;
@@ -114,8 +114,7 @@ void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& devic
         const int32_t more = (room - layout.shared_bytes) / (kDirectStageBytes + 16);
         tile.slots = std::clamp(layout.num_chunks * tiles, kLeastSlots, std::min(kLeastSlots + more, kMostSlots));
         make_patch_direct_layout(problem, tile, &layout);
-        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
-        plan.patch_direct = tile;
+        Plan plan = begin_plan(instance.name, problem.precision, tile);
         plan.threads = direct_threads(tile.consumers);
         plan.shared_bytes = layout.shared_bytes;
         plan.num_blocks = layout.num_blocks;

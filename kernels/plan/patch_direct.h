@@ -12,9 +12,25 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/plan.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile of weights as they are: plan/patch_direct.h.
+struct PatchDirectTile {
+  int32_t instance;  // index into kPatchDirectInstances
+  int32_t consumers;  // warpgroups that multiply;
+  int32_t tiles;  // of columns, that a CTA has one after the other
+  int32_t slots;  // stages of weights in shared memory
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("consumers", consumers);
+    field("tiles", tiles);
+    field("slots", slots);
+  }
+};
 
 inline constexpr int32_t kDirectPositions = 64;  // of a warpgroup
 inline constexpr int32_t kDirectColumns = 128;  // of a tile
@@ -47,6 +63,6 @@ struct PatchDirectLayout {
 };
 
 // Everything that follows from a plan's tile; false where it is not legal.
-bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectPlan& plan, PatchDirectLayout* layout);
+bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile& plan, PatchDirectLayout* layout);
 
 }  // namespace convt

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/patch_instances.h"
+#include "plan/plan.h"
 #include "plan/tensor_map.h"
 #include "plan/tile.h"
 
@@ -63,7 +63,7 @@ constexpr Costs kHalfCosts = {6.7, 2.2, 0.082, 0.16, 0.0365, 1.81, 0.6, 0.46, 0.
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchRunsLayout& layout, int32_t ctas,
               Plan* plan) {
-  const PatchRunsPlan& tile = plan->patch_runs;
+  const PatchRunsTile& tile = tile_of<PatchRunsTile>(*plan);
   const Costs& costs = problem.dtype == DataType::kFloat32 ? kFloat32Costs : kHalfCosts;
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const double copy = device.copy_gb_per_s * 1e3;
@@ -89,7 +89,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 
 // Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas, Plan* plan) {
-  PatchRunsPlan& tile = plan->patch_runs;
+  PatchRunsTile& tile = tile_of<PatchRunsTile>(*plan);
   const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
   PatchRunsLayout layout;
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
@@ -109,7 +109,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas
 
 }  // namespace
 
-bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& plan, PatchRunsLayout* layout) {
+bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& plan, PatchRunsLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   const int64_t element = element_bytes(problem.dtype);
   const int64_t of_stage = 128 / element, taps = int64_t{h.kernel} * w.kernel;  // elements of K
@@ -162,7 +162,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& pl
 }
 
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
+  if (!makes_patches(problem) || problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
   // Tiles that end within an image take longer than a little smaller ones that do not.
   int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
   int32_t box_rows = rows;
@@ -173,8 +173,8 @@ void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device,
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     for (int32_t ctas = 1; ctas <= (instance.channels == kRunsPairedChannels ? 2 : 1); ++ctas) {
       for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
-        Plan plan = begin_plan(Engine::kPatch, instance.name, problem.precision);
-        plan.patch_runs = {index, instance.channels, rows, parts, kLeastSlots};
+        Plan plan = begin_plan(instance.name, problem.precision, PatchRunsTile{});
+        plan.tile = PatchRunsTile{index, instance.channels, rows, parts, kLeastSlots};
         if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
       }
     }

@@ -11,9 +11,27 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/plan.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// And its tile of runs of grad_output, of which a position has its patch: plan/patch_runs.h.
+struct PatchRunsTile {
+  int32_t instance;  // index into kPatchRunsInstances
+  int32_t channels;  // of the result, of a CTA;
+  int32_t rows;      // of positions, of a CTA
+  int32_t parts;     // CTAs that share a tile, each a part of its stages
+  int32_t slots;     // stages in shared memory
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("channels", channels);
+    field("rows", rows);
+    field("parts", parts);
+    field("slots", slots);
+  }
+};
 
 inline constexpr int32_t kRunsPositions = 128;  // of a tile, at most: of two warpgroups
 inline constexpr int32_t kRunsSteps = 4;  // of K in a stage: 128 bytes of every position and weights' row
@@ -53,6 +71,6 @@ struct PatchRunsLayout {
 };
 
 // Everything that follows from a plan's tile; false where it is not legal.
-bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsPlan& plan, PatchRunsLayout* layout);
+bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& plan, PatchRunsLayout* layout);
 
 }  // namespace convt

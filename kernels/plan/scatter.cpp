@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/scatter_instances.h"
 #include "plan/scatter_layout.h"
 #include "plan/tensor_map.h"
@@ -12,12 +12,8 @@ namespace {
 
 // Source rows are what a tensor map describes, and columns of the result are neighbours; in channels_last its pixels,
 // and channels.
-bool serves(const ConvTProblem& problem, const DeviceInfo& device, bool channels_last) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 &&
-                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
-  if (device.compute_capability != 90 || !served || problem.direction != Direction::kForward) return false;
+bool serves(const ConvTProblem& problem, bool channels_last) {
+  if (problem.direction != Direction::kForward) return false;
   const int64_t bytes = element_bytes(problem.dtype);
   const int64_t source[4] = {problem.batch, problem.c_in, problem.h.in, problem.w.in};
   const int64_t result[4] = {problem.batch, problem.c_out, problem.h.out, problem.w.out};
@@ -40,7 +36,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Scatt
   plan->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
   const bool half = problem.dtype != DataType::kFloat32;
   const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
-  const ScatterInstance& instance = kScatterInstances[plan->scatter.instance];
+  const ScatterInstance& instance = kScatterInstances[tile_of<ScatterTile>(*plan).instance];
   // In channels_last planes of a channel, as a unit is a result of one.
   const int32_t planes = instance.channels_last ? problem.h.stride : layout.num_planes;
   const double stores = ceil_div(layout.num_units, 128) * ceil_div(planes, 3) * ceil_div(layout.terms, 3);
@@ -75,23 +71,23 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
                std::vector<Plan>* plans) {
   const ScatterInstance& instance = kScatterInstances[index];
   const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
-  Plan plan = begin_plan(Engine::kScatter, instance.name, problem.precision);
+  Plan plan = begin_plan(instance.name, problem.precision, ScatterTile{});
   ScatterLayout layout;
   bool fits = false;
   for (int32_t more = 0; more < 3 && !fits; ++more) {
-    plan.scatter = ScatterPlan{index, strips, 1 << 29, chunk_of(problem, instance.channels_last, strips, more), 2};
-    if (!make_scatter_layout(problem, plan.scatter, &layout)) return;
+    plan.tile = ScatterTile{index, strips, 1 << 29, chunk_of(problem, instance.channels_last, strips, more), 2};
+    if (!make_scatter_layout(problem, tile_of<ScatterTile>(plan), &layout)) return;
     fits = layout.shared_bytes <= room;
   }
   if (!fits) return;
-  plan.scatter.stages = stages_of(layout, instance.channels_last, resident, room);
+  tile_of<ScatterTile>(plan).stages = stages_of(layout, instance.channels_last, resident, room);
   // As many tiles as CTAs, or twice as many.
   const int64_t blocks = int64_t{resident} * device.num_sms, columns = layout.num_tiles;
   const int32_t rows = layout.end_row - layout.first_row;
   for (int32_t tiles = 1; tiles <= 2; ++tiles) {
     const int64_t shares = std::max<int64_t>(1, tiles * blocks / columns);
-    plan.scatter.tile_rows = static_cast<int32_t>(ceil_div(int64_t{rows}, shares));
-    if (!make_scatter_layout(problem, plan.scatter, &layout)) continue;
+    tile_of<ScatterTile>(plan).tile_rows = static_cast<int32_t>(ceil_div(int64_t{rows}, shares));
+    if (!make_scatter_layout(problem, tile_of<ScatterTile>(plan), &layout)) continue;
     plan.source_on_vectors = true;
     plan.threads = scatter_threads(is_split(instance));
     plan.shared_bytes = layout.shared_bytes;
@@ -105,7 +101,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
 
 void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   for (const bool channels_last : {false, true}) {
-    if (!serves(problem, device, channels_last)) continue;
+    if (!serves(problem, channels_last)) continue;
     const size_t before = plans->size();
     // Of the smallest instance: a larger one computes more that nobody asks for.
     for (int32_t index = 0; index < kNumScatterInstances && plans->size() == before; ++index) {

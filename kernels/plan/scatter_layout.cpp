@@ -55,7 +55,7 @@ bool lay_out_columns(const ConvTProblem& problem, bool channels_last, ScatterLay
 
 }  // namespace
 
-bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, ScatterLayout* layout) {
+bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, ScatterLayout* layout) {
   const ScatterInstance& instance = kScatterInstances[plan.instance];
   const Axis &h = problem.h, &w = problem.w;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));

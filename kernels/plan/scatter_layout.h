@@ -11,9 +11,27 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/plan.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The scatter engine's tile: plan/scatter_layout.h.
+struct ScatterTile {
+  int32_t instance;     // index into kScatterInstances
+  int32_t strips;       // images beside each other
+  int32_t tile_rows;    // of positions
+  int32_t chunk_steps;  // steps of K in a stage, 32 bytes of channels each
+  int32_t stages;       // pipeline depth
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("strips", strips);
+    field("tile_h", tile_rows);
+    field("chunk_steps", chunk_steps);
+    field("stages", stages);
+  }
+};
 
 inline constexpr int32_t kScatterPositions = 64;  // of a source row, that a product takes
 inline constexpr int32_t kScatterPlane = 76;      // elements from one column of sums in shared memory to the next
@@ -70,6 +88,6 @@ struct ScatterLayout {
 };
 
 // Everything that follows from a plan's instance and tile; false where it is not legal.
-bool make_scatter_layout(const ConvTProblem& problem, const ScatterPlan& plan, ScatterLayout* layout);
+bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, ScatterLayout* layout);
 
 }  // namespace convt

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_layout.h"
 #include "plan/tile.h"
@@ -38,18 +37,18 @@ Precision served_order(const ConvTProblem& problem) {
 bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, Plan* plan) {
   const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB: static tables
   for (;;) {
-    const int64_t bytes = make_shared_layout(problem, plan->simt, nullptr);
+    const int64_t bytes = make_shared_layout(problem, tile_of<SimtTile>(*plan), nullptr);
     if (bytes <= limit) {
       plan->shared_bytes = static_cast<int32_t>(bytes);
       return true;
     }
-    if (plan->simt.chunk_ci > 1) return false;  // a smaller chunk is another candidate
-    if (plan->simt.phases_w > 1) {
-      plan->simt.phases_w = (plan->simt.phases_w + 1) / 2;
-    } else if (plan->simt.chunk_kh > 1) {
-      plan->simt.chunk_kh = (plan->simt.chunk_kh + 1) / 2;
-    } else if (plan->simt.chunk_kw > 1) {
-      plan->simt.chunk_kw = (plan->simt.chunk_kw + 1) / 2;
+    if (tile_of<SimtTile>(*plan).chunk_ci > 1) return false;  // a smaller chunk is another candidate
+    if (tile_of<SimtTile>(*plan).phases_w > 1) {
+      tile_of<SimtTile>(*plan).phases_w = (tile_of<SimtTile>(*plan).phases_w + 1) / 2;
+    } else if (tile_of<SimtTile>(*plan).chunk_kh > 1) {
+      tile_of<SimtTile>(*plan).chunk_kh = (tile_of<SimtTile>(*plan).chunk_kh + 1) / 2;
+    } else if (tile_of<SimtTile>(*plan).chunk_kw > 1) {
+      tile_of<SimtTile>(*plan).chunk_kw = (tile_of<SimtTile>(*plan).chunk_kw + 1) / 2;
     } else {
       return false;
     }
@@ -58,7 +57,7 @@ bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, 
 
 // The best depth and chunk of a tile, or false when nothing fits.
 bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
-  const bool tap_sums = kInstances[plan->simt.instance].precision == Precision::kAten;
+  const bool tap_sums = kInstances[tile_of<SimtTile>(*plan).instance].precision == Precision::kAten;
   const int64_t group_c_in = problem.c_in / problem.groups;
   bool found = false;
   Plan best{};
@@ -68,14 +67,15 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
       for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
         Plan trial = *plan;
-        trial.simt.stages = stages;
-        trial.simt.chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));
-        trial.simt.chunk_kh = tap_sums ? 1 : max_taps(problem.h);
-        trial.simt.chunk_kw = tap_sums ? 1 : max_taps(problem.w);
-        trial.simt.phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
+        tile_of<SimtTile>(trial).stages = stages;
+        tile_of<SimtTile>(trial).chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));
+        tile_of<SimtTile>(trial).chunk_kh = tap_sums ? 1 : max_taps(problem.h);
+        tile_of<SimtTile>(trial).chunk_kw = tap_sums ? 1 : max_taps(problem.w);
+        tile_of<SimtTile>(trial).phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
         if (!fit(problem, device, budget, &trial)) continue;
-        const TileShape shape{trial.simt.block_co, trial.simt.tile_n, trial.simt.tile_h, trial.simt.tile_w,
-                              trial.simt.phases_w};
+        const TileShape shape{tile_of<SimtTile>(trial).block_co, tile_of<SimtTile>(trial).tile_n,
+                              tile_of<SimtTile>(trial).tile_h, tile_of<SimtTile>(trial).tile_w,
+                              tile_of<SimtTile>(trial).phases_w};
         trial.num_blocks = num_tiles(make_tile_grid(problem, shape));
         if (trial.num_blocks > INT32_MAX) continue;
         estimate_simt(problem, device, &trial);
@@ -98,17 +98,18 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   for (int32_t width = 1; width < std::min(capacity, row_quads); width *= 2) widths.push_back(width);
   widths.push_back(std::min(capacity, row_quads));
   for (const int32_t width : widths) {
-    Plan plan = begin_plan(Engine::kSimt, instance.name, instance.precision);
-    plan.simt.instance = instance_index;
+    Plan plan = begin_plan(instance.name, instance.precision, SimtTile{});
+    tile_of<SimtTile>(plan).instance = instance_index;
     plan.threads = threads;
-    plan.simt.block_co = block_co;
-    plan.simt.fused_w = fused_w;
-    plan.simt.tile_w = 4 * width;
-    plan.simt.tile_h = std::min(capacity / width, positions_h);
+    tile_of<SimtTile>(plan).block_co = block_co;
+    tile_of<SimtTile>(plan).fused_w = fused_w;
+    tile_of<SimtTile>(plan).tile_w = 4 * width;
+    tile_of<SimtTile>(plan).tile_h = std::min(capacity / width, positions_h);
     // Spread the rows evenly over the tiles that are needed anyway.
-    plan.simt.tile_h = ceil_div(positions_h, ceil_div(positions_h, plan.simt.tile_h));
-    const int32_t images = plan.simt.tile_h == positions_h ? capacity / width / plan.simt.tile_h : 1;
-    plan.simt.tile_n =
+    tile_of<SimtTile>(plan).tile_h = ceil_div(positions_h, ceil_div(positions_h, tile_of<SimtTile>(plan).tile_h));
+    const int32_t images =
+        tile_of<SimtTile>(plan).tile_h == positions_h ? capacity / width / tile_of<SimtTile>(plan).tile_h : 1;
+    tile_of<SimtTile>(plan).tile_n =
         static_cast<int32_t>(std::min<int64_t>(std::max(images, 1), std::max<int64_t>(problem.batch, 1)));
     if (choose_stages(problem, device, &plan)) plans->push_back(plan);
   }
@@ -141,7 +142,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction == Direction::kGradWeight) {
     served_order(problem);  // refuses what no direction has
-    return add_simt_grad_weight_plans(problem, device, plans);
+    return;
   }
   if (problem.direction == Direction::kGradInput) return add_plans(adjoint_problem(problem), device, 1, plans);
   add_plans(problem, device, 1, plans);

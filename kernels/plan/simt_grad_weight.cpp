@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -21,7 +20,7 @@ int32_t power_of_two_above(int64_t value) {
 }
 
 // Pixels to chunks: about kBlocks CTAs, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, GradWeightPlan* plan) {
+void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan) {
   plan->tiles_per_chunk = int64_t{1} << 60;  // one chunk has all: there may be more tiles than 32 bits count
   const GradWeightGrid grid = make_grad_weight_grid(problem, *plan);
   const int64_t blocks_per_chunk = num_blocks(grid);
@@ -35,7 +34,7 @@ void choose_chunks(const ConvTProblem& problem, GradWeightPlan* plan) {
 
 // Microseconds on the reference GPU.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* result) {
-  const GradWeightPlan& plan = result->grad_weight;
+  const SimtGradWeightTile& plan = tile_of<SimtGradWeightTile>(*result);
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
   const bool float64 = instance.dtype == DataType::kFloat64;
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
@@ -100,7 +99,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
 
 // Completes a plan whose block and tile are chosen; false where it does not fit.
 bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* plan) {
-  GradWeightPlan& tile = plan->grad_weight;
+  SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
   const GradWeightInstance& instance = kGradWeightInstances[tile.instance];
   const int32_t jobs =
       tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
@@ -121,6 +120,7 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
 }  // namespace
 
 void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradWeight) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {
@@ -131,8 +131,8 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
       if (!complete(problem, reference, &trial)) return;
       if (best.kernel == nullptr || trial.estimate_us < best.estimate_us) best = trial;
     };
-    Plan trial = begin_plan(Engine::kSimt, instance.name, Precision::kIeee);
-    GradWeightPlan& tile = trial.grad_weight;
+    Plan trial = begin_plan(instance.name, Precision::kIeee, SimtGradWeightTile{});
+    SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(trial);
     tile.instance = index;
     const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
     for (const int32_t groups_ci : {1, 2, 3, 4, 8}) {

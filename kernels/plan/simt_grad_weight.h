@@ -10,13 +10,38 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/simt_instances.h"
 #include "plan/simt_layout.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile for the gradient of the weight: plan/simt_grad_weight.h.
+struct SimtGradWeightTile {
+  int32_t instance;     // index into kGradWeightInstances
+  int32_t block_ci;     // channels of a CTA, multiples of the instance's
+  int32_t block_co;
+  int32_t block_kh;     // tap rows of a CTA
+  int32_t block_runs;   // runs of thread_kw taps of a CTA
+  int32_t splits;       // threads that share a sum's pixels, a power of two
+  int32_t tile_h;       // pixels of a stage
+  int32_t tile_w_log2;
+  int64_t tiles_per_chunk;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_ci", block_ci);
+    field("block_co", block_co);
+    field("block_kh", block_kh);
+    field("block_runs", block_runs);
+    field("splits", splits);
+    field("tile_h", tile_h);
+    field("tile_w_log2", tile_w_log2);
+    field("tiles_per_chunk", tiles_per_chunk);
+  }
+};
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
@@ -67,7 +92,7 @@ CONVT_HOST_DEVICE inline int32_t channel_pitch(int32_t channels) {
   return channels <= 4 ? 4 : (channels + 3) / 8 * 8 + 4;
 }
 
-inline GradWeightGrid make_grad_weight_grid(const ConvTProblem& problem, const GradWeightPlan& plan) {
+inline GradWeightGrid make_grad_weight_grid(const ConvTProblem& problem, const SimtGradWeightTile& plan) {
   const int32_t runs = ceil_div(problem.w.kernel, kGradWeightInstances[plan.instance].thread_kw);
   GradWeightGrid grid;
   grid.run_tiles = ceil_div(runs, plan.block_runs);
@@ -86,7 +111,7 @@ inline int64_t num_blocks(const GradWeightGrid& grid) {
   return int64_t{grid.run_tiles} * grid.kh_tiles * grid.co_tiles * grid.ci_tiles * grid.groups * grid.chunks;
 }
 
-CONVT_HOST_DEVICE inline GradWeightTile grad_weight_tile(const GradWeightGrid& grid, const GradWeightPlan& plan,
+CONVT_HOST_DEVICE inline GradWeightTile grad_weight_tile(const GradWeightGrid& grid, const SimtGradWeightTile& plan,
                                                          uint32_t block) {
   auto next_digit = [&block](int32_t count) {
     const uint32_t quotient = block / static_cast<uint32_t>(count);
@@ -112,7 +137,7 @@ inline Window output_columns(int32_t num_taps, int32_t shift_step, int32_t posit
 }
 
 // Bytes of shared memory as int64: planning probes tiles that are far too large.
-inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const GradWeightPlan& plan,
+inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGradWeightTile& plan,
                                        GradWeightLayout* layout) {
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
   const int32_t tile_w = 1 << plan.tile_w_log2, taps_w = plan.block_runs * instance.thread_kw;

@@ -15,12 +15,41 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/simt_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The exact-order engine's tile.
+struct SimtTile {
+  int32_t instance;   // index into kInstances
+  int32_t block_co;   // output channels of a tile, a power of two times the instance's thread_co
+  int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
+  int32_t tile_h;     // positions of one H phase
+  int32_t tile_w;     // positions of each W phase, a multiple of 4
+  int32_t fused_w;    // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
+  int32_t phases_w;   // W phases that one tile owns: all of them, unless staging would not fit
+  int32_t chunk_ci;   // input channels of a stage
+  int32_t chunk_kh;   // taps of the phase along H, W of a stage
+  int32_t chunk_kw;
+  int32_t stages;     // pipeline depth
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("tile_n", tile_n);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("fused_w", fused_w);
+    field("phases_w", phases_w);
+    field("chunk_ci", chunk_ci);
+    field("chunk_kh", chunk_kh);
+    field("chunk_kw", chunk_kw);
+    field("stages", stages);
+  }
+};
 
 inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
 inline constexpr int32_t kMaxStages = 3;
@@ -94,7 +123,7 @@ struct SharedLayout {
 
 // `problem` is the one that is computed: fused (problem/fuse.h), or the adjoint (problem/adjoint.h). Bytes as int64:
 // planning probes tiles that are far too large.
-inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtPlan& plan, SharedLayout* layout) {
+inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& plan, SharedLayout* layout) {
   // More taps than any shared memory holds, and more than 32-bit window sizes could count.
   constexpr int64_t kMostTaps = 1 << 16;
   if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;

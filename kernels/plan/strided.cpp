@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "plan/tile.h"
@@ -57,7 +57,7 @@ int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads)
 // Everything that follows from the instance and the number of parts, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, int32_t parts,
              Plan* whole) {
-  StridedPlan& plan = whole->strided;
+  StridedTile& plan = tile_of<StridedTile>(*whole);
   const int32_t most_quads = strided_quads(instance.alternate);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t step = strided_step(instance.form), vector = 16 / element;
@@ -145,7 +145,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
 // long for its products, tf32x3 for these alone. Constants from a fit to 80 measurements of 8 layers on an H200, for
 // tf32x3 to 40 (docs/engines/strided.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, Plan* whole) {
-  const StridedPlan& plan = whole->strided;
+  const StridedTile& plan = tile_of<StridedTile>(*whole);
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const bool forward = instance.form == StridedForm::kOutput;
   const double taps = forward ? strided_slot_taps(instance.form, instance.kernel) : instance.kernel * instance.kernel;
@@ -174,7 +174,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
 
 }  // namespace
 
-StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& plan) {
+StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedTile& plan) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
   const int32_t strip_quads = problem.h.in * (plan.strip_width / 4);
@@ -189,11 +189,7 @@ StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& pl
 }
 
 void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 &&
-                                 (problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3);
-  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return;
+  if (problem.direction == Direction::kGradWeight) return;
   if (!doubles(problem.h) || !doubles(problem.w) || problem.h.kernel != problem.w.kernel || problem.w.in % 4 != 0 ||
       source_on_vectors(problem) == OnVectors::kNothing || is_channels_last(result_stride(problem))) {
     return;
@@ -214,13 +210,13 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
       continue;
     }
     for (int32_t parts = 1; parts <= (instance.alternate ? 1 : kStridedMostParts); parts *= 2) {
-      Plan plan = begin_plan(Engine::kStrided, instance.name, problem.precision);
-      plan.strided.instance = index;
+      Plan plan = begin_plan(instance.name, problem.precision, StridedTile{});
+      tile_of<StridedTile>(plan).instance = index;
       if (!lay_out(problem, device, instance, parts, &plan)) continue;
-      const StridedGrid grid = make_strided_grid(problem, plan.strided);
-      const int64_t packed_tiles = problem.groups * grid.channel_tiles * plan.strided.num_chunks;
+      const StridedGrid grid = make_strided_grid(problem, tile_of<StridedTile>(plan));
+      const int64_t packed_tiles = problem.groups * grid.channel_tiles * tile_of<StridedTile>(plan).num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
-      if (plan.strided.num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
+      if (tile_of<StridedTile>(plan).num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
       plan.packed_bytes = plan.workspace_bytes = packed_tiles * program.total_taps * tap_bytes(instance);
       plan.threads = kStridedThreads;
       estimate(problem, device, instance, &plan);

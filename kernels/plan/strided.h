@@ -10,11 +10,45 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/strided_instances.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The strided engine's tile: plan/strided.h.
+struct StridedTile {
+  int32_t instance;  // index into kStridedInstances
+  int32_t block_n;  // result channels
+  int32_t parts;  // CTAs that share a tile, each a part of the source's channels
+  bool alternate;  // the warpgroups of a CTA share a tile, each every other stage
+  int32_t strip_width;  // columns of positions
+  int32_t tile_images;  // whole ones, or 1 of which a tile has a part
+  int32_t tile_quads;  // of four neighbouring positions
+  bool whole_images;  // of the source in a stage: an image of a channel is one row of it
+  bool image_copies;  // which is too long for a tensor map's box, and a copy of its own
+  int32_t box_rows, pitch, box_lead;  // rows, elements of a row, of these before the first
+  int32_t num_chunks;  // stages
+  int32_t stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, zeros_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_n", block_n);
+    field("parts", parts);
+    field("alternate", alternate);
+    field("strip_width", strip_width);
+    field("tile_images", tile_images);
+    field("tile_quads", tile_quads);
+    field("whole_images", whole_images);
+    field("image_copies", image_copies);
+    field("num_tiles", num_tiles);
+    field("num_chunks", num_chunks);
+    field("source_slots", source_slots);
+    field("weight_slots", weight_slots);
+  }
+};
 
 inline constexpr int32_t kStridedConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kStridedThreads = 128 * (kStridedConsumers + 1);
@@ -69,6 +103,6 @@ struct StridedGrid {
   int32_t strips;
   int64_t image_tiles;
 };
-StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedPlan& plan);
+StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedTile& plan);
 
 }  // namespace convt

@@ -4,7 +4,6 @@
 
 #include "plan/best_plans.h"
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
@@ -105,7 +104,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinPlan& tile,
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinTile& tile,
               BestPlans* plans) {
   const ThinInstance& instance = kThinInstances[index];
   ThinLayout layout;
@@ -113,10 +112,9 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, layout) < 1) return;
   // Measured from four warps on; fewer only where there is little to do.
   if (layout.threads < 128 && layout.num_blocks > 4 * device.num_sms) return;
-  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
   set_launch(layout, &plan);
-  plan.thin = tile;
-  plan.thin.instance = index;
+  tile_of<ThinTile>(plan).instance = index;
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);
 }
@@ -124,21 +122,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t ind
 }  // namespace
 
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool forward = problem.direction == Direction::kForward;
-  if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
-  if (forward && problem.precision == Precision::kAten) return;
-  add_thin_depthwise_plans(problem, device, plans);
-  add_thin_channels_last_plans(problem, device, plans);
-  add_thin_direct_plans(problem, device, plans);
-  add_thin_direct_weight_plans(problem, device, plans);
-  add_thin_gather_plans(problem, device, plans);
-  add_thin_streamed_plans(problem, device, plans);
-  if (problem.direction == Direction::kGradInput) add_thin_grad_input_plans(problem, device, plans);
-  if (problem.direction == Direction::kGradWeight) {
-    add_thin_grad_weight_plans(problem, device, plans);
-    add_thin_outer_weight_plans(problem, device, plans);
-  }
-  if (!forward) return;
+  if (problem.direction != Direction::kForward) return;
   ThinAxis h, w;
   if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
@@ -186,7 +170,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
               for (const int32_t chunk : chunks) {
                 for (const int32_t tiles : {1, 4, 16}) {
                   add_plan(problem, device, index,
-                           ThinPlan{index, height, width, tiles, block_co, block_groups, split, chunk}, &best);
+                           ThinTile{index, height, width, tiles, block_co, block_groups, split, chunk}, &best);
                 }
               }
             }

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_grad_weight.h"
 
@@ -140,12 +139,11 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
         of_weight ? rows_of_grad_weight(problem, instance, vector) : rows_of_blocks(problem, device, instance, vector);
     ThinChannelsLastLayout layout, single;
     if (rows == 0 || !make_thin_channels_last_layout(problem, instance, rows, vector, &layout)) continue;
-    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+    Plan plan = begin_plan(instance.name, Precision::kIeee, ThinChannelsLastTile{});
     plan.threads = kChannelsLastThreads;
     plan.shared_bytes = layout.shared_bytes;
     plan.num_blocks = layout.num_blocks;
-    plan.thin_channels_last =
-        ThinChannelsLastPlan{index, rows, vector, layout.lanes * vector, layout.columns * instance.positions};
+    plan.tile = ThinChannelsLastTile{index, rows, vector, layout.lanes * vector, layout.columns * instance.positions};
     if (of_weight) {
       // Where operands begin between vectors, launch/ takes every channel alone.
       if (!make_thin_channels_last_layout(problem, instance, rows, 1, &single)) continue;

@@ -11,12 +11,29 @@
 #include <cstdint>
 #include <numeric>
 
-#include "plan/plan.h"
 #include "plan/thin_depthwise_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's rows of a CTA for a depthwise layer in channels_last: plan/thin_channels_last.h.
+struct ThinChannelsLastTile {
+  int32_t instance;  // index into kThinChannelsLastInstances
+  int32_t rows;  // of positions;
+  int32_t vector;  // channels of a thread; where operands do not allow it, launch/ takes 1
+  int32_t channels;  // of a CTA: follows from the problem and `vector`, as do its columns of positions
+  int32_t columns;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("rows", rows);
+    field("columns", columns);
+    field("channels", channels);
+    field("vector", vector);
+  }
+};
 
 inline constexpr int32_t kChannelsLastThreads = 256;
 inline constexpr int32_t kChannelsLastBlocksPerSm = 2;  // what its registers allow

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_grad_weight.h"
 
@@ -107,11 +106,11 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
     const int32_t rows = rows_of_warps(problem, instance);
     ThinDepthwiseLayout layout;
     if (rows == 0 || !make_thin_depthwise_layout(problem, instance, rows, &layout)) continue;
-    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+    Plan plan = begin_plan(instance.name, Precision::kIeee, ThinDepthwiseTile{});
     plan.threads = kDepthwiseThreads;
     plan.num_blocks = layout.num_blocks;
-    plan.thin_depthwise =
-        ThinDepthwisePlan{index, rows, 32 * depthwise_columns(problem.dtype, problem.direction) / instance.stride};
+    plan.tile =
+        ThinDepthwiseTile{index, rows, 32 * depthwise_columns(problem.dtype, problem.direction) / instance.stride};
     if (problem.direction == Direction::kGradWeight) {
       plan.workspace_bytes = slab_bytes(problem, num_slabs(problem, layout));
       if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;

@@ -8,12 +8,25 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/thin_depthwise_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's rows of a warp for a depthwise layer, in any direction: plan/thin_depthwise.h.
+struct ThinDepthwiseTile {
+  int32_t instance;  // index into kThinDepthwiseInstances
+  int32_t rows;      // of positions;
+  int32_t columns;   // of positions: follows from the instance
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("rows", rows);
+    field("columns", columns);
+  }
+};
 
 // Columns of y that a lane stores, 16 bytes, or of grad_output that it loads: as many vectors as pay for what a row
 // costs.

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "plan/engines.h"
 #include "plan/plan.h"
+#include "plan/thin_direct_weight.h"
 #include "problem/adjoint.h"
 #include "problem/shapes.h"
 
@@ -88,6 +88,7 @@ bool make_thin_direct_layout(const ConvTProblem& asked, ThinDirectLayout* layout
 }
 
 void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction == Direction::kGradWeight) return add_thin_direct_weight_plans(problem, device, plans);
   ThinDirectLayout layout;
   if (!make_thin_direct_layout(problem, &layout)) return;
   const double batches = ceil_div(layout.terms, kDirectBatch);
@@ -96,10 +97,10 @@ void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device
   for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
     const ThinDirectInstance& instance = kThinDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.direction != problem.direction) continue;
-    Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+    Plan plan = begin_plan(instance.name, Precision::kIeee, ThinDirectTile{});
     plan.threads = kDirectThreads;
     plan.num_blocks = layout.num_blocks;
-    plan.thin_direct = ThinDirectPlan{index, layout.terms};
+    plan.tile = ThinDirectTile{index, layout.terms};
     // The longer of issuing instructions and reading weights.
     const double issue = (kResultSlots + kBatchSlots * batches) / 4;
     const double cycles = std::max(issue, layout.terms * weight_cycles(layout, problem.dtype));

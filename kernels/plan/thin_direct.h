@@ -11,6 +11,18 @@
 
 namespace convt {
 
+// The same engine's kernel of small layers: plan/thin_direct.h and, of the weight, plan/thin_direct_weight.h.
+struct ThinDirectTile {
+  int32_t instance;  // index into kThinDirectInstances
+  int32_t terms;  // of a thread's sum, at most;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("terms", terms);
+  }
+};
+
 inline constexpr int32_t kDirectThreads = 128;
 inline constexpr int32_t kDirectBatch = 8;  // terms of a sum that are read at once
 inline constexpr int32_t kMostDirectPhases = 8;  // of an axis

@@ -6,7 +6,6 @@
 #include <cstdlib>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
 
@@ -87,10 +86,10 @@ void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo&
     for (const int32_t threads : {128, kMostDirectWeightThreads}) {
       const double batches = ceil_div(layout.pixels, threads * kDirectWeightBatch);
       if (batches > kMostBatches || static_cast<double>(layout.num_blocks) * batches > kMostReads) continue;
-      Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+      Plan plan = begin_plan(instance.name, Precision::kIeee, ThinDirectTile{});
       plan.threads = threads;
       plan.num_blocks = layout.num_blocks;
-      plan.thin_direct = ThinDirectPlan{index, ceil_div(layout.pixels, threads)};
+      plan.tile = ThinDirectTile{index, ceil_div(layout.pixels, threads)};
       const double issue = threads / 32 * (kWarpSlots + kBatchSlots * batches) / 4;
       const double cycles = static_cast<double>(layout.num_blocks) * std::max(issue, reads);
       plan.compute_us = cycles / (reference.num_sms * reference.clock_ghz * 1e3);

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "plan/device.h"
 #include "plan/divisor.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+struct Plan;
 
 inline constexpr int32_t kMostDirectWeightThreads = 512;  // of a CTA
 inline constexpr int32_t kDirectWeightTaps = 4;   // neighbours in a row, which a CTA adds up
@@ -29,5 +33,8 @@ struct ThinDirectWeightLayout {
 
 // False where 32 bits do not hold the numbers.
 bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeightLayout* layout);
+
+// Called by add_thin_direct_plans(): plan/families.h.
+void add_thin_direct_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 
 }  // namespace convt

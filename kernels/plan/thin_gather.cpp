@@ -7,7 +7,6 @@
 
 #include "plan/best_plans.h"
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
 
@@ -83,14 +82,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
       kLaunch + std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGatherPlan& tile, BestPlans* plans) {
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGatherTile& tile, BestPlans* plans) {
   const ThinGatherInstance& instance = kThinGatherInstances[tile.instance];
   ThinGatherLayout layout;
   if (!make_thin_gather_layout(problem, tile, &layout)) return;
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, instance, layout) < 1) return;
-  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
   set_launch(layout, &plan);
-  plan.thin_gather = tile;
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);
 }

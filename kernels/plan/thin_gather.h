@@ -9,11 +9,32 @@
 
 #include <cstdint>
 
-#include "plan/thin_plans.h"
 #include "plan/thin_tiled.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile of gathered terms: plan/thin_gather.h.
+struct ThinGatherTile {
+  int32_t instance;  // index into kThinGatherInstances
+  int32_t lanes_channels;  // of a warp; the others go along positions
+  int32_t warps_channels;
+  int32_t warps_positions;
+  int32_t chunk_ci;  // terms of a stage
+  int32_t chunk_taps;
+  int32_t stages;  // pipeline depth
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("lanes_channels", lanes_channels);
+    field("warps_channels", warps_channels);
+    field("warps_positions", warps_positions);
+    field("chunk_ci", chunk_ci);
+    field("chunk_taps", chunk_taps);
+    field("stages", stages);
+  }
+};
 
 inline constexpr int32_t kMaxGatherThreads = 256;
 inline constexpr int32_t kMostGatherTaps = 256;
@@ -47,6 +68,6 @@ struct ThinGatherLayout : ThinTiledLayout {
 };
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
-bool make_thin_gather_layout(const ConvTProblem& problem, const ThinGatherPlan& plan, ThinGatherLayout* layout);
+bool make_thin_gather_layout(const ConvTProblem& problem, const ThinGatherTile& plan, ThinGatherLayout* layout);
 
 }  // namespace convt

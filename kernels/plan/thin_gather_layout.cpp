@@ -13,7 +13,7 @@ int32_t odd_quads(int32_t elems) { return (elems + 3) / 4 * 4 + ((elems + 3) / 4
 
 }  // namespace
 
-bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherPlan& plan, ThinGatherLayout* layout) {
+bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& plan, ThinGatherLayout* layout) {
   *layout = ThinGatherLayout{};
   const ThinGatherInstance& instance = kThinGatherInstances[plan.instance];
   layout->lanes_channels = plan.lanes_channels;

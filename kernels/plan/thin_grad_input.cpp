@@ -6,7 +6,6 @@
 
 #include "plan/best_plans.h"
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
 
@@ -85,18 +84,17 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                          : 14);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputPlan& tile, BestPlans* plans) {
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputTile& tile, BestPlans* plans) {
   const ThinGradInputInstance& instance = kThinGradInputInstances[tile.instance];
   ThinGradInputLayout layout;
-  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
-  plan.thin_grad_input = tile;
-  if (!make_thin_grad_input_layout(problem, plan.thin_grad_input, &layout)) return;
+  Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
+  if (!make_thin_grad_input_layout(problem, tile_of<ThinGradInputTile>(plan), &layout)) return;
   const int64_t resident = resident_blocks(device, instance, layout);
   if (layout.shared_bytes > device.shared_per_block || resident < 1) return;
   // One wave: every CTA walks about as many tiles.
   const int64_t blocks = std::max<int64_t>(device.num_sms * resident / layout.passes, 1);
-  plan.thin_grad_input.tiles_per_block = static_cast<int32_t>(ceil_div(int64_t{layout.num_tiles}, blocks));
-  if (!make_thin_grad_input_layout(problem, plan.thin_grad_input, &layout)) return;
+  tile_of<ThinGradInputTile>(plan).tiles_per_block = static_cast<int32_t>(ceil_div(int64_t{layout.num_tiles}, blocks));
+  if (!make_thin_grad_input_layout(problem, tile_of<ThinGradInputTile>(plan), &layout)) return;
   set_launch(layout, &plan);
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);
@@ -105,7 +103,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
 }  // namespace
 
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
+  if (problem.direction != Direction::kGradInput) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
@@ -137,7 +135,7 @@ void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& de
               if (block_groups > 1 && chunk < co) continue;
               for (const int32_t stages : {2, 3}) {
                 add_plan(problem, device,
-                         ThinGradInputPlan{index, height, width, blocks_ci * instance.channels, block_groups, chunk,
+                         ThinGradInputTile{index, height, width, blocks_ci * instance.channels, block_groups, chunk,
                                            stages, 1},
                          &best);
               }

@@ -12,11 +12,34 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile for the gradient of the input: plan/thin_grad_input.h.
+struct ThinGradInputTile {
+  int32_t instance;      // index into kThinGradInputInstances
+  int32_t tile_h;        // positions: elements of the result; a multiple of the instance's
+  int32_t tile_w;        // a multiple of 32
+  int32_t block_ci;      // result channels of a CTA, per group, a multiple of the instance's
+  int32_t block_groups;  // groups of a CTA; more than 1 only with all channels of each
+  int32_t chunk_co;      // channels of grad_output in a stage, per group
+  int32_t stages;        // pipeline depth
+  int32_t tiles_per_block;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_ci", block_ci);
+    field("block_groups", block_groups);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("tiles_per_block", tiles_per_block);
+    field("chunk_co", chunk_co);
+    field("stages", stages);
+  }
+};
 
 inline constexpr int32_t kMaxThinGradientTaps = 16;  // of an axis
 
@@ -75,7 +98,7 @@ CONVT_HOST_DEVICE inline int32_t congruent_from(int32_t least, int64_t residue, 
 }
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
-bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputPlan& plan,
+bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputTile& plan,
                                  ThinGradInputLayout* layout);
 
 // How rows lie in a stage: elements from a slot, a row of positions, a channel to the next. They are congruent to the

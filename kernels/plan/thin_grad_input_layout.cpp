@@ -5,7 +5,7 @@
 
 namespace convt {
 
-bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputPlan& plan,
+bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputTile& plan,
                                  ThinGradInputLayout* layout) {
   const ThinGradInputInstance& instance = kThinGradInputInstances[plan.instance];
   const Axis &h = problem.h, &w = problem.w;

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_grad_weight.h"
 
@@ -74,7 +73,7 @@ void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instanc
 
 // Completes a plan whose tile is chosen; false where it is not legal.
 bool complete(const ConvTProblem& problem, Plan* plan) {
-  ThinGradWeightPlan& tile = plan->thin_grad_weight;
+  ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(*plan);
   ThinGradWeightLayout layout;
   if (!make_thin_grad_weight_layout(problem, tile, &layout)) return false;
   plan->threads = layout.threads;
@@ -87,7 +86,7 @@ bool complete(const ConvTProblem& problem, Plan* plan) {
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
 void choose_chunks(const ConvTProblem& problem, const ThinGradWeightLayout& layout, int32_t waves,
-                   ThinGradWeightPlan* tile) {
+                   ThinGradWeightTile* tile) {
   const DeviceInfo device = h200();
   const int64_t unit_pixels = ceil_div(std::min(layout.strip, layout.w.in), 32);  // of a lane
   int64_t chunks = std::max(device.num_sms * resident_blocks(device, layout) * waves / layout.passes,
@@ -108,7 +107,7 @@ struct Order {
 
 // Stages as large as some number of CTAs of an SM allows, then as many as fit.
 void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Order& order, Plan trial, Plan* best) {
-  ThinGradWeightPlan& tile = trial.thin_grad_weight;
+  ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(trial);
   for (int32_t resident = 1; resident <= 4; ++resident) {
     const int32_t limit = std::min(most_shared, h200().shared_per_sm / resident - kReservedBytes);
     for (int32_t stages = kMinThinWeightStages; stages <= kMaxThinWeightStages; ++stages) {
@@ -143,8 +142,8 @@ Plan best_plan(const ConvTProblem& problem, int32_t index, int32_t most_shared, 
   const int32_t blocks_co = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{instance.thread_co}));
   const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
   constexpr int32_t kMostWarps = kMaxThinWeightThreads / 32;
-  Plan best{}, trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
-  ThinGradWeightPlan& tile = trial.thin_grad_weight;
+  Plan best{}, trial = begin_plan(instance.name, Precision::kIeee, ThinGradWeightTile{});
+  ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(trial);
   tile.instance = index;
   tile.strip = order.strip;
   for (int32_t warps_ci = 1; warps_ci <= std::min(blocks_ci, kMostWarps); ++warps_ci) {
@@ -177,7 +176,7 @@ int64_t padded_sums(const ConvTProblem& problem, const ThinGradWeightInstance& i
 }  // namespace
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.batch == 0 || problem.dtype == DataType::kFloat64) return;
+  if (problem.direction != Direction::kGradWeight) return;
   // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/engines/thin.md).
   if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
   // Not thin: more pairs of channels than were measured, and, where every tap reads every row and column, as many as
@@ -206,7 +205,7 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     }
     if (best.kernel == nullptr) continue;
     // The same candidates, in the same order of sums, on every GPU: those whose tiles may be small enough for all.
-    const Order order{best.thin_grad_weight.strip, best.thin_grad_weight.units_per_chunk};
+    const Order order{tile_of<ThinGradWeightTile>(best).strip, tile_of<ThinGradWeightTile>(best).units_per_chunk};
     const double estimate_us = best.estimate_us;
     const Plan least = best_plan(problem, index, kGradWeightShared, order);
     if (least.kernel == nullptr) continue;

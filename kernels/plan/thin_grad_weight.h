@@ -17,13 +17,39 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/thin_grad_input.h"
 #include "plan/thin_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile for the gradient of the weight: plan/thin_grad_weight.h. The first two decide the order of
+// sums.
+struct ThinGradWeightTile {
+  int32_t strip;  // columns of pixels;
+  int32_t units_per_chunk;  // of a CTA
+  int32_t instance;  // index into kThinGradWeightInstances
+  int32_t block_ci;  // channels of a CTA, per group, multiples of the instance's
+  int32_t block_co;
+  int32_t block_kh;  // tap rows of a CTA
+  int32_t block_runs;  // runs of the instance's taps of a CTA
+  int32_t tile_units;  // of a stage
+  int32_t stages;  // pipeline depth
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_ci", block_ci);
+    field("block_co", block_co);
+    field("block_kh", block_kh);
+    field("block_runs", block_runs);
+    field("strip", strip);
+    field("units_per_chunk", units_per_chunk);
+    field("tile_units", tile_units);
+    field("stages", stages);
+  }
+};
 
 inline constexpr int32_t kMaxThinWeightThreads = 384;
 inline constexpr int32_t kMinThinWeightStages = 2, kMaxThinWeightStages = 4;
@@ -101,7 +127,7 @@ bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t
                            ThinGradWeightLayout* layout);
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
-bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightPlan& plan,
+bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightTile& plan,
                                   ThinGradWeightLayout* layout);
 
 // How rows lie in a stage, in elements: congruent to the distances in memory modulo 16 bytes, so that whole vectors can

@@ -72,7 +72,7 @@ bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t
   return true;
 }
 
-bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightPlan& plan,
+bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightTile& plan,
                                   ThinGradWeightLayout* layout) {
   const ThinGradWeightInstance& instance = kThinGradWeightInstances[plan.instance];
   if (plan.strip < 32 ? 32 % plan.strip != 0 : plan.strip % 32 != 0) return false;

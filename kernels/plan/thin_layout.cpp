@@ -144,7 +144,7 @@ bool make_thin_axis(const Axis& axis, ThinAxis* thin) {
   return true;
 }
 
-bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t outputs, int32_t positions,
+bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
                       ThinLayout* layout) {
   *layout = ThinLayout{};
   if (problem.direction != Direction::kForward) return false;

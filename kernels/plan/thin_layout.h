@@ -11,11 +11,34 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/plan.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The thin engine's tile: plan/thin_layout.h.
+struct ThinTile {
+  int32_t instance;  // index into kThinInstances
+  int32_t tile_h;  // positions
+  int32_t tile_w;
+  int32_t tiles_per_block;
+  int32_t block_co;      // result channels of a pass, per group
+  int32_t block_groups;  // groups of a pass; more than 1 only with all channels of each
+  bool split_phases;     // a pass owns one H phase instead of all
+  int32_t chunk_ci;      // channels of the source in shared memory at a time
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("block_groups", block_groups);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("tiles_per_block", tiles_per_block);
+    field("split_phases", split_phases);
+    field("chunk_ci", chunk_ci);
+  }
+};
 
 inline constexpr int32_t kMaxThinTaps = 16;  // of an axis: half a word says which of them are inside
 inline constexpr int32_t kMaxThinWarps = 8;  // of a CTA
@@ -134,7 +157,7 @@ struct ThinLayout {
 
 // The layout of a plan run by an instance of `outputs` virtual outputs x `positions` a thread, or false where it is
 // illegal. Does not ask whether the device has so much shared memory.
-bool make_thin_layout(const ConvTProblem& problem, const ThinPlan& plan, int32_t outputs, int32_t positions,
+bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
                       ThinLayout* layout);
 
 }  // namespace convt

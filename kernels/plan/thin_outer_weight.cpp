@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/simt_grad_weight.h"
 
@@ -27,7 +26,7 @@ int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 
 // On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/engines/thin.md).
 void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
-  const int32_t width = kThinOuterWeightInstances[plan->thin_outer_weight.instance].width;
+  const int32_t width = kThinOuterWeightInstances[tile_of<ThinOuterWeightTile>(*plan).instance].width;
   const double warps = layout.threads / 32.0;
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
@@ -64,7 +63,7 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
 void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, int32_t waves,
-                   ThinOuterWeightPlan* tile) {
+                   ThinOuterWeightTile* tile) {
   const DeviceInfo device = h200();
   const int64_t passes = layout.num_blocks / layout.chunks;
   const int64_t tile_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);  // of a thread
@@ -77,7 +76,7 @@ void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& lay
 
 // Completes a plan whose blocks and tile are chosen, and keeps it where it is the best.
 void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
-  ThinOuterWeightPlan& tile = trial.thin_outer_weight;
+  ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
   tile.tiles_per_chunk = 1;
   ThinOuterWeightLayout layout;
   if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kGradWeightShared) return;
@@ -98,8 +97,8 @@ Plan best_plan(const ConvTProblem& problem, int32_t index) {
   const int64_t row_columns = problem.w.kernel * problem.c_out;
   if (row_columns > kMostOuterElems) return Plan{};
   const auto row_vectors = static_cast<int32_t>(ceil_div(row_columns, int64_t{instance.width}));
-  Plan best{}, trial = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
-  ThinOuterWeightPlan& tile = trial.thin_outer_weight;
+  Plan best{}, trial = begin_plan(instance.name, Precision::kIeee, ThinOuterWeightTile{});
+  ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
   tile.instance = index;
   for (int32_t ci_tiles = 1; ci_tiles < 2 * blocks_ci; ci_tiles *= 2) {
     tile.block_ci = ceil_div(blocks_ci, ci_tiles) * kOuterChannels;
@@ -135,7 +134,7 @@ bool pixels_follow_each_other(const int64_t* stride, int64_t channels, int32_t c
 }  // namespace
 
 void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (problem.batch == 0 || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
+  if (problem.direction != Direction::kGradWeight || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
   if (!pixels_follow_each_other(problem.x_stride, problem.c_in, problem.w.in)) return;
   if (!pixels_follow_each_other(problem.y_stride, problem.c_out, problem.w.out)) return;
   for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {

@@ -20,13 +20,37 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "plan/simt_layout.h"
 #include "plan/thin_instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's outer products for the gradient of the weight: plan/thin_outer_weight.h. All but the instance and
+// the blocks decide the order of sums.
+struct ThinOuterWeightTile {
+  int32_t instance;  // index into kThinOuterWeightInstances
+  int32_t tile_h;  // pixels of a stage;
+  int32_t tile_w;
+  int32_t tiles_per_chunk;  // of a CTA
+  int32_t splits;  // threads that share a sum's pixels, a power of two
+  int32_t block_ci;  // input channels of a CTA
+  int32_t block_kh;  // tap rows of a CTA
+  int32_t block_vectors;  // vectors of columns of each
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("tiles_per_chunk", tiles_per_chunk);
+    field("splits", splits);
+    field("block_ci", block_ci);
+    field("block_kh", block_kh);
+    field("block_vectors", block_vectors);
+  }
+};
 
 inline constexpr int32_t kOuterChannels = 8, kOuterColumns = 8;
 inline constexpr int32_t kOuterWeightStages = 2;
@@ -84,7 +108,7 @@ CONVT_HOST_DEVICE inline int32_t outer_position(const ThinOuterWeightLayout& lay
 }
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
-bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightPlan& plan,
+bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightTile& plan,
                                    ThinOuterWeightLayout* layout);
 
 }  // namespace convt

@@ -24,7 +24,7 @@ int32_t longest_run(const ThinOuterWeightLayout& layout, int32_t width) {
 
 }  // namespace
 
-bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightPlan& plan,
+bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightTile& plan,
                                    ThinOuterWeightLayout* layout) {
   const int32_t width = kThinOuterWeightInstances[plan.instance].width;
   const Axis &h = problem.h, &w = problem.w;

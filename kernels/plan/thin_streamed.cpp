@@ -7,7 +7,6 @@
 
 #include "plan/best_plans.h"
 #include "plan/cost.h"
-#include "plan/engines.h"
 #include "plan/plan.h"
 #include "plan/thin_instances.h"
 #include "problem/adjoint.h"
@@ -72,14 +71,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinS
       kLaunch + std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinStreamedPlan& tile, BestPlans* plans) {
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinStreamedTile& tile, BestPlans* plans) {
   const ThinStreamedInstance& instance = kThinStreamedInstances[tile.instance];
   ThinStreamedLayout layout;
   if (!make_thin_streamed_layout(problem, tile, &layout)) return;
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, instance, layout) < 1) return;
-  Plan plan = begin_plan(Engine::kThin, instance.name, Precision::kIeee);
+  Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
   set_launch(layout, &plan);
-  plan.thin_streamed = tile;
   plan.source_on_vectors = instance.taps > 0;
   estimate(problem, device, instance, layout, &plan);
   plans->consider(plan);
@@ -87,7 +85,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinS
 
 }  // namespace
 
-bool make_thin_streamed_layout(const ConvTProblem& asked, const ThinStreamedPlan& plan, ThinStreamedLayout* layout) {
+bool make_thin_streamed_layout(const ConvTProblem& asked, const ThinStreamedTile& plan, ThinStreamedLayout* layout) {
   *layout = ThinStreamedLayout{};
   const ThinStreamedInstance& instance = kThinStreamedInstances[plan.instance];
   layout->warps_channels = plan.warps_channels;

@@ -8,10 +8,24 @@
 
 #include <cstdint>
 
-#include "plan/thin_plans.h"
 #include "plan/thin_tiled.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The same engine's tile of streamed sources: plan/thin_streamed.h.
+struct ThinStreamedTile {
+  int32_t instance;  // index into kThinStreamedInstances
+  int32_t warps_channels;
+  int32_t warps_positions;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("warps_channels", warps_channels);
+    field("warps_positions", warps_positions);
+  }
+};
 
 inline constexpr int32_t kMaxStreamedThreads = 256;
 inline constexpr int32_t kMostStreamedTaps = 32;  // of an axis: bits of a word say which a position has
@@ -33,6 +47,6 @@ struct ThinStreamedLayout : ThinTiledLayout {
 };
 
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
-bool make_thin_streamed_layout(const ConvTProblem& problem, const ThinStreamedPlan& plan, ThinStreamedLayout* layout);
+bool make_thin_streamed_layout(const ConvTProblem& problem, const ThinStreamedTile& plan, ThinStreamedLayout* layout);
 
 }  // namespace convt

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/upsample_instances.h"
@@ -18,11 +18,8 @@ bool on_multiples(const int64_t (&stride)[4], const int64_t (&sizes)[3], int64_t
 }
 
 // The result's rows consist of vectors of 16 bytes.
-bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool served = half ? problem.precision == Precision::kHalf
-                           : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
-  if (device.compute_capability != 90 || !served || problem.direction != Direction::kForward) return false;
+bool serves(const ConvTProblem& problem) {
+  if (problem.precision == Precision::kTf32x3 || problem.direction != Direction::kForward) return false;
   const int64_t vector = 16 / element_bytes(problem.dtype);
   return problem.w.out % vector == 0 && problem.y_stride[3] == 1 &&
          on_multiples(problem.y_stride, {problem.batch, problem.c_out, problem.h.out}, vector);
@@ -77,11 +74,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Upsam
 }  // namespace
 
 void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (!serves(problem, device)) return;
+  if (!serves(problem)) return;
   const auto* instance = std::find_if(std::begin(kUpsampleInstances), std::end(kUpsampleInstances),
                                       [&problem](const UpsampleInstance& one) { return one.dtype == problem.dtype; });
   UpsampleLayout layout;
-  UpsamplePlan tile{static_cast<int32_t>(instance - kUpsampleInstances), 1, 1, kUpsampleLeastSlots};
+  UpsampleTile tile{static_cast<int32_t>(instance - kUpsampleInstances), 1, 1, kUpsampleLeastSlots};
   if (!make_upsample_layout(problem, tile, &layout)) return;
   tile.shares = std::max(1, device.num_sms / layout.num_operands);
   tile.tile_rows = best_rows(problem, tile.shares);
@@ -91,8 +88,7 @@ void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   tile.slots =
       std::min({kUpsampleLeastSlots + room, std::max(kUpsampleLeastSlots, 2 * tile.tile_rows + 2), kMostSlots});
   if (!make_upsample_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return;
-  Plan plan = begin_plan(Engine::kUpsample, instance->name, problem.precision);
-  plan.upsample = tile;
+  Plan plan = begin_plan(instance->name, problem.precision, tile);
   plan.threads = kUpsampleThreads;
   plan.shared_bytes = layout.shared_bytes;
   plan.num_blocks = int64_t{layout.num_operands} * layout.shares;

@@ -6,7 +6,7 @@
 
 namespace convt {
 
-bool make_upsample_layout(const ConvTProblem& problem, const UpsamplePlan& plan, UpsampleLayout* layout) {
+bool make_upsample_layout(const ConvTProblem& problem, const UpsampleTile& plan, UpsampleLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   constexpr int64_t kLimit = int64_t{1} << 20;

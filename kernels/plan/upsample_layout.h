@@ -12,9 +12,25 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/plan.h"
+#include "problem/problem.h"
 
 namespace convt {
+
+// The upsample engine's tile: plan/upsample_layout.h.
+struct UpsampleTile {
+  int32_t instance;  // index into kUpsampleInstances
+  int32_t tile_rows;  // of positions
+  int32_t shares;  // CTAs with the same weights
+  int32_t slots;  // source rows in shared memory
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("tile_h", tile_rows);
+    field("shares", shares);
+    field("slots", slots);
+  }
+};
 
 inline constexpr int32_t kUpsamplePositions = 64;  // of a source row, that a product takes
 inline constexpr int32_t kUpsampleChannels = 24;  // of the source, and of a block of the result's
@@ -46,6 +62,6 @@ struct UpsampleLayout {
 };
 
 // Everything that follows from a plan's tile; false where it is not legal.
-bool make_upsample_layout(const ConvTProblem& problem, const UpsamplePlan& plan, UpsampleLayout* layout);
+bool make_upsample_layout(const ConvTProblem& problem, const UpsampleTile& plan, UpsampleLayout* layout);
 
 }  // namespace convt

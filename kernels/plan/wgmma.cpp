@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/tile.h"
 #include "plan/wgmma_instances.h"
 
@@ -20,13 +20,13 @@ int32_t window_pitch(const ConvTProblem& problem, const TapProgram& program, int
   return ceil_div(tile_w + program.extra_w, step) * step;
 }
 
-int32_t blocks_per_row(const WgmmaPlan& plan) {
+int32_t blocks_per_row(const WgmmaTile& plan) {
   return plan.shape == BlockShape::kLines ? plan.tile_w / kBlock : plan.tile_w / 8;
 }
 
 // Everything that follows from the tile, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
-             WgmmaPlan* plan, int32_t* shared_bytes) {
+             WgmmaTile* plan, int32_t* shared_bytes) {
   const int32_t sub_tiles = program.sub_h * program.sub_w;
   plan->rows = plan->tile_h + program.extra_h;
   plan->pitch = window_pitch(problem, program, plan->tile_w);
@@ -107,7 +107,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
 }
 
 // Whether 32 bits hold every offset within a tile's results, and from its corner in the source.
-bool offsets_fit(const ConvTProblem& problem, const GemmShape& gemm, const TapProgram& program, const WgmmaPlan& plan) {
+bool offsets_fit(const ConvTProblem& problem, const GemmShape& gemm, const TapProgram& program, const WgmmaTile& plan) {
   const int64_t* to = result_stride(problem);
   const double last = static_cast<double>(plan.tile_n) * to[0] +
                       static_cast<double>(plan.tile_h) * gemm.result_step_h * to[2] +
@@ -160,16 +160,16 @@ bool source_has_no_gaps(const ConvTProblem& problem) {
          (problem.batch == 1 || stride[0] == channels * rows * columns);
 }
 
-int32_t block_row_step(const WgmmaPlan& plan) { return plan.shape == BlockShape::kSquares ? plan.pitch : 8; }
+int32_t block_row_step(const WgmmaTile& plan) { return plan.shape == BlockShape::kSquares ? plan.pitch : 8; }
 
-int32_t block_origin(const WgmmaPlan& plan, int32_t block) {
+int32_t block_origin(const WgmmaTile& plan, int32_t block) {
   if (plan.shape == BlockShape::kFlat) return block * kBlock;
   const int32_t per_row = blocks_per_row(plan);
   return plan.shape == BlockShape::kLines ? block / per_row * plan.pitch + block % per_row * kBlock
                                           : block / per_row * 8 * plan.pitch + block % per_row * 8;
 }
 
-WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program, const WgmmaPlan& plan) {
+WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program, const WgmmaTile& plan) {
   const GemmShape gemm = make_gemm_shape(problem);
   WgmmaGrid grid;
   grid.channel_tiles = ceil_div(gemm.n_channels, plan.block_n);
@@ -181,32 +181,29 @@ WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program
 }
 
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool tensor_class = half ? problem.precision == Precision::kHalf
-                                 : problem.dtype == DataType::kFloat32 && (problem.precision == Precision::kTf32 ||
-                                                                           problem.precision == Precision::kTf32x3);
-  if (device.compute_capability != 90 || !tensor_class || problem.direction == Direction::kGradWeight) return;
+  if (problem.direction == Direction::kGradWeight) return;
   TapProgram program;
   if (!make_tap_program(problem, &program)) return;
   const GemmShape gemm = make_gemm_shape(problem);
   const int32_t parts = split_operands(problem) ? 2 : 1;
 
-  auto add = [&](const WgmmaPlan& tile) {
-    Plan plan = begin_plan(Engine::kWgmma, kWgmmaInstances[tile.instance].name, problem.precision);
-    plan.wgmma = tile;
-    if (!lay_out(problem, device, program, gemm, &plan.wgmma, &plan.shared_bytes)) return;
+  auto add = [&](const WgmmaTile& tile) {
+    Plan plan = begin_plan(kWgmmaInstances[tile.instance].name, problem.precision, tile);
+    if (!lay_out(problem, device, program, gemm, &tile_of<WgmmaTile>(plan), &plan.shared_bytes)) return;
     const WgmmaGrid grid = make_wgmma_grid(problem, program, tile);
-    plan.wgmma.num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h *
-                           grid.h_tiles * problem.groups * grid.batch_tiles;
+    tile_of<WgmmaTile>(plan).num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h *
+                                         grid.h_tiles * problem.groups * grid.batch_tiles;
     const int64_t packed_taps =
-        problem.groups * grid.channel_tiles * int64_t{plan.wgmma.num_chunks} * program.total_taps;
+        problem.groups * grid.channel_tiles * int64_t{tile_of<WgmmaTile>(plan).num_chunks} * program.total_taps;
     // CTAs step from tile to tile in 32 bits, beyond the last one too.
     constexpr int64_t kLimit = int64_t{1} << 30;
-    if (plan.wgmma.num_tiles > kLimit || packed_taps > kLimit) return;
-    plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * plan.wgmma.tap_bytes, 16);
-    if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, plan.wgmma)) return;
+    if (tile_of<WgmmaTile>(plan).num_tiles > kLimit || packed_taps > kLimit) return;
+    plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * tile_of<WgmmaTile>(plan).tap_bytes, 16);
+    if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, tile_of<WgmmaTile>(plan)))
+      return;
     plan.threads = kWgmmaThreads;
-    plan.num_blocks = std::min<int64_t>(plan.wgmma.num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
+    plan.num_blocks =
+        std::min<int64_t>(tile_of<WgmmaTile>(plan).num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
     estimate_wgmma(problem, device, program, gemm, &plan);
     plans->push_back(plan);
   };
@@ -216,7 +213,7 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     if (instance.block_n == 64 && gemm.n_channels <= 32) continue;
     if (instance.block_n == 32 && gemm.n_channels > 96) continue;
     const int32_t sums = 256 / instance.block_n / parts;
-    WgmmaPlan tile{};
+    WgmmaTile tile{};
     tile.instance = index;
     tile.block_n = instance.block_n;
     tile.split_phases = std::min(program.phases_w >= 3 ? 4 : program.phases_w, sums);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/plan.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
 #include "plan/wgmma_instances.h"
@@ -14,7 +15,7 @@ struct StoreWork {
 };
 
 StoreWork store_work(const ConvTProblem& problem, const TapProgram& program, const GemmShape& gemm,
-                     const WgmmaPlan& plan) {
+                     const WgmmaTile& plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double existing_n = std::min<double>(plan.block_n, gemm.n_channels);
   const double passes = std::ceil(existing_n / kWgmmaPassChannels);
@@ -50,7 +51,7 @@ int32_t LoaderWork::parts() const {
   return best;
 }
 
-LoaderWork copy_work(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program, bool vectors) {
+LoaderWork copy_work(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program, bool vectors) {
   const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
   const int32_t planes = 2 * plan.k_steps,
                 positions = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
@@ -61,7 +62,7 @@ LoaderWork copy_work(const ConvTProblem& problem, const WgmmaPlan& plan, const T
   return LoaderWork{units, planes * vector, 4, 60, cycles};
 }
 
-LoaderWork convert_work(const ConvTProblem& problem, const WgmmaPlan& plan, const TapProgram& program) {
+LoaderWork convert_work(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program) {
   const int32_t positions = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
   const int32_t planes = 2 * plan.k_steps, parts = split_operands(problem) ? 2 : 1;
   const bool half = problem.dtype != DataType::kFloat32;
@@ -75,7 +76,7 @@ LoaderWork convert_work(const ConvTProblem& problem, const WgmmaPlan& plan, cons
 // of an SM fill each other's gaps only as far as the rates below already say. docs/engines/wgmma.md has the fit.
 void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program,
                     const GemmShape& gemm, Plan* whole) {
-  const WgmmaPlan& plan = whole->wgmma;
+  const WgmmaTile& plan = tile_of<WgmmaTile>(*whole);
   const WgmmaGrid grid = make_wgmma_grid(problem, program, plan);
   const double tiles_per_cta = std::ceil(static_cast<double>(plan.num_tiles) / (kWgmmaBlocksPerSm * device.num_sms));
 

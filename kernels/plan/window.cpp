@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/engines.h"
+#include "plan/plan.h"
 #include "plan/tensor_map.h"
 #include "plan/tile.h"
 #include "plan/wgmma.h"
@@ -15,11 +15,8 @@ namespace {
 
 constexpr int32_t kMostSlots = 8;
 
-bool serves(const ConvTProblem& problem, const DeviceInfo& device) {
-  const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool tf32 = problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3;
-  const bool served = half ? problem.precision == Precision::kHalf : problem.dtype == DataType::kFloat32 && tf32;
-  if (device.compute_capability != 90 || !served || problem.direction == Direction::kGradWeight) return false;
+bool serves(const ConvTProblem& problem) {
+  if (problem.direction == Direction::kGradWeight) return false;
   for (const Axis* axis : {&problem.h, &problem.w}) {
     if (axis->stride != 1 || axis->dilation != 1) return false;
   }
@@ -34,7 +31,7 @@ bool on_sectors(const ConvTProblem& problem, int32_t begin_w) {
 
 // Everything that follows from the instance and the tile's columns, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
-  WindowPlan& plan = whole->window;
+  WindowTile& plan = tile_of<WindowTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t parts = window_parts(instance.precision);
   plan.block_n = instance.block_n;
@@ -69,7 +66,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
 // a fit to 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 162 of 14 layers
 // (docs/engines/window.md).
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
-  const WindowPlan& plan = whole->window;
+  const WindowTile& plan = tile_of<WindowTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const GemmShape gemm = make_gemm_shape(problem);
   const WindowGrid grid = make_window_grid(problem, plan);
@@ -146,7 +143,7 @@ int32_t window_granule(const ConvTProblem& problem, int32_t begin_w) {
   return granule;
 }
 
-WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan) {
+WindowGrid make_window_grid(const ConvTProblem& problem, const WindowTile& plan) {
   const GemmShape gemm = make_gemm_shape(problem);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   WindowGrid grid;
@@ -159,7 +156,7 @@ WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan)
 }
 
 void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
-  if (!serves(problem, device)) return;
+  if (!serves(problem)) return;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t sector = 32 / element;
   const int32_t begin = window_begin(window_shift(problem.w, problem.direction), element);
@@ -172,15 +169,16 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
     for (int32_t way = 0; way < 6; ++way) {
       const int32_t tile_w = 32 << way % 3, overlap = way < 3 ? 0 : sector;
       if (overlap > 0 && on_sectors(problem, begin)) continue;
-      Plan plan = begin_plan(Engine::kWindow, instance.name, problem.precision);
-      plan.window.instance = index;
-      plan.window.tile_w = tile_w;
-      plan.window.overlap = overlap;
+      Plan plan = begin_plan(instance.name, problem.precision, WindowTile{});
+      tile_of<WindowTile>(plan).instance = index;
+      tile_of<WindowTile>(plan).tile_w = tile_w;
+      tile_of<WindowTile>(plan).overlap = overlap;
       if (!lay_out(problem, device, instance, &plan)) continue;
-      const WindowGrid grid = make_window_grid(problem, plan.window);
-      const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * plan.window.num_chunks;
+      const WindowGrid grid = make_window_grid(problem, tile_of<WindowTile>(plan));
+      const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * tile_of<WindowTile>(plan).num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
-      if (plan.window.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
+      if (tile_of<WindowTile>(plan).num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w)
+        continue;
       plan.packed_bytes =
           packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;

@@ -9,10 +9,37 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+// The window engine's tile: plan/window.h.
+struct WindowTile {
+  int32_t instance;  // index into kWindowInstances
+  int32_t block_n;  // result channels
+  int32_t tile_h, tile_w;
+  int32_t overlap;  // columns that neighbouring tiles share, so that each may begin on a sector of memory
+  int32_t row_classes, channel_classes;  // of the source, 1 where all rows begin on 16 bytes
+  int32_t pitch;  // elements from one channel of a stage to the next
+  int32_t num_chunks;  // stages
+  int32_t source_slots, slot_bytes;  // of stages in shared memory
+  int32_t staged_begin, barriers_begin;  // in shared memory
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_n", block_n);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("overlap", overlap);
+    field("num_tiles", num_tiles);
+    field("num_chunks", num_chunks);
+    field("source_slots", source_slots);
+    field("row_classes", row_classes);
+    field("channel_classes", channel_classes);
+  }
+};
 
 inline constexpr int32_t kWindowKernelH = 3;
 inline constexpr int32_t kWindowWarps = 8;  // that multiply
@@ -116,6 +143,6 @@ struct WindowGrid {
   int32_t channel_tiles, groups, column_tiles, row_tiles;
   int32_t begin_w;
 };
-WindowGrid make_window_grid(const ConvTProblem& problem, const WindowPlan& plan);
+WindowGrid make_window_grid(const ConvTProblem& problem, const WindowTile& plan);
 
 }  // namespace convt

@@ -33,7 +33,7 @@ struct GradWeightWork {
 
 template <typename Traits>
 __device__ __forceinline__ GradWeightWork grad_weight_work(const GradWeightParams& params, const GradWeightTile& tile) {
-  const GradWeightPlan& plan = params.plan;
+  const SimtGradWeightTile& plan = params.plan;
   uint32_t index = threadIdx.x;
   auto next_digit = [&index](uint32_t count) {
     const uint32_t quotient = index / count;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
   extern __shared__ __align__(16) unsigned char s_bytes[];
   const uint32_t s_stages = ptx::shared_address(s_bytes);
   const uint32_t stage_bytes = params.layout.stage_elems * sizeof(typename Traits::Accumulator);
-  const GradWeightPlan& plan = params.plan;
+  const SimtGradWeightTile& plan = params.plan;
   const Axis &h = params.problem.h, &w = params.problem.w;
 
   const GradWeightTile tile = grad_weight_tile(params.grid, plan, blockIdx.x);

@@ -11,7 +11,7 @@ struct GradWeightParams {
   const void* gy;  // [batch, c_out, h_out, w_out], any strides
   void* slabs;     // [chunks * splits][c_in, k_h, k_w, c_out / groups], contiguous, of the accumulator's type
   ConvTProblem problem;
-  GradWeightPlan plan;
+  SimtGradWeightTile plan;
   GradWeightGrid grid;
   GradWeightLayout layout;
   int32_t group_c_in;   // c_in / groups

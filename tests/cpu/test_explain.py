@@ -14,9 +14,10 @@ from convt_ext.planner import H200
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {
-    "kernel", "engine", "requested_precision", "served_precision", "threads", "block_co", "tile_n", "tile_h",
-    "tile_w", "phases_w", "stages", "shared_bytes", "num_blocks", "compute_us", "memory_us", "estimate_us",
+    "kernel", "engine", "family", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
+    "compute_us", "memory_us", "estimate_us",
 }  # fmt: skip
+SIMT_KEYS = {"block_co", "tile_n", "tile_h", "tile_w", "phases_w", "stages"}
 
 
 def meta(dtype=torch.float32, device="meta"):
@@ -124,8 +125,8 @@ def test_without_a_binary_nothing_is_compared(monkeypatch):
 def test_plan_of_every_case(case):
     found = explain(*case.tensors(), **case.arguments, precision="ieee")
     assert found.served_by == "convt_ext"
-    of_simt = {"tile_n", "phases_w", "stages"}
-    assert set(found.plan["plan"]) >= PLAN_KEYS - (set() if found.plan["plan"]["engine"] == "simt" else of_simt)
+    of_simt = SIMT_KEYS if found.plan["plan"]["family"] == "simt" else set()
+    assert set(found.plan["plan"]) >= PLAN_KEYS | of_simt
     assert found.plan["plan"] in found.plan["candidates"]
     assert found.plan["floor_us"] >= 0
     text = str(found)

@@ -7,9 +7,9 @@
 #include "plan/mma_layout.h"
 #include "plan/mma_rows.h"
 
-static convt::MmaPlan mma_plan_of(const py::dict& values) {
+static convt::MmaTile mma_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
-  return convt::MmaPlan{number("instance"),    number("threads"),   number("tile_h"),
+  return convt::MmaTile{number("instance"),    number("threads"),   number("tile_h"),
                         number("tile_w"),      number("block_co"),  field<bool>(values, "split_phases"),
                         number("chunk_steps"), number("raw_slots"), number("blocks_per_pass")};
 }
@@ -65,7 +65,7 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
 // Of tiles of whole rows: the same, and of each column (channel, H phase, W phase, taps along H, along W).
 static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::MmaRowsPlan tile{number("instance"),
+  const convt::MmaRowsTile tile{number("instance"),
                                 number("warps"),
                                 number("tile_h"),
                                 number("block_co"),
@@ -106,7 +106,7 @@ static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan)
 // The same of the gradient of the input.
 static py::object mma_grad_input_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::MmaGradInputPlan tile{number("instance"), number("warps"),  number("splits"),
+  const convt::MmaGradInputTile tile{number("instance"), number("warps"),  number("splits"),
                                      number("tile_h"),   number("tile_w"), number("chunk_co"),
                                      number("chunk_kh"), number("stages"), number("blocks_per_group"),
                                      number("order"),    number("padding")};
@@ -149,7 +149,7 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
 // The same of the gradient of the weight, with the rows of a CTA's GEMM and the pixels of a strip in their order.
 static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::MmaGradWeightPlan tile{number("instance"),
+  const convt::MmaGradWeightTile tile{number("instance"),
                                       number("strip"),
                                       number("units_per_chunk"),
                                       number("block_ci"),

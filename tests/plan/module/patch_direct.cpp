@@ -6,7 +6,7 @@
 // What the kernel is launched with, or None for an illegal plan.
 static py::object patch_direct_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::PatchDirectPlan tile{number("instance"), number("consumers"), number("tiles"), number("slots")};
+  const convt::PatchDirectTile tile{number("instance"), number("consumers"), number("tiles"), number("slots")};
   convt::PatchDirectLayout layout;
   if (!convt::make_patch_direct_layout(problem_of(problem), tile, &layout)) return py::none();
   py::dict result;

@@ -6,7 +6,7 @@
 // What the kernel is launched with, or None for an illegal plan.
 static py::object patch_runs_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::PatchRunsPlan tile{number("instance"), number("channels"), number("rows"), number("parts"),
+  const convt::PatchRunsTile tile{number("instance"), number("channels"), number("rows"), number("parts"),
                                   number("slots")};
   convt::PatchRunsLayout layout;
   if (!convt::make_patch_runs_layout(problem_of(problem), tile, &layout)) return py::none();

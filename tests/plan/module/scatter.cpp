@@ -5,7 +5,7 @@
 // What the kernel is launched with, or None for an illegal plan.
 static py::object scatter_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::ScatterPlan tile{number("instance"), number("strips"), number("tile_h"), number("chunk_steps"),
+  const convt::ScatterTile tile{number("instance"), number("strips"), number("tile_h"), number("chunk_steps"),
                                 number("stages")};
   convt::ScatterLayout layout;
   if (!convt::make_scatter_layout(problem_of(problem), tile, &layout)) return py::none();

@@ -3,19 +3,12 @@
 
 #include "module/values.h"
 
-py::dict dict_of(const convt::GradWeightPlan& plan) {
-  return py::dict(py::arg("instance") = plan.instance, py::arg("block_ci") = plan.block_ci,
-                  py::arg("block_co") = plan.block_co, py::arg("block_kh") = plan.block_kh,
-                  py::arg("block_runs") = plan.block_runs, py::arg("splits") = plan.splits,
-                  py::arg("tile_h") = plan.tile_h, py::arg("tile_w_log2") = plan.tile_w_log2,
-                  py::arg("tiles_per_chunk") = plan.tiles_per_chunk);
-}
-
-static convt::GradWeightPlan grad_weight_plan_of(const py::dict& values) {
+static convt::SimtGradWeightTile grad_weight_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
-  return convt::GradWeightPlan{number("instance"), number("block_ci"),    number("block_co"),
-                               number("block_kh"), number("block_runs"),  number("splits"),
-                               number("tile_h"),   number("tile_w_log2"), field<int64_t>(values, "tiles_per_chunk")};
+  return convt::SimtGradWeightTile{
+      number("instance"), number("block_ci"),    number("block_co"),
+      number("block_kh"), number("block_runs"),  number("splits"),
+      number("tile_h"),   number("tile_w_log2"), field<int64_t>(values, "tiles_per_chunk")};
 }
 
 static py::dict dict_of(const convt::GradWeightGrid& grid) {
@@ -45,7 +38,7 @@ void add_grad_weight(py::module_& module) {
     return dict_of(convt::make_grad_weight_grid(problem_of(problem), grad_weight_plan_of(plan)));
   });
   module.def("grad_weight_tile", [](const py::dict& problem, const py::dict& plan_values, uint32_t block) {
-    const convt::GradWeightPlan plan = grad_weight_plan_of(plan_values);
+    const convt::SimtGradWeightTile plan = grad_weight_plan_of(plan_values);
     return dict_of(convt::grad_weight_tile(convt::make_grad_weight_grid(problem_of(problem), plan), plan, block));
   });
   module.def("grad_weight_layout", [](const py::dict& problem, const py::dict& plan) {

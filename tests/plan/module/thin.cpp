@@ -9,9 +9,9 @@
 #include "plan/thin_instances.h"
 #include "plan/thin_layout.h"
 
-static convt::ThinPlan thin_plan_of(const py::dict& values) {
+static convt::ThinTile thin_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
-  return convt::ThinPlan{number("instance"),
+  return convt::ThinTile{number("instance"),
                          number("tile_h"),
                          number("tile_w"),
                          number("tiles_per_block"),
@@ -35,7 +35,7 @@ static py::dict dict_of(const convt::ThinAxis& axis) {
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
-  const convt::ThinPlan tile = thin_plan_of(plan);
+  const convt::ThinTile tile = thin_plan_of(plan);
   const convt::ThinInstance& instance = convt::kThinInstances[tile.instance];
   convt::ThinLayout layout;
   if (!convt::make_thin_layout(problem_of(problem), tile, instance.outputs, instance.positions, &layout)) {
@@ -62,16 +62,16 @@ static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
   return result;
 }
 
-static convt::ThinGradInputPlan thin_grad_input_plan_of(const py::dict& values) {
+static convt::ThinGradInputTile thin_grad_input_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };
-  return convt::ThinGradInputPlan{number("instance"), number("tile_h"),         number("tile_w"),
+  return convt::ThinGradInputTile{number("instance"), number("tile_h"),         number("tile_w"),
                                   number("block_ci"), number("block_groups"),   number("chunk_co"),
                                   number("stages"),   number("tiles_per_block")};
 }
 
 // The same for the gradient of the input.
 static py::object thin_grad_input_layout(const py::dict& problem, const py::dict& plan) {
-  const convt::ThinGradInputPlan tile = thin_grad_input_plan_of(plan);
+  const convt::ThinGradInputTile tile = thin_grad_input_plan_of(plan);
   const convt::ConvTProblem asked = problem_of(problem);
   convt::ThinGradInputLayout layout;
   if (!convt::make_thin_grad_input_layout(asked, tile, &layout)) return py::none();
@@ -128,7 +128,7 @@ static py::object thin_channels_last_layout(const py::dict& problem, const py::d
 // The same for the gradient of the weight, with the instance's channels and taps.
 static py::object thin_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::ThinGradWeightPlan tile{number("strip"),      number("units_per_chunk"), number("instance"),
+  const convt::ThinGradWeightTile tile{number("strip"),      number("units_per_chunk"), number("instance"),
                                        number("block_ci"),   number("block_co"),        number("block_kh"),
                                        number("block_runs"), number("tile_units"),      number("stages")};
   const convt::ThinGradWeightInstance& instance = convt::kThinGradWeightInstances[tile.instance];

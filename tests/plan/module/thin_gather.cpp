@@ -17,7 +17,7 @@ void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result) {
 // What the kernel is launched with, or None for a plan that is not one of the problem.
 static py::object thin_gather_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ConvTProblem asked = problem_of(problem);
-  const convt::ThinGatherPlan tile{
+  const convt::ThinGatherTile tile{
       field<int32_t>(plan, "instance"),       field<int32_t>(plan, "lanes_channels"),
       field<int32_t>(plan, "warps_channels"), field<int32_t>(plan, "warps_positions"),
       field<int32_t>(plan, "chunk_ci"),       field<int32_t>(plan, "chunk_taps"),

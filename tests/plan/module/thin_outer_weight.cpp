@@ -6,7 +6,7 @@
 // What a plan's CTAs own, and a stage's places, or None for an illegal one.
 static py::object thin_outer_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::ThinOuterWeightPlan tile{number("instance"),        number("tile_h"),       number("tile_w"),
+  const convt::ThinOuterWeightTile tile{number("instance"),        number("tile_h"),       number("tile_w"),
                                         number("tiles_per_chunk"), number("splits"),       number("block_ci"),
                                         number("block_kh"),        number("block_vectors")};
   convt::ThinOuterWeightLayout layout;

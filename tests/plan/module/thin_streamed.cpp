@@ -6,7 +6,7 @@
 // What the kernel is launched with, or None for a plan that is not one of the problem.
 static py::object thin_streamed_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ConvTProblem asked = problem_of(problem);
-  const convt::ThinStreamedPlan tile{field<int32_t>(plan, "instance"), field<int32_t>(plan, "warps_channels"),
+  const convt::ThinStreamedTile tile{field<int32_t>(plan, "instance"), field<int32_t>(plan, "warps_channels"),
                                      field<int32_t>(plan, "warps_positions")};
   convt::ThinStreamedLayout layout;
   if (!convt::make_thin_streamed_layout(asked, tile, &layout)) return py::none();

@@ -15,8 +15,8 @@ static convt::TileShape shape_of(const py::dict& values) {
                           field<int32_t>(values, "phases_w")};
 }
 
-static convt::SimtPlan plan_of(const py::dict& values) {
-  convt::SimtPlan plan{};
+static convt::SimtTile plan_of(const py::dict& values) {
+  convt::SimtTile plan{};
   plan.instance = field<int32_t>(values, "instance");
   plan.block_co = field<int32_t>(values, "block_co");
   plan.tile_n = field<int32_t>(values, "tile_n");
@@ -119,7 +119,7 @@ static py::dict flat_geometry(const py::dict& problem) {
 
 // A layer of the window engine's, and a tile of `block_n` channels and `tile_w` columns.
 static py::dict window_grid(const py::dict& problem, int32_t block_n, int32_t tile_w, int32_t overlap) {
-  convt::WindowPlan plan{};
+  convt::WindowTile plan{};
   plan.block_n = block_n, plan.tile_w = tile_w, plan.overlap = overlap;
   const convt::ConvTProblem asked = problem_of(problem);
   plan.tile_h = convt::window_tile_h(block_n, static_cast<int32_t>(convt::element_bytes(asked.dtype)),

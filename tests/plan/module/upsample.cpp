@@ -5,7 +5,7 @@
 // What the kernel is launched with, or None for an illegal plan.
 static py::object upsample_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::UpsamplePlan tile{number("instance"), number("tile_h"), number("shares"), number("slots")};
+  const convt::UpsampleTile tile{number("instance"), number("tile_h"), number("shares"), number("slots")};
   convt::UpsampleLayout layout;
   if (!convt::make_upsample_layout(problem_of(problem), tile, &layout)) return py::none();
   py::dict result;

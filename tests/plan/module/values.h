@@ -36,7 +36,6 @@ void add_upsample(py::module_& module);
 void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
 
-py::dict dict_of(const convt::GradWeightPlan& plan);
 py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout);
 void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result);
 

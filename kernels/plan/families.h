@@ -1,0 +1,116 @@
+// The kernel families, one row each: everything else that is one per family is made from this table.
+//
+// A family is one way to compute some problems: a kernel with its instances, a tile (the numbers that tell its plans
+// apart), what finds its plans (add_<name>_plans) and what launches them (launch/families.h). Several families may
+// share an engine, that is a folder and much of its code.
+// Must not know: torch, CUDA.
+#pragma once
+
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "plan/device.h"
+#include "plan/flat.h"
+#include "plan/mma_grad_input.h"
+#include "plan/mma_grad_weight.h"
+#include "plan/mma_layout.h"
+#include "plan/mma_rows.h"
+#include "plan/nhwc.h"
+#include "plan/patch.h"
+#include "plan/patch_direct.h"
+#include "plan/patch_runs.h"
+#include "plan/scatter_layout.h"
+#include "plan/simt_grad_weight.h"
+#include "plan/simt_layout.h"
+#include "plan/strided.h"
+#include "plan/thin_channels_last.h"
+#include "plan/thin_depthwise.h"
+#include "plan/thin_direct.h"
+#include "plan/thin_gather.h"
+#include "plan/thin_grad_input.h"
+#include "plan/thin_grad_weight.h"
+#include "plan/thin_layout.h"
+#include "plan/thin_outer_weight.h"
+#include "plan/thin_streamed.h"
+#include "plan/upsample_layout.h"
+#include "plan/wgmma.h"
+#include "plan/window.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// Problems that no family of a kind has kernels for, before a family looks at shapes.
+bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
+bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
+bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
+
+// X(tile, name, engine, serves). Of equal estimates the plans of the first row come first.
+// clang-format off
+#define CONVT_FAMILIES(X)                                                    \
+  X(SimtTile, simt, "simt", any_class)                                       \
+  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class)                 \
+  X(ThinDepthwiseTile, thin_depthwise, "thin", sums_as_ieee)                 \
+  X(ThinChannelsLastTile, thin_channels_last, "thin", sums_as_ieee)          \
+  X(ThinDirectTile, thin_direct, "thin", sums_as_ieee)                       \
+  X(ThinGatherTile, thin_gather, "thin", sums_as_ieee)                       \
+  X(ThinStreamedTile, thin_streamed, "thin", sums_as_ieee)                   \
+  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee)                \
+  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee)              \
+  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee)            \
+  X(ThinTile, thin, "thin", sums_as_ieee)                                    \
+  X(WgmmaTile, wgmma, "wgmma_sm90a", on_hopper_tensor_cores)                 \
+  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores)                    \
+  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores)    \
+  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores)        \
+  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores)                 \
+  X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores)           \
+  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores)   \
+  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores) \
+  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores)              \
+  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores)                       \
+  X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores)              \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores)                    \
+  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores)           \
+  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores)
+// clang-format on
+
+// The tile of one of them, or of none yet.
+#define CONVT_ROW(tile, ...) , tile
+using FamilyTile = std::variant<std::monostate CONVT_FAMILIES(CONVT_ROW)>;
+#undef CONVT_ROW
+
+struct Plan;
+
+// Each adds its candidates of a problem that it `serves`, nothing where it has no kernel for it.
+// add_simt_plans() throws std::invalid_argument for a class that has no order of sums in the problem's dtype.
+#define CONVT_ROW(tile, name, ...) \
+  void add_##name##_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+CONVT_FAMILIES(CONVT_ROW)
+#undef CONVT_ROW
+
+struct Family {
+  const char* name;
+  const char* engine;
+  bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
+  void (*add)(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+};
+
+#define CONVT_ROW(tile, name, engine, serves) {#name, engine, &serves, &add_##name##_plans},
+inline constexpr Family kFamilies[] = {CONVT_FAMILIES(CONVT_ROW)};
+#undef CONVT_ROW
+
+// Of a tile that is one of a family.
+inline const Family& family_of(const FamilyTile& tile) { return kFamilies[tile.index() - 1]; }
+
+// Calls `field(name, value)` for each of the tile's fields, in its family's order.
+template <typename Visitor>
+void visit_fields(const FamilyTile& tile, Visitor&& field) {
+  std::visit(
+      [&field](const auto& of_family) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(of_family)>, std::monostate>) of_family.fields(field);
+      },
+      tile);
+}
+
+}  // namespace convt
