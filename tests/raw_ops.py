@@ -51,39 +51,36 @@ CLASSES = {
     "ieee_bf16": (torch.bfloat16, "ieee"),
 }
 
-_PLAN = Path(__file__).resolve().parents[1] / "kernels" / "plan"
-_INSTANCES = {"simt": ("simt_instances.h",), "thin": ("thin_instances.h", "thin_depthwise_instances.h")}
+_KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def kernel_names() -> list[str]:
-    """The kernel instances of the forward pass, by the names that plans give them, from kernels/plan/*instances.h.
+    """The kernel instances of the forward pass, by the names that plans give them, from kernels/*/instances.h.
 
     From its text and not from the binary: a list of tests must not depend on the machine.
     """
-    return [kernel for kernel in _all_kernels() if "_grad_" not in kernel]
+    return [kernel for kernel in _kernels(on_tensor_cores=False) if "_grad_" not in kernel]
 
 
 def gradient_kernels(direction: str) -> list[str]:
     """The kernel instances of "grad_input" or "grad_weight", in the same way."""
-    return [kernel for kernel in _all_kernels() if f"_{direction}_" in kernel]
+    return [kernel for kernel in _kernels(on_tensor_cores=False) if f"_{direction}_" in kernel]
 
 
 def tensor_core_kernels() -> list[str]:
     """The kernel instances of the tensor-core engines, of all three directions."""
-    kernels = []
-    for engine in ("wgmma", "flat", "patch", "strided", "mma", "window", "nhwc", "scatter", "upsample"):
-        text = (_PLAN / f"{engine}_instances.h").read_text()
-        kernels += [f"{engine}_{symbol}" for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
-    return kernels
+    return _kernels(on_tensor_cores=True)
 
 
-def _all_kernels() -> list[str]:
+def _kernels(on_tensor_cores: bool) -> list[str]:
     kernels = []
-    for engine, files in _INSTANCES.items():
-        text = "".join((_PLAN / file).read_text() for file in files)
-        rows = re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)
-        kernels += [f"{engine}_{symbol}" for symbol in rows]
+    for path in sorted(_KERNELS.glob("*/instances.h")):
+        if path.parent.name.endswith("_sm90a") is not on_tensor_cores:
+            continue
+        text = path.read_text()
+        (prefix,) = set(re.findall(r'\{"(\w+_)" #symbol', text))
+        kernels += [prefix + symbol for symbol in re.findall(r"^ +X\((\w+), k\w+, [\w, ]+\)", text, re.MULTILINE)]
     return kernels
 
 

@@ -137,7 +137,8 @@ def unmatched(before: Code, after: Code) -> tuple[list[Key], list[Key]]:
         for mine, theirs in ((before, after), (after, before))
     )
     have, want = (Counter((key[0], code.exact) for key, code in side.items()) for side in (others, ones))
-    left, right = [], []
+    left: list[Key] = []
+    right: list[Key] = []
     for side, supply, rest in ((ones, have, left), (others, want, right)):
         for key, code in sorted(side.items()):
             if supply[key[0], code.exact] > 0:
@@ -166,7 +167,9 @@ def compare(before: Code, after: Code) -> tuple[list[str], list[str]]:
         same = supply[key[0], after[key].relaxed] if after[key].relaxed else []
         if same:
             other = key if key in same else same[0]
-            same.remove(other), left.remove(other), right.remove(key)
+            same.remove(other)
+            left.remove(other)
+            right.remove(key)
             moved.append(f"moved    {' '.join(key)}")
     lines = []
     for key in sorted({*left, *right}):

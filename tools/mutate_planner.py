@@ -46,7 +46,7 @@ def copy_sources(to: Path) -> None:
 
 def apply(mutation: Mutation, tree: Path) -> str:
     """Makes the change; returns the file's text before."""
-    path = tree / "kernels" / "plan" / mutation.file
+    path = tree / "kernels" / mutation.file
     text = path.read_text()
     found = text.count(mutation.before)
     if found != 1:
@@ -77,12 +77,24 @@ def run_tests(tree: Path, files: list[str]) -> str:
     return named[0].removeprefix("plan/")
 
 
+def tests_of(file: str) -> str:
+    """The tests of a file's family, by its name.
+
+    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("direct/plan.cpp")
+    ('test_plan_patch_runs.py', 'test_plan_thin_direct.py')
+    """
+    path = Path(file)
+    family = path.stem.removesuffix("plan").removesuffix("layout").strip("_")
+    of_thin = "thin" if path.parent.name in ("depthwise", "direct", "streamed") else ""
+    return f"test_plan_{'_'.join(filter(None, (of_thin, path.parent.name.removesuffix('_sm90a'), family)))}.py"
+
+
 def try_mutation(mutation: Mutation, tree: Path, quick: bool) -> Outcome:
     """Of the mutation's own tests first, because they are few."""
     before = apply(mutation, tree)
     try:
         build_module(tree)
-        own = mutation.tests or f"test_plan_{Path(mutation.file).stem.removesuffix('_layout')}.py"
+        own = mutation.tests or tests_of(mutation.file)
         everything = sorted(path.name for path in (tree / "tests/plan").glob("test_plan_*.py"))
         first = [file for file in (own, *EVERYWHERE) if file in everything]
         killed_by = run_tests(tree, first)  # seconds
@@ -90,7 +102,7 @@ def try_mutation(mutation: Mutation, tree: Path, quick: bool) -> Outcome:
             killed_by = run_tests(tree, [file for file in everything if file not in first])
         return Outcome(mutation, killed_by)
     finally:
-        (tree / "kernels" / "plan" / mutation.file).write_text(before)
+        (tree / "kernels" / mutation.file).write_text(before)
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutation:
-    """In kernels/plan/`file`, where `before` stands once. `tests`: the file that should notice, where its name does not
-    say so. `harmless` says why it may survive."""
+    """In kernels/`file`, where `before` stands once. `tests`: the file that should notice, where its name does not say
+    so. `harmless` says why it may survive."""
 
     name: str
     file: str
@@ -21,222 +21,239 @@ class Mutation:
 MUTATIONS = [
     Mutation(
         "nhwc: images between vectors",
-        "nhwc.cpp",
+        "nhwc_sm90a/plan.cpp",
         "return is_channels_last(stride) && has_map_stride(problem.batch, stride[0], element) &&",
         "return is_channels_last(stride) &&",
     ),
     Mutation(
         "nhwc: steps beyond a box",
-        "nhwc.cpp",
+        "nhwc_sm90a/plan.cpp",
         "if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;",
         "if ((plan.box_w - 1) * step_w + 1 > kMostOfBox) return false;",
     ),
     Mutation(
         "nhwc: no room for staged results",
-        "nhwc.cpp",
+        "nhwc_sm90a/plan.cpp",
         "barrier_bytes - staged_bytes - 4 * instance.block_n",
         "barrier_bytes - 4 * instance.block_n",
     ),
     Mutation(
         "nhwc: sums of a cluster",
-        "nhwc.cpp",
+        "nhwc_sm90a/plan.cpp",
         "nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin",
         "false",
     ),
-    Mutation("nhwc: taps beyond 16 bits", "nhwc.cpp", "problem.w.kernel > INT16_MAX", "problem.w.kernel > INT32_MAX"),
+    Mutation(
+        "nhwc: taps beyond 16 bits",
+        "nhwc_sm90a/plan.cpp",
+        "problem.w.kernel > INT16_MAX",
+        "problem.w.kernel > INT32_MAX",
+    ),
     Mutation(
         "nhwc: weights between vectors",
-        "nhwc.cpp",
+        "nhwc_sm90a/plan.cpp",
         "has_map_stride(problem.c_in, problem.w_stride[0], element) &&\n",
         "true &&\n",
     ),
-    Mutation("strided: odd slots", "strided.cpp", "plan.source_slots % 2 != 0 || ", ""),
+    Mutation("strided: odd slots", "strided_sm90a/plan.cpp", "plan.source_slots % 2 != 0 || ", ""),
     Mutation(
         "strided: fewer slots of weights",
-        "strided.cpp",
+        "strided_sm90a/plan.cpp",
         " || plan.weight_slots < plan.source_slots)",
         ")",
         harmless="there are as many slots of the source as leave as many of the weights",
     ),
     Mutation(
-        "strided: sums of a cluster", "strided.cpp", " && sum_bytes > plan.zeros_begin) return", " && false) return"
+        "strided: sums of a cluster",
+        "strided_sm90a/plan.cpp",
+        " && sum_bytes > plan.zeros_begin) return",
+        " && false) return",
     ),
     Mutation(
         "strided: a row too long for a box",
-        "strided.cpp",
+        "strided_sm90a/plan.cpp",
         "(plan.pitch > kMostOfBox && !plan.image_copies)",
         "(plan.pitch > 2 * kMostOfBox && !plan.image_copies)",
         harmless="strips have at most 144 elements, and images that are longer are copies",
     ),
     Mutation(
         "strided: rows too many for a box",
-        "strided.cpp",
+        "strided_sm90a/plan.cpp",
         " || plan.box_rows > kMostOfBox) return",
         ") return",
         harmless="a tile of 64 quads reads at most 130 rows",
     ),
     Mutation(
         "strided: copies beyond the last channel",
-        "strided.cpp",
+        "strided_sm90a/plan.cpp",
         "if (plan.image_copies && k_channels % strided_channels(element) != 0)",
         "if (plan.image_copies && k_channels % 2 == 3)",
     ),
     Mutation(
         "scatter: units of middle tiles",
-        "scatter_layout.cpp",
+        "scatter_sm90a/layout.cpp",
         "{0, std::min(1, tiles - 1), tiles - 1}",
         "{0, tiles - 1}",
     ),
     Mutation(
         "scatter: columns between quads",
-        "scatter_layout.cpp",
+        "scatter_sm90a/layout.cpp",
         "(width - layout->reach_w) / unit * unit",
         "(width - layout->reach_w)",
     ),
     Mutation(
         "scatter: reach before a tile",
-        "scatter_layout.cpp",
+        "scatter_sm90a/layout.cpp",
         "(w.kernel - 1) * w.dilation / w.stride",
         "(w.kernel - 1) / w.stride",
     ),
     Mutation(
         "scatter: planes' table",
-        "scatter_layout.cpp",
+        "scatter_sm90a/layout.cpp",
         "layout->plane_begin + 16 * layout->num_planes",
         "layout->plane_begin + 8 * layout->num_planes",
     ),
     Mutation(
         "thin_depthwise: padding = kernel",
-        "thin_depthwise.cpp",
+        "depthwise/plan.cpp",
         "(forward ? 1 : instance.stride)",
         "(forward ? 0 : instance.stride)",
     ),
     Mutation(
         "thin_depthwise: padding of gradients",
-        "thin_depthwise.cpp",
+        "depthwise/plan.cpp",
         "(forward ? 1 : instance.stride)",
         "(forward ? 1 : instance.stride - 1)",
     ),
     Mutation(
         "thin_channels_last: channels between vectors",
-        "thin_channels_last.cpp",
+        "depthwise/channels_last_plan.cpp",
         "problem.c_in % vector != 0)) return",
         "false)) return",
         harmless="planner and launch ask for no vector that channels_last_vector() does not give, which divides them",
     ),
     Mutation(
         "thin_channels_last: grad_output in NCHW",
-        "thin_channels_last.cpp",
+        "depthwise/channels_last_plan.cpp",
         "|| (of_weight && !is_channels_last(problem.y_stride))",
         "",
         tests="test_plan_thin_depthwise.py",
     ),
     Mutation(
         "thin_direct: reach of a group",
-        "thin_direct.cpp",
+        "direct/plan.cpp",
         "if (reach_of(sizes, source) > kMost || weight_reach(problem) > kMost)",
         "if (weight_reach(problem) > kMost)",
     ),
     Mutation(
-        "thin_direct_weight: offsets", "thin_direct_weight.cpp", "|| !holds_offsets(gy_size, problem.y_stride)", ""
+        "thin_direct_weight: offsets", "direct/weight_plan.cpp", "|| !holds_offsets(gy_size, problem.y_stride)", ""
     ),
     Mutation(
         "thin_tiled: rows outside",
-        "thin_tiled.cpp",
+        "streamed/tiled_layout.cpp",
         "if (border > kMost || ",
         "if (border > 1e30 || ",
         harmless="make_thin_direct_layout() has counted them with the group's reach",
     ),
     Mutation(
         "thin_outer_weight: vectors of phases",
-        "thin_outer_weight_layout.cpp",
+        "thin/outer_weight_layout.cpp",
         "if (w.stride * problem.c_out % width != 0 || ",
         "if (",
     ),
     Mutation(
         "thin_outer_weight: dilated vectors",
-        "thin_outer_weight_layout.cpp",
+        "thin/outer_weight_layout.cpp",
         "|| (w.dilation != 1 && problem.c_out % width != 0)",
         "",
     ),
     Mutation(
         "thin: table of weights",
-        "thin_layout.cpp",
+        "thin/layout.cpp",
         "if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;",
         "",
     ),
     Mutation(
-        "thin: two steps more", "thin_layout.cpp", "plan.chunk_ci * layout->taps + 2;", "plan.chunk_ci * layout->taps;"
+        "thin: two steps more", "thin/layout.cpp", "plan.chunk_ci * layout->taps + 2;", "plan.chunk_ci * layout->taps;"
     ),
-    Mutation("window: channels of classes", "window.cpp", " || all_channels % classes[1] != 0) {", ") {"),
+    Mutation("window: channels of classes", "window_sm90a/plan.cpp", " || all_channels % classes[1] != 0) {", ") {"),
     Mutation(
         "window: channels of a group",
-        "window.cpp",
+        "window_sm90a/plan.cpp",
         "gemm.k_channels % window_channels(static_cast<int32_t>(bytes)) == 0",
         "gemm.k_channels % window_channels(static_cast<int32_t>(bytes)) >= 0",
     ),
     Mutation(
-        "window: fewer rows than classes", "window.cpp", "    if (sizes[axis] < classes[axis]) return {0, 0};\n", ""
+        "window: fewer rows than classes",
+        "window_sm90a/plan.cpp",
+        "    if (sizes[axis] < classes[axis]) return {0, 0};\n",
+        "",
     ),
-    Mutation("patch_runs: lines between vectors", "patch_runs.cpp", "h.kernel * w.out * element % 16 != 0 || ", ""),
-    Mutation("patch_runs: lines longer than a box", "patch_runs.cpp", "w.out <= kMostBox &&", ""),
+    Mutation(
+        "patch_runs: lines between vectors", "patch_sm90a/runs_plan.cpp", "h.kernel * w.out * element % 16 != 0 || ", ""
+    ),
+    Mutation("patch_runs: lines longer than a box", "patch_sm90a/runs_plan.cpp", "w.out <= kMostBox &&", ""),
     Mutation(
         "patch_runs: sums of a cluster",
-        "patch_runs.cpp",
+        "patch_sm90a/runs_plan.cpp",
         "layout->sums_begin + layout->sums_bytes;",
         "layout->sums_begin;",
     ),
     Mutation(
         "patch_direct: part of a box",
-        "patch_direct.cpp",
+        "patch_sm90a/direct_plan.cpp",
         " && columns % box_columns(problem) == 0;",
         " && columns % box_columns(problem) >= 0;",
     ),
-    Mutation("patch_direct: barriers of chunks", "patch_direct.cpp", " + 8 * layout->num_chunks;", ";"),
+    Mutation("patch_direct: barriers of chunks", "patch_sm90a/direct_plan.cpp", " + 8 * layout->num_chunks;", ";"),
     Mutation(
         "patch: sums of a cluster",
-        "patch.cpp",
+        "patch_sm90a/plan.cpp",
         "plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin",
         "false",
         harmless="the stages that a cluster's sums take the place of have 80 KiB more",
     ),
-    Mutation("upsample: padding between quads", "upsample_layout.cpp", " || w.padding % 4 != 0) return", ") return"),
-    Mutation("upsample: bias behind weights", "upsample_layout.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"),
+    Mutation(
+        "upsample: padding between quads", "upsample_sm90a/layout.cpp", " || w.padding % 4 != 0) return", ") return"
+    ),
+    Mutation(
+        "upsample: bias behind weights", "upsample_sm90a/layout.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
+    ),
     Mutation(
         "mma_rows: warps two rounds ahead",
-        "mma_rows_layout.cpp",
+        "mma_sm90a/rows_layout.cpp",
         "if (plan.warps > units * plan.slots) return false;",
         "",
         tests="test_plan_mma.py",
     ),
     Mutation(
         "mma_rows: short rows",
-        "mma_rows_layout.cpp",
+        "mma_sm90a/rows_layout.cpp",
         "y_stride[2] != w.out || w.out < 2 * sector",
         "y_stride[2] != w.out",
         tests="test_plan_mma.py",
     ),
     Mutation(
         "mma: divisions of tiles",
-        "mma_layout.cpp",
+        "mma_sm90a/layout.cpp",
         " || tiles * std::max(layout->tiles_w, layout->tiles_h) >= (int64_t{1} << 31)) return",
         ") return",
     ),
     Mutation(
         "wgmma: offsets of a tile",
-        "wgmma.cpp",
+        "wgmma_sm90a/plan.cpp",
         "return last < 2e9 && source_last < 2e9;",
         "return last < 2e9 && source_last < 2e19;",
     ),
     Mutation(
         "wgmma: memory behind the last plane",
-        "wgmma.cpp",
+        "wgmma_sm90a/plan.cpp",
         "*shared_bytes = std::max(*shared_bytes, slots * stage_bytes + beyond);",
         "(void)beyond;",
     ),
     Mutation(
         "flat: longest window",
-        "flat.cpp",
+        "flat_sm90a/plan.cpp",
         "if (window > 4096) return false;",
         "if (window > 65536) return false;",
         harmless="three stages of so long a window do not fit into shared memory",

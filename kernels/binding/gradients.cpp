@@ -9,7 +9,7 @@
 #include "binding/arguments.h"
 #include "binding/call.h"
 #include "binding/device.h"
-#include "launch/reduce.h"
+#include "reduce/launch.h"
 
 namespace convt::binding {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "wgmma_sm90a/traits.cuh"
+#include "element/operand.cuh"
 
 namespace convt::epilogue {
 
@@ -11,7 +11,7 @@ namespace convt::epilogue {
 template <typename Element>
 __device__ __forceinline__ float bias_of(const void* g_bias, int32_t group, int32_t channels, int32_t channel) {
   if (g_bias == nullptr || channel >= channels) return 0;
-  return wgmma_sm90a::to_float(static_cast<const Element*>(g_bias)[group * channels + channel]);
+  return element::to_accumulator(static_cast<const Element*>(g_bias)[group * channels + channel]);
 }
 
 }  // namespace convt::epilogue

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "wgmma_sm90a/traits.cuh"
+#include "element/operand.cuh"
 
 namespace convt::epilogue {
 
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_neighbours(Element* g, const float (&value
   constexpr int kVector = kCount * sizeof(Element) > 16 ? 16 / static_cast<int>(sizeof(Element)) : kCount;
   Element elements[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) elements[i] = wgmma_sm90a::to_element<Element>(values[i]);
+  for (int i = 0; i < kCount; ++i) elements[i] = element::to_element<Element>(values[i]);
   if constexpr (kVector * sizeof(Element) >= 4) {
     if (left >= kCount && unit >= kVector) return store_vector(g, elements);
   }

@@ -7,7 +7,7 @@
 
 #define CONVT_FLAT_INSTANCE(symbol, operand, phases, consumers, columns)                                               \
   convt::flat_sm90a::Kernels convt::flat_sm90a::symbol() {                                                             \
-    using Instance = wgmma_sm90a::Traits<wgmma_sm90a::Operand::operand, 64>;                                           \
+    using Instance = element::ProductTraits<element::Operand::operand, 64>;                                            \
     using Tiles = Shape<Instance, phases, consumers, columns>;                                                         \
     return {reinterpret_cast<const void*>(&pack_operands<Instance>), reinterpret_cast<const void*>(&convolve<Tiles>)}; \
   }

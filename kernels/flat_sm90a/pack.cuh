@@ -1,12 +1,12 @@
 // Source -> operand planes in global memory: [position][16 bytes], 4 TF32 or 8 half-precision channels of each
-// position, and zeros between rows and images (plan/flat.h). One pass over the source costs less than transposing it
-// again in every tile where many results use each of its elements.
+// position, and zeros between rows and images (flat_sm90a/layout.h). One pass over the source costs less than
+// transposing it again in every tile where many results use each of its elements.
 #pragma once
 
+#include "element/operand.cuh"
+#include "flat_sm90a/layout.h"
 #include "flat_sm90a/params.h"
 #include "pack/pack_weights.cuh"
-#include "plan/flat.h"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::flat_sm90a {
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ uint4 load_channels(const PackParams& params, const t
 #pragma unroll
     for (int c = 0; c < Traits::kChannels; ++c) {
       r[c] = first + c < params.k_channels ? g_element[(first + c) * params.source_stride[1]]
-                                           : wgmma_sm90a::to_element<Element>(0.0f);
+                                           : element::to_element<Element>(0.0f);
     }
   }
   if constexpr (Traits::kFloat32) {

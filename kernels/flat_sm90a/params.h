@@ -1,11 +1,11 @@
-// What the kernels of the flat engine are launched with. Filled by launch/flat.cpp, constant for the whole grid.
+// What the kernels of the flat engine are launched with. Filled by flat_sm90a/launch.cpp, constant for the whole grid.
 // "Source" and "result" are input and output, or for grad_input grad_output and grad_input.
 #pragma once
 
 #include <cstdint>
 
+#include "flat_sm90a/layout.h"
 #include "plan/divisor.h"
-#include "plan/flat.h"
 #include "plan/tap_program.h"
 
 namespace convt::flat_sm90a {

@@ -1,10 +1,10 @@
 // Which results a tile of the flat engine owns, and what a warpgroup holds of them.
 #pragma once
 
+#include "element/operand.cuh"
+#include "flat_sm90a/layout.h"
 #include "flat_sm90a/params.h"
-#include "plan/flat.h"
 #include "ptx/wgmma_sm90a.cuh"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::flat_sm90a {
 

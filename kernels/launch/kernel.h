@@ -1,5 +1,5 @@
 // Puts a kernel into a stream: grid, shared memory, attributes and arguments.
-// Called by the launchers of the engines, and by launch/reduce.cpp. Must not know: torch, plans' tiles.
+// Called by the launchers of the engines, and by reduce/launch.cpp. Must not know: torch, plans' tiles.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "launch/families.h"
-#include "plan/wgmma.h"
+#include "plan/gemm_shape.h"
 
 namespace convt {
 

@@ -1,5 +1,5 @@
 // Descriptions of tensors for copies by the copy engine (CUDA driver API, "Tensor Map Object Management"). Called by:
-// launch/strided.cpp, window.cpp, nhwc.cpp, scatter.cpp, upsample.cpp, patch_direct.cpp, patch_runs.cpp.
+// strided_sm90a/launch.cpp, window.cpp, nhwc.cpp, scatter.cpp, upsample.cpp, patch_direct.cpp, patch_runs.cpp.
 #pragma once
 
 #include <cuda.h>

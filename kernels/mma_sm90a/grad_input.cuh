@@ -5,11 +5,11 @@
 // in shared memory, or come with every stage. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "element/vector.cuh"
 #include "mma_sm90a/grad_input_loader.cuh"
 #include "mma_sm90a/grad_input_split.cuh"
 #include "mma_sm90a/grad_input_zeros.cuh"
 #include "pipeline/ring.cuh"
-#include "thin/vector.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_s
       if constexpr (kAdd) {
         ptx::load_shared(words, s_tile);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) r_sums[m][n][i] = simt::add(r_sums[m][n][i], __uint_as_float(words[i]));
+        for (int i = 0; i < 4; ++i) r_sums[m][n][i] = element::add(r_sums[m][n][i], __uint_as_float(words[i]));
       } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(r_sums[m][n][i]);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
           float sums[kNeighbours];
 #pragma unroll
           for (int i = 0; i < kNeighbours; ++i) sums[i] = r_sums[m][n + i / 2][2 * half + i % 2 + j];
-          thin::Vector<Element, kNeighbours> results;
+          element::Vector<Element, kNeighbours> results;
           results.round(sums);
           results.store(g_to);
         }
@@ -116,7 +116,7 @@ __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& 
         float sums[kVector];
 #pragma unroll
         for (int i = 0; i < kVector; ++i) sums[i] = r_sums[(first + i) / 2][n][(first + i) % 2 * 2 + j];
-        thin::Vector<Element, kVector> results;
+        element::Vector<Element, kVector> results;
         results.round(sums);
         if (params.wide) {
           if (ci + first * 8 < params.group_ci) results.store(g_to + first * 8);

@@ -268,7 +268,7 @@ __device__ __forceinline__ void make_fragments(const GradInputParams& params, co
         for (int e = 0; e < kElements; ++e) {
           const bool exists = fragment < fragments && ci < params.group_ci;
           const int32_t place = exists ? s_places[(step * 4 + lane % 4) * kElements + e] : -1;
-          r_weight[i][half][e] = place >= 0 ? channel[place] : simt::to_element<Element>(0.0f);
+          r_weight[i][half][e] = place >= 0 ? channel[place] : element::to_element<Element>(0.0f);
         }
       }
     }

@@ -1,7 +1,7 @@
 // What a kernel of the gradient of the input is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/mma_grad_input.h"
+#include "mma_sm90a/grad_input_layout.h"
 
 namespace convt::mma_sm90a {
 

@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_run(Sums<Traits>& r_sums, const RunOper
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) r_sums[m][n][i] = simt::add(r_sums[m][n][i], run[m][i]);
+      for (int i = 0; i < 4; ++i) r_sums[m][n][i] = element::add(r_sums[m][n][i], run[m][i]);
     }
   }
 }

@@ -2,8 +2,8 @@
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
 // Rows of a product are (co, kh, kw), its columns ci, K 8 or 16 pixels of a row, both operands read from shared memory
-// as they lie in global memory. plan/mma_grad_weight.h says what a CTA owns. Called by launch/. Must not know: torch,
-// how the plan was chosen, how slabs are added.
+// as they lie in global memory. mma_sm90a/grad_weight_layout.h says what a CTA owns. Called by launch/. Must not know:
+// torch, how the plan was chosen, how slabs are added.
 #pragma once
 
 #include "mma_sm90a/grad_weight_elements.cuh"

@@ -1,5 +1,5 @@
 // What a file of instances/ of the gradient of the weight consists of. The template arguments come from
-// plan/mma_instances.h.
+// mma_sm90a/instances.h.
 #pragma once
 
 #include "mma_sm90a/grad_weight.cuh"

@@ -1,7 +1,7 @@
 // What a kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/mma_grad_weight.h"
+#include "mma_sm90a/grad_weight_layout.h"
 #include "thin/grad_weight_params.h"
 
 namespace convt::mma_sm90a {

@@ -1,6 +1,6 @@
 // Global memory -> a stage of the gradient of the weight whose channels are innermost: rows of pixels as one run each,
-// or pixel by pixel (plan/mma_grad_weight.h). Rows outside a tensor are not loaded: the mainloop never multiplies them.
-// Columns outside it are zeros where params.zero_borders says so.
+// or pixel by pixel (mma_sm90a/grad_weight_layout.h). Rows outside a tensor are not loaded: the mainloop never
+// multiplies them. Columns outside it are zeros where params.zero_borders says so.
 #pragma once
 
 #include "mma_sm90a/grad_weight_params.h"

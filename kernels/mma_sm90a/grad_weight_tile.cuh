@@ -2,18 +2,18 @@
 // the tile of a warp, rows of the GEMM, and steps of pixels added one by one.
 #pragma once
 
+#include "element/arithmetic.cuh"
 #include "mma_sm90a/grad_weight_params.h"
 #include "ptx/mma_sm80.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma_sm90a.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::mma_sm90a {
 
 template <DataType kDataTypeValue, int kRowTilesValue, int kColumnTilesValue, WeightOperands kOperandsValue>
 struct GradWeightTraits {
   static constexpr DataType kDataType = kDataTypeValue;
-  using Element = typename simt::ElementOf<kDataType>::type;
+  using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kRowTiles = kRowTilesValue;  // of 16, of a warp
   static constexpr int kColumnTiles = kColumnTilesValue;  // of 8
   static constexpr WeightOperands kOperands = kOperandsValue;

@@ -1,4 +1,4 @@
-// What a file of instances/ consists of. The template arguments come from plan/mma_instances.h.
+// What a file of instances/ consists of. The template arguments come from mma_sm90a/instances.h.
 #pragma once
 
 #include "mma_sm90a/instances.h"

@@ -146,7 +146,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Pass& p
         for (int c = 0; c < kChannels; ++c) {
           const bool exists = place >= 0 && first + c < params.group_ci;
           r_weight[i][half][c] =
-              exists ? g_weight[place + (first + c) * params.weight_stride[0]] : simt::to_element<Element>(0.0f);
+              exists ? g_weight[place + (first + c) * params.weight_stride[0]] : element::to_element<Element>(0.0f);
         }
       }
     }

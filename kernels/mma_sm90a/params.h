@@ -1,7 +1,7 @@
 // What a kernel of the mma engine is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/mma_layout.h"
+#include "mma_sm90a/layout.h"
 
 namespace convt::mma_sm90a {
 

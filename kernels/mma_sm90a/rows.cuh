@@ -99,7 +99,7 @@ __device__ __forceinline__ void stage_rows_columns(const Params& params, const S
 #pragma unroll
       for (int p = 0; p < 8; ++p) {
         if (kInside || static_cast<uint32_t>(at) < end) {
-          stage_element<Element>(s_to + at, simt::add(r_sums[m][p % 4][half * 2 + p / 4], __int_as_float(entry.z)));
+          stage_element<Element>(s_to + at, element::add(r_sums[m][p % 4][half * 2 + p / 4], __int_as_float(entry.z)));
         }
         at += step;
       }

@@ -1,5 +1,5 @@
 // What a file of instances/ for tiles of whole rows consists of. The template arguments come from
-// plan/mma_instances.h.
+// mma_sm90a/instances.h.
 #pragma once
 
 #include "mma_sm90a/instances.h"

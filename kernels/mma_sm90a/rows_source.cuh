@@ -2,8 +2,8 @@
 #pragma once
 
 #include "mma_sm90a/mainloop.cuh"
+#include "mma_sm90a/rows_layout.h"
 #include "mma_sm90a/tile.cuh"
-#include "plan/mma_rows.h"
 #include "ptx/global.cuh"
 
 namespace convt::mma_sm90a {

@@ -16,14 +16,14 @@ inline constexpr int32_t kNowhere = INT32_MIN / 2;  // a place below zero, whate
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, const Pass& pass, int32_t co) {
   if (params.bias == nullptr) return -0.0f;
-  return simt::to_accumulator(
+  return element::to_accumulator(
       static_cast<const Element*>(params.bias)[int64_t{pass.group} * params.group_co + pass.co + co]);
 }
 
 // What an output without taps is: the bias, or +0.
 template <typename Element>
 __device__ __forceinline__ Element empty_of(const Params& params, const Pass& pass, int32_t co) {
-  return simt::to_element<Element>(simt::add(0.0f, bias_of<Element>(params, pass, co)));
+  return element::to_element<Element>(element::add(0.0f, bias_of<Element>(params, pass, co)));
 }
 
 // Where a tile's results go. Runs are staged with the alignment of their place in global memory: the strides of the
@@ -55,7 +55,7 @@ __device__ __forceinline__ void stage_element(uint32_t s_to, float value) {
   if constexpr (sizeof(Element) == 4) {
     ptx::store_shared(s_to, __float_as_uint(value));
   } else {
-    const Element rounded = simt::to_element<Element>(value);
+    const Element rounded = element::to_element<Element>(value);
     ptx::store_shared_16(s_to, reinterpret_cast<const uint16_t&>(rounded));
   }
 }
@@ -82,7 +82,7 @@ __device__ __forceinline__ void stage_unit(const Sums<Traits>& r_sums, const int
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int32_t to = place[n][i % 2] + column[i / 2].x;
-        if (to >= 0) stage_element<Element>(to, simt::add(r_sums[m][n][i], __int_as_float(column[i / 2].y)));
+        if (to >= 0) stage_element<Element>(to, element::add(r_sums[m][n][i], __int_as_float(column[i / 2].y)));
       }
     }
   }

@@ -1,10 +1,10 @@
 // One instance of the mma engine at compile time.
 #pragma once
 
-#include "plan/mma_layout.h"
+#include "element/arithmetic.cuh"
+#include "mma_sm90a/layout.h"
 #include "ptx/mma_sm80.cuh"
 #include "ptx/wgmma_sm90a.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -12,7 +12,7 @@ namespace convt::mma_sm90a {
 template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue, bool kSplitValue = false>
 struct Traits {
   static constexpr DataType kDataType = kDataTypeValue;
-  using Element = typename simt::ElementOf<kDataType>::type;
+  using Element = typename element::ElementOf<kDataType>::type;
   static constexpr bool kSplit = kSplitValue;
   static constexpr int kColumnTiles = kColumnTilesValue;  // of a warp
   static constexpr int kPositionTiles = kPositionTilesValue;

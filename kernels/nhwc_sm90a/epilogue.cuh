@@ -113,7 +113,7 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
 #pragma unroll
           for (int k = 0; k < kCount; ++k) {
             const float sum = sums.r[block][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2];
-            elements[k] = wgmma_sm90a::to_element<Element>(sum + values[k]);
+            elements[k] = element::to_element<Element>(sum + values[k]);
           }
           uint32_t words[4];
           memcpy(words, elements, sizeof(words));

@@ -7,7 +7,7 @@
 
 #define CONVT_NHWC_INSTANCE(symbol, operand, blocks, block_n, steps)                 \
   convt::nhwc_sm90a::Kernels convt::nhwc_sm90a::symbol() {                           \
-    using Traits = wgmma_sm90a::Traits<wgmma_sm90a::Operand::operand, block_n>;      \
+    using Traits = element::ProductTraits<element::Operand::operand, block_n>;       \
     return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),              \
             reinterpret_cast<const void*>(&convolve<Shape<Traits, blocks, steps>>)}; \
   }

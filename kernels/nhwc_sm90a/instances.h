@@ -1,7 +1,57 @@
-// The kernels that instances/ compiles, one file for each class.
+// Every kernel of the NHWC engine, one row each.
 #pragma once
 
-#include "plan/nhwc_instances.h"
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+struct NhwcInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t blocks;   // of 64 positions, of each warpgroup that multiplies
+  int32_t block_n;  // result channels of a tile
+  int32_t k_steps;  // of a stage
+};
+
+// X(symbol, dtype, precision, blocks, block_n, k_steps)
+#define CONVT_NHWC_INSTANCES(X)                      \
+  X(tf32_256x128x32, kFloat32, kTf32, 2, 128, 4)     \
+  X(tf32_256x64x32, kFloat32, kTf32, 2, 64, 4)       \
+  X(tf32_256x32x32, kFloat32, kTf32, 2, 32, 4)       \
+  X(tf32_128x128x32, kFloat32, kTf32, 1, 128, 4)     \
+  X(tf32_128x256x32, kFloat32, kTf32, 1, 256, 4)     \
+  X(tf32x3_128x128x32, kFloat32, kTf32x3, 1, 128, 4) \
+  X(tf32x3_256x64x32, kFloat32, kTf32x3, 2, 64, 4)   \
+  X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 64, 4)   \
+  X(tf32x3_256x32x32, kFloat32, kTf32x3, 2, 32, 4)   \
+  X(bf16_128x256x64, kBFloat16, kHalf, 1, 256, 4)    \
+  X(bf16_256x128x64, kBFloat16, kHalf, 2, 128, 4)    \
+  X(bf16_256x64x64, kBFloat16, kHalf, 2, 64, 4)      \
+  X(bf16_256x32x64, kBFloat16, kHalf, 2, 32, 4)      \
+  X(bf16_128x128x64, kBFloat16, kHalf, 1, 128, 4)    \
+  X(bf16_256x64x32, kBFloat16, kHalf, 2, 64, 2)      \
+  X(bf16_256x32x32, kBFloat16, kHalf, 2, 32, 2)      \
+  X(f16_128x256x64, kFloat16, kHalf, 1, 256, 4)      \
+  X(f16_256x128x64, kFloat16, kHalf, 2, 128, 4)      \
+  X(f16_256x64x64, kFloat16, kHalf, 2, 64, 4)        \
+  X(f16_256x32x64, kFloat16, kHalf, 2, 32, 4)        \
+  X(f16_128x128x64, kFloat16, kHalf, 1, 128, 4)      \
+  X(f16_256x64x32, kFloat16, kHalf, 2, 64, 2)        \
+  X(f16_256x32x32, kFloat16, kHalf, 2, 32, 2)
+
+inline constexpr NhwcInstance kNhwcInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, blocks, block_n, k_steps) \
+  {"nhwc_" #symbol, DataType::dtype, Precision::precision, blocks, block_n, k_steps},
+    CONVT_NHWC_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumNhwcInstances = sizeof(kNhwcInstances) / sizeof(kNhwcInstances[0]);
+
+}  // namespace convt
 
 namespace convt::nhwc_sm90a {
 

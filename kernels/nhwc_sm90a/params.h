@@ -1,13 +1,13 @@
-// What the convolution kernel of the NHWC engine is launched with. Filled by launch/nhwc.cpp, constant for the whole
-// grid.
+// What the convolution kernel of the NHWC engine is launched with. Filled by nhwc_sm90a/launch.cpp, constant for the
+// whole grid.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
 
+#include "nhwc_sm90a/layout.h"
 #include "plan/divisor.h"
-#include "plan/nhwc.h"
 
 namespace convt::nhwc_sm90a {
 

@@ -1,8 +1,8 @@
 // Which results a tile of the NHWC engine owns, and what a thread holds of them.
 #pragma once
 
+#include "element/operand.cuh"
 #include "nhwc_sm90a/params.h"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::nhwc_sm90a {
 

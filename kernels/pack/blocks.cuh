@@ -103,8 +103,7 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
         const bool is_mine = item < Block::kItems;
         const bool exists = is_mine && n < corner.columns && k < corner.channels;
         place[i] = is_mine ? block.place(n, k, tap_of_thread) : -1;
-        r[i] = exists ? __ldg(g_first + n * params.n_stride + k * params.k_stride)
-                      : wgmma_sm90a::to_element<Element>(0.0f);
+        r[i] = exists ? __ldg(g_first + n * params.n_stride + k * params.k_stride) : element::to_element<Element>(0.0f);
       }
 #pragma unroll
       for (int i = 0; i < Block::kBatch; ++i) {

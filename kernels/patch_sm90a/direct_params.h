@@ -1,12 +1,12 @@
-// What the patch engine's kernel for weights as they are is launched with. Filled by launch/patch_direct.cpp, constant
-// for the whole grid.
+// What the patch engine's kernel for weights as they are is launched with. Filled by patch_sm90a/direct_launch.cpp,
+// constant for the whole grid.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
 
-#include "plan/patch_direct.h"
+#include "patch_sm90a/direct_layout.h"
 
 namespace convt::patch_sm90a {
 

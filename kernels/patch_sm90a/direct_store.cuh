@@ -28,7 +28,7 @@ __device__ __forceinline__ void stage_vector(uint32_t shared, const float (&valu
   constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
   Element elements[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) elements[i] = wgmma_sm90a::to_element<Element>(values[i]);
+  for (int i = 0; i < kCount; ++i) elements[i] = element::to_element<Element>(values[i]);
   uint32_t words[kWords];
   memcpy(words, elements, sizeof(elements));
   ptx::store_shared(shared, words);

@@ -128,8 +128,8 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
       uint32_t words[2][kWords];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const Element elements[2] = {wgmma_sm90a::to_element<Element>(sums.r[block][4 * j + i]),
-                                     wgmma_sm90a::to_element<Element>(sums.r[block][4 * j + 2 + i])};
+        const Element elements[2] = {element::to_element<Element>(sums.r[block][4 * j + i]),
+                                     element::to_element<Element>(sums.r[block][4 * j + 2 + i])};
         memcpy(words[i], elements, sizeof(elements));
       }
       uint32_t both[2 * kWords];

@@ -1,11 +1,11 @@
-// What the convolution kernel of the patch engine is launched with. Filled by launch/patch.cpp, constant for the whole
-// grid.
+// What the convolution kernel of the patch engine is launched with. Filled by patch_sm90a/launch.cpp, constant for the
+// whole grid.
 #pragma once
 
 #include <cstdint>
 
+#include "patch_sm90a/layout.h"
 #include "plan/divisor.h"
-#include "plan/patch.h"
 
 namespace convt::patch_sm90a {
 

@@ -1,12 +1,12 @@
-// What the patch engine's kernel for runs of grad_output is launched with. Filled by launch/patch_runs.cpp, constant
-// for the whole grid.
+// What the patch engine's kernel for runs of grad_output is launched with. Filled by patch_sm90a/runs_launch.cpp,
+// constant for the whole grid.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
 
-#include "plan/patch_runs.h"
+#include "patch_sm90a/runs_layout.h"
 
 namespace convt::patch_sm90a {
 

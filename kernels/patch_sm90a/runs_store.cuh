@@ -30,12 +30,12 @@ __device__ __forceinline__ void leave_runs(const RunsParams& params, const RunsT
     float values[kCount];
     if constexpr (kCount == 1) {
       values[0] = __uint_as_float(ptx::load_shared(s));
-      *g = wgmma_sm90a::to_element<Element>(values[0]);
+      *g = element::to_element<Element>(values[0]);
     } else {
       ptx::load_shared<0>(values, s);
       Element elements[kCount];
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) elements[i] = wgmma_sm90a::to_element<Element>(values[i]);
+      for (int i = 0; i < kCount; ++i) elements[i] = element::to_element<Element>(values[i]);
       epilogue::store_vector(g, elements);
     }
   }

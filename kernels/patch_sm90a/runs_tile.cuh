@@ -1,8 +1,8 @@
 // Which results a CTA of the kernel for runs of grad_output owns, and which stages of them it multiplies.
 #pragma once
 
+#include "element/operand.cuh"
 #include "patch_sm90a/runs_params.h"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::patch_sm90a {
 

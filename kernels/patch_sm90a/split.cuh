@@ -7,7 +7,7 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Infinities have no low part, as in wgmma_sm90a::low_part().
+// Infinities have no low part, as in element::low_part().
 __device__ __forceinline__ void to_parts(Fragments& high, Fragments& low, const Fragments& words) {
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {

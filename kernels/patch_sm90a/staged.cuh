@@ -49,8 +49,8 @@ __device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Para
           Element both[2 * kColumns];
 #pragma unroll
           for (int k = 0; k < 2 * kColumns; ++k) {
-            both[k] = wgmma_sm90a::to_element<Element>(
-                sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] + bias[i]);
+            both[k] = element::to_element<Element>(sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] +
+                                                   bias[i]);
           }
           const int32_t to = buffer + (8 * block + i) * kStride + row * staging.row_step;
           if constexpr (kTogether) {

@@ -1,9 +1,9 @@
 // Which results a tile of the patch engine owns, and what a warpgroup holds of them.
 #pragma once
 
+#include "element/operand.cuh"
+#include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"
-#include "plan/patch_instances.h"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::patch_sm90a {
 

@@ -5,9 +5,9 @@
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/turns.cuh"
 
-#define CONVT_PATCH_TURNS(symbol, operand)                                               \
-  convt::patch_sm90a::Kernels convt::patch_sm90a::symbol() {                             \
-    using Instance = wgmma_sm90a::Traits<wgmma_sm90a::Operand::operand, kPatchChannels>; \
-    return {reinterpret_cast<const void*>(&pack::pack_weights<Instance>),                \
-            reinterpret_cast<const void*>(&convolve_in_turn<TurnsShape<Instance>>)};     \
+#define CONVT_PATCH_TURNS(symbol, operand)                                              \
+  convt::patch_sm90a::Kernels convt::patch_sm90a::symbol() {                            \
+    using Instance = element::ProductTraits<element::Operand::operand, kPatchChannels>; \
+    return {reinterpret_cast<const void*>(&pack::pack_weights<Instance>),               \
+            reinterpret_cast<const void*>(&convolve_in_turn<TurnsShape<Instance>>)};    \
   }

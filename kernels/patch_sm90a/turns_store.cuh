@@ -141,7 +141,7 @@ class RowStore {
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
               const int column = (tap_h * 2 + k % 2) * (Shape::kChannels / 8) + j;  // of 8
-              both[k] = wgmma_sm90a::to_element<Element>(
+              both[k] = element::to_element<Element>(
                   sums.r[row * Shape::kColumnBlocks + column / 16][column % 16 * 4 + k / 2 * 2 + i] + bias[i]);
             }
             uint32_t words[kElement];

@@ -6,9 +6,6 @@
 
 namespace convt {
 
-// Fills plan.compute_us, memory_us and estimate_us of a plan for the simt engine.
-void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
-
 // Multiply-adds that land inside the output, whole problem.
 double useful_multiply_adds(const ConvTProblem& problem);
 

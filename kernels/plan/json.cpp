@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "plan/plan.h"
-#include "plan/tile.h"
 
 namespace convt {
 namespace {

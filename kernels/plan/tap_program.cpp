@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/tile.h"
-
 namespace convt {
 namespace {
 

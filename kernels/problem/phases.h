@@ -46,6 +46,10 @@ CONVT_HOST_DEVICE inline int32_t greatest_common_divisor(int32_t a, int32_t b) {
 CONVT_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 CONVT_HOST_DEVICE inline int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
+  return axis.stride < axis.out ? axis.stride : axis.out;
+}
+
 // Positions p of a phase: outputs phase, phase + stride, ... below axis.out. May be 0.
 CONVT_HOST_DEVICE inline int32_t num_positions(const Axis& axis, int32_t phase) {
   return axis.out > phase ? ceil_div(axis.out - phase, axis.stride) : 0;

@@ -1,14 +1,14 @@
 // Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, or the
 // result where there is one chunk, in a fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t +
 // threads, ... of each row of its chunk ascending; then neighbours' sums are added in halves. Called by launch/.
+#include "element/arithmetic.cuh"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
-#include "simt/traits.cuh"
 
 namespace convt::reduce {
 namespace {
 
-using simt::add;
+using element::add;
 
 template <typename Element>
 __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __grid_constant__ ChannelParams params) {
@@ -41,11 +41,11 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
 #pragma unroll
         for (int32_t i = 0; i < kBatch; ++i) {
           // +0 changes no sum that began with +0.
-          elements[i] = i * threads < left ? *g_next : simt::to_element<Element>(Accumulator{0});
+          elements[i] = i * threads < left ? *g_next : element::to_element<Element>(Accumulator{0});
           g_next += step;
         }
 #pragma unroll
-        for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, simt::to_accumulator(elements[i]));
+        for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, element::to_accumulator(elements[i]));
       }
     }
   }
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
   }
   if (thread > 0 || channel >= params.channels) return;
   if (params.result != nullptr) {
-    static_cast<Element*>(params.result)[channel] = simt::to_element<Element>(s_sums[lane]);
+    static_cast<Element*>(params.result)[channel] = element::to_element<Element>(s_sums[lane]);
   } else {
     static_cast<Accumulator*>(params.slabs)[chunk * params.channels + channel] = s_sums[lane];
   }

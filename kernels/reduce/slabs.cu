@@ -1,15 +1,15 @@
 // Adds slabs: result[e] = sum over slabs, in a fixed order (docs/numerics.md), rounded once to the result's type.
 // The slabs are cut into kSlices runs of neighbours; each run is added ascending, from +0, then the runs' sums
 // ascending. Called by launch/. Must not know: what was summed.
+#include "element/arithmetic.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
-#include "simt/traits.cuh"
 
 namespace convt::reduce {
 namespace {
 
-using simt::add;
+using element::add;
 
 // Where an element of a slab lies in the result. Numbers below 2^32 are divided much faster than longer ones.
 template <typename Index>
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __
   }
   const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
                                                            : result_offset(params, element);
-  static_cast<Element*>(params.result)[offset] = simt::to_element<Element>(sum);
+  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
 }
 
 // Where every run is one slab: a thread adds up a result, whose slabs are all on their way at once.
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
 #pragma unroll
     for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, slabs[i]);
   }
-  static_cast<Element*>(params.result)[offset] = simt::to_element<Element>(sum);
+  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
 }
 
 }  // namespace

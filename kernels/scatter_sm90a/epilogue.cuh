@@ -31,7 +31,7 @@ __device__ __forceinline__ void make_planes(const Params& params, Plane* s_plane
   for (int32_t i = store_thread(); i < params.num_planes; i += Shape::kStoreThreads) {
     const int32_t phase = i / params.c_out, co = i - phase * params.c_out;
     Plane plane{phase * params.result_stride[2] + co * params.result_stride[1], phase, 0.0f};
-    if (params.bias != nullptr) plane.bias = simt::to_accumulator(static_cast<const Element*>(params.bias)[co]);
+    if (params.bias != nullptr) plane.bias = element::to_accumulator(static_cast<const Element*>(params.bias)[co]);
     s_planes[i] = plane;
   }
 }
@@ -187,7 +187,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
             for (int j = 0; j < kPlanes; ++j) {
               const float product =
                   __uint_as_float(ptx::load_shared(s_from + min(begin + j, filled - 1) * plane_bytes));
-              if (has_term) sums[j] = simt::add(sums[j], product);
+              if (has_term) sums[j] = element::add(sums[j], product);
             }
           }
 #pragma unroll
@@ -195,7 +195,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
             const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
             const int32_t h = first + planes.phase[j];
             if (h < 0 || h >= params.h.out) continue;
-            g_row[planes.offset[j] + unit.offset] = simt::to_element<Element>(simt::add(sum, planes.bias[j]));
+            g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(element::add(sum, planes.bias[j]));
           }
         }
       }

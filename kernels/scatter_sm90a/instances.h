@@ -1,7 +1,61 @@
-// The kernels that instances/ compiles, one file for each class.
+// The kernel instances of the scatter engine: the one list that dispatch (scatter_sm90a/launch.cpp), planning and tests
+// read.
 #pragma once
 
-#include "plan/scatter_instances.h"
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// A kernel of the scatter engine, for sums of `slots` position rows with `columns` columns each: phases along H,
+// channels and taps along W.
+struct ScatterInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  int32_t slots;
+  int32_t columns;
+  bool channels_last;  // otherwise NCHW
+};
+
+// Operands are sums of two TF32 numbers.
+constexpr bool is_split(const ScatterInstance& instance) { return instance.precision == Precision::kTf32x3; }
+
+// X(symbol, dtype, precision, slots, columns, channels_last); of a dtype, precision and layout the smaller ones first.
+#define CONVT_SCATTER_INSTANCES(X)                      \
+  X(tf32_2x24, kFloat32, kTf32, 2, 24, false)           \
+  X(tf32_3x32, kFloat32, kTf32, 3, 32, false)           \
+  X(bf16_2x24, kBFloat16, kHalf, 2, 24, false)          \
+  X(bf16_3x32, kBFloat16, kHalf, 3, 32, false)          \
+  X(f16_2x24, kFloat16, kHalf, 2, 24, false)            \
+  X(f16_3x32, kFloat16, kHalf, 3, 32, false)            \
+  X(tf32x3_2x24, kFloat32, kTf32x3, 2, 24, false)       \
+  X(tf32x3_2x40, kFloat32, kTf32x3, 2, 40, false)       \
+  X(tf32x3_3x32, kFloat32, kTf32x3, 3, 32, false)       \
+  X(tf32_pixels_2x24, kFloat32, kTf32, 2, 24, true)     \
+  X(tf32_pixels_2x40, kFloat32, kTf32, 2, 40, true)     \
+  X(tf32_pixels_3x32, kFloat32, kTf32, 3, 32, true)     \
+  X(bf16_pixels_2x24, kBFloat16, kHalf, 2, 24, true)    \
+  X(bf16_pixels_2x40, kBFloat16, kHalf, 2, 40, true)    \
+  X(bf16_pixels_3x32, kBFloat16, kHalf, 3, 32, true)    \
+  X(f16_pixels_2x24, kFloat16, kHalf, 2, 24, true)      \
+  X(f16_pixels_2x40, kFloat16, kHalf, 2, 40, true)      \
+  X(f16_pixels_3x32, kFloat16, kHalf, 3, 32, true)      \
+  X(tf32x3_pixels_2x24, kFloat32, kTf32x3, 2, 24, true) \
+  X(tf32x3_pixels_2x40, kFloat32, kTf32x3, 2, 40, true) \
+  X(tf32x3_pixels_3x32, kFloat32, kTf32x3, 3, 32, true)
+
+inline constexpr ScatterInstance kScatterInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, slots, columns, channels_last) \
+  {"scatter_" #symbol, DataType::dtype, Precision::precision, slots, columns, channels_last},
+    CONVT_SCATTER_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumScatterInstances = sizeof(kScatterInstances) / sizeof(kScatterInstances[0]);
+
+}  // namespace convt
 
 namespace convt::scatter_sm90a {
 

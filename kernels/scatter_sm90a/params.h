@@ -1,11 +1,11 @@
-// What the scatter engine's kernel is launched with. Filled by launch/scatter.cpp, constant for the whole grid.
+// What the scatter engine's kernel is launched with. Filled by scatter_sm90a/launch.cpp, constant for the whole grid.
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
 
-#include "plan/scatter_layout.h"
+#include "scatter_sm90a/layout.h"
 
 namespace convt::scatter_sm90a {
 

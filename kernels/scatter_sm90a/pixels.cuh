@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
                 const bool has_term = stored.units[j].exists >> term & 1;
                 const uint32_t s_term = has_term ? stored.units[j].staged + term * params.term_step : 0;
                 const float product = __uint_as_float(ptx::load_shared(s_row + phase * phase_bytes + s_term));
-                if (has_term) sums[j] = simt::add(sums[j], product);
+                if (has_term) sums[j] = element::add(sums[j], product);
               }
             }
           }
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
 #pragma unroll
           for (int j = 0; j < kUnits; ++j) {
             if (stored.units[j].offset < 0) continue;
-            g_row[stored.units[j].offset] = simt::to_element<Element>(simt::add(sums[j], stored.bias[j]));
+            g_row[stored.units[j].offset] = element::to_element<Element>(element::add(sums[j], stored.bias[j]));
           }
         }
       }

@@ -73,7 +73,7 @@ __device__ __forceinline__ void multiply_split_row(Sums<Shape>& sums, const Para
 #pragma unroll
       for (int i = 0; i < Shape::kN / 2; ++i) {
         ptx::keep_sum(run[i]);
-        sums[i] = simt::add(sums[i], run[i]);
+        sums[i] = element::add(sums[i], run[i]);
       }
     }
     ring->advance();

@@ -1,11 +1,11 @@
 // Which results a tile of the scatter engine owns.
 #pragma once
 
+#include "element/arithmetic.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma_sm90a.cuh"
 #include "scatter_sm90a/params.h"
-#include "simt/traits.cuh"
 
 namespace convt::scatter_sm90a {
 
@@ -15,7 +15,7 @@ inline constexpr int kConsumerThreads = kScatterConsumerThreads;
 // kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
 template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue, bool kChannelsLastValue>
 struct Shape {
-  using Element = typename simt::ElementOf<kDataTypeValue>::type;
+  using Element = typename element::ElementOf<kDataTypeValue>::type;
   static constexpr DataType kDataType = kDataTypeValue;
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;

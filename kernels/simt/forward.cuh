@@ -1,15 +1,15 @@
 // Transposed convolution on CUDA cores in a documented order of every sum (docs/numerics.md).
-// One CTA computes one tile (plan/tile.h): block_co output channels at tile_n * tile_h * tile_w positions of
+// One CTA computes one tile (simt/tile.h): block_co output channels at tile_n * tile_h * tile_w positions of
 // one H phase and phases_w W phases. Called by launch/.
 // Must not know: torch, how the plan was chosen.
 #pragma once
 
-#include "epilogue/staged_store.cuh"
 #include "ptx/cp_async.cuh"
 #include "simt/loader.cuh"
 #include "simt/mainloop.cuh"
 #include "simt/params.h"
 #include "simt/stage.cuh"
+#include "simt/staged_store.cuh"
 #include "simt/traits.cuh"
 
 namespace convt::simt {

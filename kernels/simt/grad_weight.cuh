@@ -1,7 +1,7 @@
 // The gradient of the weight on CUDA cores, in a documented order of every sum (docs/numerics.md):
 //     slab[ci, co, kh, kw] = sum over the slab's pixels (n, ih, iw), ascending, of
 //                            x[n, ci, ih, iw] * grad_y[n, co, ih * stride - padding + kh * dilation, ...]
-// One CTA computes what plan/simt_grad_weight.h says; a thread holds the sums of thread_ci x thread_co channels x
+// One CTA computes what simt/grad_weight_layout.h says; a thread holds the sums of thread_ci x thread_co channels x
 // thread_kw taps, and each pixel is one outer product of two vectors of channels for each tap. Called by launch/. Must
 // not know: torch, how the plan was chosen, how slabs are added.
 #pragma once

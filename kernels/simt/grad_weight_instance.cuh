@@ -1,7 +1,6 @@
 // A line in a file of simt/instances/ compiles one kernel of the gradient of the weight: see simt/instance.cuh.
 #pragma once
 
-#include "plan/simt_instances.h"
 #include "simt/grad_weight.cuh"
 #include "simt/instances.h"
 

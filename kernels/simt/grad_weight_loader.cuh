@@ -3,8 +3,8 @@
 // is not loaded: the mainloop never multiplies it.
 #pragma once
 
-#include "plan/simt_layout.h"
 #include "problem/problem.h"
+#include "simt/layout.h"
 #include "simt/loader.cuh"
 #include "simt/traits.cuh"
 

@@ -1,8 +1,8 @@
 // What a kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/simt_grad_weight.h"
 #include "problem/problem.h"
+#include "simt/grad_weight_layout.h"
 
 namespace convt::simt {
 

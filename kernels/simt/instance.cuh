@@ -1,9 +1,8 @@
 // A line in a file of simt/instances/ compiles one kernel. Kernels of one shape and direction share a file: their code
 // differs little from dtype to dtype, and what a file compiles is compressed together. The template arguments come from
-// plan/simt_instances.h.
+// simt/instances.h.
 #pragma once
 
-#include "plan/simt_instances.h"
 #include "simt/forward.cuh"
 #include "simt/instances.h"
 

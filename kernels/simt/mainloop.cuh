@@ -6,9 +6,9 @@
 // 16-byte reads of shared memory.
 #pragma once
 
-#include "plan/simt_layout.h"
 #include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
+#include "simt/layout.h"
 #include "simt/params.h"
 #include "simt/stage.cuh"
 #include "simt/traits.cuh"

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "epilogue/output_columns.h"
-#include "plan/simt_layout.h"
-#include "plan/tile.h"
 #include "problem/problem.h"
+#include "simt/layout.h"
+#include "simt/tile.h"
 
 namespace convt::simt {
 

@@ -7,9 +7,9 @@
 //       a stage; input channels ascending within a tap.
 #pragma once
 
-#include "plan/simt_layout.h"
-#include "plan/tile.h"
+#include "simt/layout.h"
 #include "simt/params.h"
+#include "simt/tile.h"
 
 namespace convt::simt {
 

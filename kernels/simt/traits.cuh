@@ -1,33 +1,20 @@
-// Compile-time description of one SIMT kernel instance, and the arithmetic of its element type.
+// Compile-time description of one SIMT kernel instance.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <type_traits>
 
+#include "element/arithmetic.cuh"
 #include "problem/problem.h"
 
 namespace convt::simt {
 
 inline constexpr int kMaxThreads = 256;
 
-template <DataType>
-struct ElementOf;
-template <>
-struct ElementOf<DataType::kFloat32> {
-  using type = float;
-};
-template <>
-struct ElementOf<DataType::kFloat64> {
-  using type = double;
-};
-template <>
-struct ElementOf<DataType::kFloat16> {
-  using type = __half;
-};
-template <>
-struct ElementOf<DataType::kBFloat16> {
-  using type = __nv_bfloat16;
-};
+using element::add;
+using element::ElementOf;
+using element::fused_multiply_add;
+using element::to_accumulator;
+using element::to_element;
 
 template <DataType kDataType, Precision kPrecision, Direction kDirection, int kThreadCoValue, int kQuadsValue>
 struct Traits {
@@ -40,32 +27,5 @@ struct Traits {
   // Two CTAs share an SM, so that one computes while the other waits for memory or stores.
   static constexpr int kMinBlocks = sizeof(Accumulator) == 8 ? 1 : 2;
 };
-
-__device__ __forceinline__ float to_accumulator(float value) { return value; }
-__device__ __forceinline__ double to_accumulator(double value) { return value; }
-__device__ __forceinline__ float to_accumulator(__half value) { return __half2float(value); }
-__device__ __forceinline__ float to_accumulator(__nv_bfloat16 value) { return __bfloat162float(value); }
-
-// The one rounding of a result, to nearest even.
-template <typename Element>
-__device__ __forceinline__ Element to_element(float value) {
-  if constexpr (std::is_same_v<Element, __half>) {
-    return __float2half_rn(value);
-  } else if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
-    return __float2bfloat16_rn(value);
-  } else {
-    return value;
-  }
-}
-template <typename Element>
-__device__ __forceinline__ Element to_element(double value) {
-  return value;
-}
-
-// Spelled out so that no compiler flag can change a rounding.
-__device__ __forceinline__ float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ __forceinline__ double fused_multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
 
 }  // namespace convt::simt

@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
           if (channel >= params.n_channels || even < 0) continue;
           Element elements[8];
 #pragma unroll
-          for (int k = 0; k < 8; ++k) elements[k] = wgmma_sm90a::to_element<Element>(values[k]);
+          for (int k = 0; k < 8; ++k) elements[k] = element::to_element<Element>(values[k]);
           store_run(params, g + even, elements);
         }
       }
@@ -110,7 +110,7 @@ __device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Pa
       Element elements[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        elements[k] = wgmma_sm90a::to_element<Element>(sums.of_position(0, k, 4 * j + i));
+        elements[k] = element::to_element<Element>(sums.of_position(0, k, 4 * j + i));
       }
       store_run(params, g_first + (8 * j + i) * params.result_stride[1], elements);
     }

@@ -1,7 +1,70 @@
-// The kernels that instances/ compiles, one file for each class.
+// The kernel instances of the strided engine: the one list that dispatch (strided_sm90a/launch.cpp), planning and tests
+// read.
 #pragma once
 
-#include "plan/strided_instances.h"
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+// What a position of the matrix product has.
+enum class StridedForm : int32_t {
+  kOutput,  // two columns of one row of the output, or of both rows for a 3 x 3 kernel, from 2 rows of the input
+  kGather,  // an element of the input's gradient, from as many rows of the output's as the kernel has
+};
+
+struct StridedInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+  StridedForm form;
+  int32_t block_n;  // result channels of a tile
+  int32_t kernel;  // of both axes
+  bool alternate;  // a tile's warpgroups have the same positions and every other stage
+};
+
+// X(symbol, dtype, precision, form, block_n, kernel, alternate)
+#define CONVT_STRIDED_INSTANCES(X)                                 \
+  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4, false)        \
+  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4, false)      \
+  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4, false)        \
+  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3, false)     \
+  X(tf32_turns_64, kFloat32, kTf32, kOutput, 64, 4, true)          \
+  X(tf32_turns_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)       \
+  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3, false)   \
+  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3, false)     \
+  X(tf32x3_output_32, kFloat32, kTf32x3, kOutput, 32, 4, false)    \
+  X(tf32x3_gather_64, kFloat32, kTf32x3, kGather, 64, 4, false)    \
+  X(tf32x3_output_k3_32, kFloat32, kTf32x3, kOutput, 32, 3, false) \
+  X(tf32x3_gather_k3_64, kFloat32, kTf32x3, kGather, 64, 3, false) \
+  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4, false)       \
+  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4, false)     \
+  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4, false)       \
+  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3, false)    \
+  X(bf16_turns_64, kBFloat16, kHalf, kOutput, 64, 4, true)         \
+  X(bf16_turns_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)      \
+  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3, false)  \
+  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3, false)    \
+  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4, false)         \
+  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4, false)       \
+  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4, false)         \
+  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3, false)      \
+  X(f16_turns_64, kFloat16, kHalf, kOutput, 64, 4, true)           \
+  X(f16_turns_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)        \
+  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3, false)    \
+  X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3, false)
+
+inline constexpr StridedInstance kStridedInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision, form, block_n, kernel, alternate) \
+  {"strided_" #symbol, DataType::dtype, Precision::precision, StridedForm::form, block_n, kernel, alternate},
+    CONVT_STRIDED_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumStridedInstances = sizeof(kStridedInstances) / sizeof(kStridedInstances[0]);
+
+}  // namespace convt
 
 namespace convt::strided_sm90a {
 

@@ -2,7 +2,7 @@
 // as zeros; and packed weights, by one thread.
 #pragma once
 
-#include "patch_sm90a/copy.cuh"
+#include "pipeline/copy_vector.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "strided_sm90a/tile.cuh"
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, c
     if (exists) {
       g += image * params.source_stride[0] + channel * params.source_stride[1] + row * params.source_stride[2] + column;
     }
-    patch_sm90a::copy_vector<Shape::kElement>(s_box + place * Shape::kElement, g, exists);
+    pipeline::copy_vector<Shape::kElement>(s_box + place * Shape::kElement, g, exists);
   }
 }
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
         }
       } else {
         copy_box<Shape>(params, s_box, at, first_channel + params.k_channels, thread);
-        patch_sm90a::announce<Shape::kElement>(ring);
+        pipeline::announce<Shape::kElement>(ring);
       }
       ring.advance();
     }

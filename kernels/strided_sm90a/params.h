@@ -1,5 +1,5 @@
-// What the convolution kernel of the strided engine is launched with. Filled by launch/strided.cpp, constant for the
-// whole grid.
+// What the convolution kernel of the strided engine is launched with. Filled by strided_sm90a/launch.cpp, constant for
+// the whole grid.
 #pragma once
 
 #include <cuda.h>
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/strided.h"
+#include "strided_sm90a/layout.h"
 
 namespace convt::strided_sm90a {
 

@@ -1,9 +1,9 @@
 // Which results a tile of the strided engine owns, and what a thread holds of them.
 #pragma once
 
+#include "element/operand.cuh"
 #include "ptx/shared.cuh"
 #include "strided_sm90a/params.h"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::strided_sm90a {
 

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
       Element* g_position = g_column + c * params.gx_stride[1];
 #pragma unroll
       for (int j = 0; j < kPositions; ++j, g_position += params.gx_stride[2]) {
-        if (h + j < params.h.in) *g_position = simt::to_element<Element>(r_sums[c][j]);
+        if (h + j < params.h.in) *g_position = element::to_element<Element>(r_sums[c][j]);
       }
     }
   }

@@ -1,7 +1,6 @@
 // A line in a file of thin/instances/ compiles one kernel of the gradient of the input: see thin/instance.cuh.
 #pragma once
 
-#include "plan/thin_instances.h"
 #include "thin/grad_input.cuh"
 #include "thin/instances.h"
 

@@ -2,9 +2,9 @@
 // What lies outside grad_output is not loaded: the mainloop never multiplies it.
 #pragma once
 
+#include "element/arithmetic.cuh"
+#include "element/fast_divide.cuh"
 #include "ptx/cp_async.cuh"
-#include "simt/fast_divide.cuh"
-#include "simt/traits.cuh"
 #include "thin/grad_input_params.h"
 #include "thin/grad_input_tile.cuh"
 
@@ -124,7 +124,7 @@ __device__ __forceinline__ void load_weight(const GradInputParams& params, const
   const int64_t group_stride = params.group_ci * params.weight_stride[0];
   const auto* g_weight =
       static_cast<const Element*>(params.weight) + pass.group * group_stride + pass.ci * params.weight_stride[0];
-  const simt::FastDivide by_channel(of_channel), by_taps(taps), by_columns(params.w.kernel);
+  const element::FastDivide by_channel(of_channel), by_taps(taps), by_columns(params.w.kernel);
 #pragma unroll 8
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pass.num_groups * params.block_ci * of_channel;
        i += static_cast<int32_t>(blockDim.x)) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ void load_weight(const GradInputParams& params, const
                                co * params.weight_stride[1] + k_h * params.weight_stride[2] +
                                k_w * params.weight_stride[3];
     s_weight[(group * of_channel + place) * params.block_ci + ci] =
-        ci < pass.num_ci ? simt::to_accumulator(*g_element) : 0.0f;
+        ci < pass.num_ci ? element::to_accumulator(*g_element) : 0.0f;
   }
 }
 

@@ -2,14 +2,14 @@
 // kw, ascending. What lies outside grad_output is not multiplied.
 #pragma once
 
-#include "simt/traits.cuh"
+#include "element/arithmetic.cuh"
 #include "thin/grad_input_params.h"
 
 namespace convt::thin {
 
 template <DataType kDataType, int kChannelsValue, int kPositionsValue>
 struct GradInputTraits {
-  using Element = typename simt::ElementOf<kDataType>::type;
+  using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kChannels = kChannelsValue;    // of the result, of a thread
   static constexpr int kPositions = kPositionsValue;  // of a thread: neighbours of a column
   static constexpr int kSums = kChannels * kPositions;
@@ -68,10 +68,10 @@ __device__ __forceinline__ void multiply_taps(float (&r_sums)[Traits::kChannels]
 #pragma unroll
     for (int j = 0; j < kPositions; ++j) {
       if (!kInside && (outside >> j & 1) != 0) continue;
-      const float column = simt::to_accumulator(r_columns[j][t / kVector].column[t % kVector]);
+      const float column = element::to_accumulator(r_columns[j][t / kVector].column[t % kVector]);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        r_sums[c][j] = simt::fused_multiply_add(column, r_weight[c], r_sums[c][j]);
+        r_sums[c][j] = element::fused_multiply_add(column, r_weight[c], r_sums[c][j]);
       }
     }
   }

@@ -1,8 +1,8 @@
 // What a kernel of the gradient of the input is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/thin_grad_input.h"
-#include "plan/thin_layout.h"
+#include "thin/grad_input_layout.h"
+#include "thin/layout.h"
 
 namespace convt::thin {
 

@@ -2,7 +2,7 @@
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
 // Lanes of a warp take neighbouring pixels, and each keeps the warp's thread_ci x thread_co x thread_kw sums: so both
-// operands are read from shared memory as they lie in global memory. plan/thin_grad_weight.h says what a CTA owns.
+// operands are read from shared memory as they lie in global memory. thin/grad_weight_layout.h says what a CTA owns.
 // Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace convt::thin {
 
 template <DataType kDataType, int kCiValue, int kCoValue, int kKwValue>
 struct GradWeightTraits {
-  using Element = typename simt::ElementOf<kDataType>::type;
+  using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kCi = kCiValue;
   static constexpr int kCo = kCoValue;
   static constexpr int kKw = kKwValue;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, Pixe
 #pragma unroll
         for (int i = 0; i < Traits::kCo; ++i) {
           const int co = ci % 2 == 0 ? i : Traits::kCo - 1 - i;  // neighbours share an operand
-          r_sums[t][co][ci] = simt::fused_multiply_add(r_x[ci], r_gy[co], r_sums[t][co][ci]);
+          r_sums[t][co][ci] = element::fused_multiply_add(r_x[ci], r_gy[co], r_sums[t][co][ci]);
         }
         if (kInside && t == Traits::kKw - 1) operands.load_x(ci);
       }

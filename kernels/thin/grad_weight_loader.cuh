@@ -2,9 +2,9 @@
 // outside a tensor is not loaded: the mainloop never multiplies it.
 #pragma once
 
+#include "element/arithmetic.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "simt/traits.cuh"
 #include "thin/grad_weight_params.h"
 
 namespace convt::thin {

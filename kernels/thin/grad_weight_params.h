@@ -2,7 +2,7 @@
 #pragma once
 
 #include "plan/divisor.h"
-#include "plan/thin_grad_weight.h"
+#include "thin/grad_weight_layout.h"
 
 namespace convt::thin {
 

@@ -1,8 +1,7 @@
 // A line in a file of thin/instances/ compiles one kernel, as in simt/instance.cuh. The template arguments come from
-// plan/thin_instances.h.
+// thin/instances.h.
 #pragma once
 
-#include "plan/thin_instances.h"
 #include "thin/instances.h"
 #include "thin/kernel.cuh"
 

@@ -1,5 +1,5 @@
 // Layers bound by memory: depthwise and small groups, few channels, strides that leave most phases without a tap.
-// Computes the forward pass or the gradient of the input (plan/thin_layout.h). A CTA keeps the weights of a *pass*
+// Computes the forward pass or the gradient of the input (thin/layout.h). A CTA keeps the weights of a *pass*
 // in shared memory and walks tiles of positions: source tile in, all phases of the tile summed in registers, staged,
 // and stored as contiguous runs. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
       const int32_t* s_block_outputs = s_outputs + group * params.outputs + block * Traits::kOutputs;
       unsigned char* s_results = s_bytes + store.shift * sizeof(Element);
       auto stage = [&](int o, int j, int32_t place, float bias) {
-        *reinterpret_cast<Element*>(s_results + place) = simt::to_element<Element>(simt::add(r_sums[o][j], bias));
+        *reinterpret_cast<Element*>(s_results + place) = element::to_element<Element>(element::add(r_sums[o][j], bias));
       };
       if constexpr (Traits::kOutputs <= Traits::kPositions) {
         int32_t r_entry[Traits::kOutputs];

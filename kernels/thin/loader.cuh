@@ -132,7 +132,7 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
     } else if constexpr (sizeof(Element) == 4) {
       ptx::cp_async<4>(ptx::shared_address(s_weight + i), g_element);
     } else {
-      s_weight[i] = simt::to_accumulator(*g_element);
+      s_weight[i] = element::to_accumulator(*g_element);
     }
   }
   ptx::cp_async_commit();

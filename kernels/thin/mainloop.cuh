@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply(float (&r_sums)[Traits::kOutputs][Trait
     bool r_valid[Traits::kPositions];
 #pragma unroll
     for (int j = 0; j < Traits::kPositions; ++j) {
-      r_source[j] = simt::to_accumulator(operands.source[j]);
+      r_source[j] = element::to_accumulator(operands.source[j]);
       r_valid[j] = kAllInside || (r_outside[j] & step.outside) == 0;
     }
 #pragma unroll
@@ -88,7 +88,7 @@ __device__ __forceinline__ void multiply(float (&r_sums)[Traits::kOutputs][Trait
 #pragma unroll
         for (int o = 0; o < 4; ++o) {
           float& sum = r_sums[4 * quad + o][j];
-          sum = simt::fused_multiply_add(r_source[j], r_weight[o], sum);
+          sum = element::fused_multiply_add(r_source[j], r_weight[o], sum);
         }
       }
     }

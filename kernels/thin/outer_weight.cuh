@@ -2,7 +2,7 @@
 //     slab[ci, kh, j] = sum over the chunk's pixels (n, ih, iw) of
 //                       x[n, ih, iw, ci] * row[(iw * stride - padding) * c_out + position of column j],
 // where `row` is grad_output's row ih * stride - padding + kh * dilation, and j = kw * c_out + co
-// (plan/thin_outer_weight.h says why, and what a CTA owns). Called by launch/.
+// (thin/outer_weight_layout.h says why, and what a CTA owns). Called by launch/.
 // Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
@@ -63,7 +63,7 @@ struct OuterOperands {
 #pragma unroll
     for (int i = 0; i < kOuterChannels; ++i) {
       const int ci = column % 2 == 0 ? i : kOuterChannels - 1 - i;  // neighbours share an operand
-      r_sums[column][ci] = simt::fused_multiply_add(x[ci], gy[column], r_sums[column][ci]);
+      r_sums[column][ci] = element::fused_multiply_add(x[ci], gy[column], r_sums[column][ci]);
     }
   }
 
@@ -143,7 +143,7 @@ __device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightP
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           float& r_sum = r_sums[i / kOuterChannels][i % kOuterChannels + k];
-          r_sum = simt::add(r_sum, r_four[k]);
+          r_sum = element::add(r_sum, r_four[k]);
         }
       }
     }

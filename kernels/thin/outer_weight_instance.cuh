@@ -1,7 +1,6 @@
 // A line in a file of thin/instances/ compiles one kernel of outer products: see thin/instance.cuh.
 #pragma once
 
-#include "plan/thin_instances.h"
 #include "thin/instances.h"
 #include "thin/outer_weight.cuh"
 

@@ -1,5 +1,5 @@
 // What a CTA of outer products owns, and its copies: pixels of the input and runs of grad_output's rows -> a stage
-// (plan/thin_outer_weight.h). Called by thin/outer_weight.cuh. Must not know: the sums.
+// (thin/outer_weight_layout.h). Called by thin/outer_weight.cuh. Must not know: the sums.
 #pragma once
 
 #include "ptx/cp_async.cuh"

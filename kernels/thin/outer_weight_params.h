@@ -2,7 +2,7 @@
 #pragma once
 
 #include "plan/divisor.h"
-#include "plan/thin_outer_weight.h"
+#include "thin/outer_weight_layout.h"
 
 namespace convt::thin {
 

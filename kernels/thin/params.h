@@ -1,7 +1,7 @@
 // What a thin kernel is launched with. Filled by launch/, constant for the whole grid.
 #pragma once
 
-#include "plan/thin_layout.h"
+#include "thin/layout.h"
 
 namespace convt::thin {
 

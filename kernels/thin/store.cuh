@@ -12,7 +12,7 @@ namespace convt::thin {
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, int64_t channel) {
   if (params.bias == nullptr) return -0.0f;
-  return simt::to_accumulator(static_cast<const Element*>(params.bias)[channel]);
+  return element::to_accumulator(static_cast<const Element*>(params.bias)[channel]);
 }
 
 // Staged element of the pass's channel, position row, H phase and column (position column * phases + W phase).
@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage_empty_phases(const Params& params, const P
   const int32_t step = 32 * params.w.out_stride * params.stage_column;
 #pragma unroll 1
   for (int32_t channel = static_cast<int32_t>(threadIdx.x) / 32; channel < channels; channel += warps) {
-    const Element bias = simt::to_element<Element>(simt::add(0.0f, s_bias[channel]));
+    const Element bias = element::to_element<Element>(element::add(0.0f, s_bias[channel]));
 #pragma unroll 1
     for (int32_t phase_h = 0; phase_h < pass.num_phases_h; ++phase_h) {
       const uint32_t filled = (params.h.filled >> (pass.phase_h + phase_h) & 1) != 0 ? params.w.filled : 0;

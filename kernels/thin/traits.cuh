@@ -1,7 +1,7 @@
 // One thin instance at compile time.
 #pragma once
 
-#include "simt/traits.cuh"
+#include "element/arithmetic.cuh"
 
 namespace convt::thin {
 
@@ -9,7 +9,7 @@ inline constexpr int kMaxThreads = 256;
 
 template <DataType kDataType, int kOutputsValue, int kPositionsValue>
 struct Traits {
-  using Element = typename simt::ElementOf<kDataType>::type;
+  using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kOutputs = kOutputsValue;      // virtual outputs of a thread, a multiple of 4
   static constexpr int kQuads = kOutputs / 4;
   static constexpr int kPositions = kPositionsValue;  // positions of a thread, 32 apart

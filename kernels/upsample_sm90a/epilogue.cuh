@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_row(const Params& params, const Sums& sums
         for (int e = 0; e < S::kVector; ++e) {
           const int at = 4 * (2 * block + e / 2 % 2) + 2 * h + e % 2;
           const float sum = second ? sums[1][at] : sums[e / 4][at];
-          elements[e] = simt::to_element<Element>(simt::add(sum, bias));
+          elements[e] = element::to_element<Element>(element::add(sum, bias));
         }
         epilogue::stream_vector(g_octet, elements);
       }

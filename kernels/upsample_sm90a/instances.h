@@ -1,7 +1,34 @@
-// The kernels that instances/ compiles, one file for each class.
+// The kernel instances of the upsample engine: the one list that dispatch (upsample_sm90a/launch.cpp), planning and
+// tests read.
 #pragma once
 
-#include "plan/upsample_instances.h"
+#include <cstdint>
+
+#include "problem/problem.h"
+
+namespace convt {
+
+struct UpsampleInstance {
+  const char* name;
+  DataType dtype;
+  Precision precision;
+};
+
+// X(symbol, dtype, precision)
+#define CONVT_UPSAMPLE_INSTANCES(X) \
+  X(tf32, kFloat32, kTf32)          \
+  X(bf16, kBFloat16, kHalf)         \
+  X(f16, kFloat16, kHalf)
+
+inline constexpr UpsampleInstance kUpsampleInstances[] = {
+#define CONVT_ROW(symbol, dtype, precision) {"upsample_" #symbol, DataType::dtype, Precision::precision},
+    CONVT_UPSAMPLE_INSTANCES(CONVT_ROW)
+#undef CONVT_ROW
+};
+
+inline constexpr int32_t kNumUpsampleInstances = sizeof(kUpsampleInstances) / sizeof(kUpsampleInstances[0]);
+
+}  // namespace convt
 
 namespace convt::upsample_sm90a {
 

@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
   if (thread < kUpsampleChannels) {
     const bool exists = params.bias != nullptr && operand.channel + thread < params.c_out;
     s_bias[thread] =
-        exists ? simt::to_accumulator(static_cast<const Element*>(params.bias)[operand.channel + thread]) : 0.0f;
+        exists ? element::to_accumulator(static_cast<const Element*>(params.bias)[operand.channel + thread]) : 0.0f;
   }
   load_weights<S>(params, operand, s_bytes + params.weights_begin);
   ptx::fence_proxy_async();

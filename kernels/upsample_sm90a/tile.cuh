@@ -1,9 +1,9 @@
 // Which results a CTA of the upsample engine owns.
 #pragma once
 
+#include "element/arithmetic.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma_sm90a.cuh"
-#include "simt/traits.cuh"
 #include "upsample_sm90a/params.h"
 
 namespace convt::upsample_sm90a {
@@ -16,7 +16,7 @@ static_assert(kConsumerThreads + kLoadThreads == kUpsampleThreads);
 
 template <DataType kDataTypeValue>
 struct Shape {
-  using Element = typename simt::ElementOf<kDataTypeValue>::type;
+  using Element = typename element::ElementOf<kDataTypeValue>::type;
   static constexpr DataType kDataType = kDataTypeValue;
   static constexpr int kElement = sizeof(Element);
   static constexpr int kVector = 16 / kElement;                      // elements

@@ -7,11 +7,11 @@
 #pragma once
 
 #include "pipeline/ring.cuh"
-#include "plan/wgmma.h"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "wgmma_sm90a/channels.cuh"
 #include "wgmma_sm90a/columns.cuh"
+#include "wgmma_sm90a/layout.h"
 #include "wgmma_sm90a/params.h"
 #include "wgmma_sm90a/tile.cuh"
 #include "wgmma_sm90a/traits.cuh"

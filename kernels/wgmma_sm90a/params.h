@@ -1,4 +1,4 @@
-// What a kernel of the wgmma engine is launched with. Filled by launch/wgmma.cpp, constant for the whole grid.
+// What a kernel of the wgmma engine is launched with. Filled by wgmma_sm90a/launch.cpp, constant for the whole grid.
 // "Source" and "result" are input and output, or for grad_input grad_output and grad_input.
 #pragma once
 

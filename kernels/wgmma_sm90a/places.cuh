@@ -58,7 +58,7 @@ __device__ __forceinline__ int64_t corner_of(const Params& params, const Tile& t
          int64_t{tile.p_w_begin} * params.program.source_step_w * params.source_stride[3];
 }
 
-// plan/wgmma.cpp makes sure that 32 bits hold it.
+// wgmma_sm90a/plan.cpp makes sure that 32 bits hold it.
 __device__ __forceinline__ int32_t offset_from_corner(const Params& params, const Tile& tile,
                                                       const SourcePlace& place) {
   const int64_t offset = place.image * params.source_stride[0] +

@@ -36,8 +36,8 @@ __device__ __forceinline__ void stage_part(const Sums<Shape>& sums, int part, co
         typename Shape::Element elements[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          elements[c] = wgmma_sm90a::to_element<typename Shape::Element>(sums.r[row][c / 2][4 * j + 2 * (c % 2) + i] +
-                                                                         __uint_as_float(bias[i]));
+          elements[c] = element::to_element<typename Shape::Element>(sums.r[row][c / 2][4 * j + 2 * (c % 2) + i] +
+                                                                     __uint_as_float(bias[i]));
         }
         uint32_t words[Shape::kElement];
         memcpy(words, elements, sizeof(elements));

@@ -1,4 +1,4 @@
-// What the window engine's kernel is launched with. Filled by launch/window.cpp, constant for the whole grid.
+// What the window engine's kernel is launched with. Filled by window_sm90a/launch.cpp, constant for the whole grid.
 #pragma once
 
 #include <cuda.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "plan/window.h"
+#include "window_sm90a/layout.h"
 
 namespace convt::window_sm90a {
 

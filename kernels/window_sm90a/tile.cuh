@@ -1,8 +1,8 @@
 // Which results a tile of the window engine owns, and what a warp and a thread hold of them.
 #pragma once
 
+#include "element/operand.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "wgmma_sm90a/traits.cuh"
 #include "window_sm90a/params.h"
 
 namespace convt::window_sm90a {

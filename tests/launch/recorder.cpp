@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "depthwise/instances.h"
+#include "direct/instances.h"
 #include "flat_sm90a/instances.h"
 #include "launch/kernel.h"
 #include "mma_sm90a/instances.h"
@@ -17,6 +19,7 @@
 #include "reduce/kernels.h"
 #include "scatter_sm90a/instances.h"
 #include "simt/instances.h"
+#include "streamed/instances.h"
 #include "strided_sm90a/instances.h"
 #include "thin/instances.h"
 #include "upsample_sm90a/instances.h"
@@ -60,14 +63,23 @@ CONVT_GRAD_WEIGHT_INSTANCES(ONE)
 namespace thin {
 CONVT_THIN_INSTANCES(ONE)
 CONVT_THIN_GRAD_INPUT_INSTANCES(ONE)
-CONVT_THIN_DEPTHWISE_INSTANCES(ONE)
-CONVT_THIN_CHANNELS_LAST_INSTANCES(ONE)
-CONVT_THIN_DIRECT_INSTANCES(ONE)
-CONVT_THIN_GATHER_INSTANCES(ONE)
-CONVT_THIN_STREAMED_INSTANCES(ONE)
 CONVT_THIN_GRAD_WEIGHT_INSTANCES(ONE)
 CONVT_THIN_OUTER_WEIGHT_INSTANCES(ONE)
 }  // namespace thin
+
+namespace depthwise {
+CONVT_THIN_DEPTHWISE_INSTANCES(ONE)
+CONVT_THIN_CHANNELS_LAST_INSTANCES(ONE)
+}  // namespace depthwise
+
+namespace direct {
+CONVT_THIN_DIRECT_INSTANCES(ONE)
+}
+
+namespace streamed {
+CONVT_THIN_GATHER_INSTANCES(ONE)
+CONVT_THIN_STREAMED_INSTANCES(ONE)
+}  // namespace streamed
 
 namespace mma_sm90a {
 CONVT_MMA_INSTANCES(ONE)

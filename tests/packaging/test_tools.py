@@ -26,6 +26,7 @@ WITH_EXAMPLES = (
         "nvcc",
         "release",
     ),
+    "mutate_planner",
     "supply_chain",
 )
 

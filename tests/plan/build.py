@@ -57,27 +57,35 @@ def find_compiler() -> list[str]:
 def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     """Sources to compile, headers they depend on, and flags of one module."""
     kernels = ROOT / "kernels"
+    headers = sorted([*kernels.rglob("*.h"), *(ROOT / "tests/launch").glob("*.h"), ROOT / "tests/plan/module/values.h"])
+    includes = ["-I", str(kernels), "-I", str(ROOT / "tests"), "-I", str(ROOT / "tests/plan")]
     if name == "_plan":
-        module = ROOT / "tests/plan/module"
-        sources = [*sorted(module.glob("*.cpp")), *sorted((kernels / "plan").glob("*.cpp"))]
-        headers = [
-            module / "values.h",
-            *sorted((kernels / "plan").glob("*.h")),
-            *sorted((kernels / "problem").glob("*.h")),
-        ]
-        return sources, headers, ["-I", str(kernels), "-I", str(module.parent), *TRAPS]
+        return [*sorted((ROOT / "tests/plan/module").glob("*.cpp")), *planners()], headers, [*includes, *TRAPS]
     if name == "_launches":
-        sources = [*sorted((ROOT / "tests/launch").glob("*.cpp")), *sorted((kernels / "plan").glob("*.cpp"))]
-        # What launches and reports errors is CUDA's own work, which recorder.cpp stands for.
-        launchers = sorted(set((kernels / "launch").glob("*.cpp")) - {kernels / "launch/kernel.cpp"})
-        headers = sorted([*kernels.rglob("*.h"), *(ROOT / "tests").glob("*/*.h"), ROOT / "tests/plan/module/values.h"])
-        includes = ["-I", str(kernels), "-I", str(ROOT / "tests"), "-I", str(ROOT / "tests/plan")]
-        return [*sources, *launchers], headers, [*includes, *TRAPS, "-isystem", str(cuda_headers())]
+        sources = [*sorted((ROOT / "tests/launch").glob("*.cpp")), *planners(), *launchers()]
+        return sources, headers, [*includes, *TRAPS, "-isystem", str(cuda_headers())]
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
         return [ROOT / "tests/oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
     raise ValueError(f"unknown module {name!r}, expected '_plan', '_launches' or '_oracle'")
+
+
+def is_launcher(source: Path) -> bool:
+    """It needs CUDA's headers, as all in these folders and, in the families' folders, what is named so."""
+    return source.parent.name == "launch" or source.stem.endswith(("launch", "launch_params"))
+
+
+def planners() -> list[Path]:
+    """C++ files that need neither torch nor CUDA."""
+    kernels = ROOT / "kernels"
+    return sorted(path for path in kernels.rglob("*.cpp") if path.parent.name != "binding" and not is_launcher(path))
+
+
+def launchers() -> list[Path]:
+    """Those that need CUDA's headers, but for what puts a launch into a stream: tests/launch/recorder.cpp does so."""
+    kernels = ROOT / "kernels"
+    return sorted(path for path in set(kernels.rglob("*.cpp")) - {kernels / "launch/kernel.cpp"} if is_launcher(path))
 
 
 def cuda_headers() -> Path:

@@ -31,7 +31,7 @@ from plan.test_plan_choice import LAYERS
 engine_plans = functools.partial(plans_of, "mma_sm90a")
 
 
-# kernels/plan/mma_instances.h; the last of a class reads vectors.
+# kernels/mma_sm90a/instances.h; the last of a class reads vectors.
 INSTANCES = {
     (FLOAT32, TF32): range(5),
     (FLOAT16, HALF): range(5, 10),

@@ -33,7 +33,7 @@ from plan.test_plan_choice import LAYERS
 engine_plans = functools.partial(plans_of, "scatter_sm90a")
 
 CLASSES = [(FLOAT32, TF32), (BFLOAT16, HALF), (FLOAT16, HALF), (FLOAT32, TF32X3)]
-# Class, slots, columns and whether channels_last, in the order of kernels/plan/scatter_instances.h.
+# Class, slots, columns and whether channels_last, in the order of kernels/scatter_sm90a/instances.h.
 INSTANCES = [
     (kind, slots, columns, channels_last)
     for channels_last in (False, True)

@@ -1,4 +1,4 @@
-"""plan/simt_layout.h: every tap finds its input where the stage put it, and no two things share a place."""
+"""simt/layout.h: every tap finds its input where the stage put it, and no two things share a place."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_the_most_padding(plan_module, direction, kernel):
 
 
 def positions_of_blocks(layout, batch):
-    """(image, channels, rows, columns) of every CTA, as kernels/thin/channels_last.cuh decodes its index."""
+    """(image, channels, rows, columns) of every CTA, as kernels/depthwise/channels_last.cuh decodes its index."""
     first_row, num_rows = layout["positions_h"]
     first_column, num_columns = layout["positions_w"]
     for block in range(layout["num_blocks"]):

@@ -1,4 +1,4 @@
-"""The thin engine's plans of small layers: what a thread reads, term by term, as kernels/thin/direct.cuh does."""
+"""The thin engine's plans of small layers: what a thread reads, term by term, as kernels/direct/kernel.cuh does."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def test_what_it_does_not_serve(plan_module):
     assert direct_plans(plan_module, from_row(**PWC_NET))
     for change in ({"dtype": FLOAT64}, {"dtype": FLOAT32, "precision": ATEN}, {"stride": 9}):
         assert not direct_plans(plan_module, from_row(**{**PWC_NET, **change}))
-    # Its gradient of the weight has another layout: plan/thin_direct_weight.h.
+    # Its gradient of the weight has another layout: direct/weight_layout.h.
     assert plan_module.thin_direct_layout({**from_row(**PWC_NET), "direction": GRAD_WEIGHT}) is None

@@ -1,4 +1,4 @@
-"""The thin engine's plans of gathered terms, executed as kernels/thin/gather.cuh does."""
+"""The thin engine's plans of gathered terms, executed as kernels/streamed/gather.cuh does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thin engine's plans of streamed sources, executed as kernels/thin/streamed.cuh does."""
+"""The thin engine's plans of streamed sources, executed as kernels/streamed/kernel.cuh does."""
 
 from __future__ import annotations
 

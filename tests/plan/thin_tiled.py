@@ -1,4 +1,4 @@
-"""Results in tiles, as kernels/thin/tiled.cuh has them, and their sums term by term."""
+"""Results in tiles, as kernels/streamed/tiled.cuh has them, and their sums term by term."""
 
 from __future__ import annotations
 

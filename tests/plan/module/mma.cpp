@@ -1,11 +1,11 @@
 // The mma engine's layouts.
 #include <vector>
 
+#include "mma_sm90a/grad_input_layout.h"
+#include "mma_sm90a/grad_weight_layout.h"
+#include "mma_sm90a/layout.h"
+#include "mma_sm90a/rows_layout.h"
 #include "module/values.h"
-#include "plan/mma_grad_input.h"
-#include "plan/mma_grad_weight.h"
-#include "plan/mma_layout.h"
-#include "plan/mma_rows.h"
 
 static convt::MmaTile mma_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };

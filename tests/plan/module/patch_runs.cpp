@@ -1,7 +1,6 @@
 // The layout of the patch engine's kernel for runs of grad_output.
-#include "plan/patch_runs.h"
-
 #include "module/values.h"
+#include "patch_sm90a/runs_layout.h"
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object patch_runs_layout(const py::dict& problem, const py::dict& plan) {

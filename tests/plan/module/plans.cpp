@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "module/values.h"
-#include "plan/wgmma.h"
+#include "wgmma_sm90a/layout.h"
 
 // What follows from a tile of some families, where tests look at it: most have it in a layout of their own.
 static void add_places(const convt::WgmmaTile& tile, py::dict& result) {

@@ -1,6 +1,6 @@
 // The scatter engine's layout.
 #include "module/values.h"
-#include "plan/scatter_layout.h"
+#include "scatter_sm90a/layout.h"
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object scatter_layout(const py::dict& problem, const py::dict& plan) {

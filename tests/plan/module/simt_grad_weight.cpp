@@ -1,7 +1,6 @@
 // The gradient of the weight: its plans, grids, tiles and layouts.
-#include "plan/simt_grad_weight.h"
-
 #include "module/values.h"
+#include "simt/grad_weight_layout.h"
 
 static convt::SimtGradWeightTile grad_weight_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };

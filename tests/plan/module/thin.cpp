@@ -1,13 +1,13 @@
 // The thin engine's layouts.
 #include <vector>
 
+#include "depthwise/channels_last_layout.h"
+#include "depthwise/layout.h"
 #include "module/values.h"
-#include "plan/thin_channels_last.h"
-#include "plan/thin_depthwise.h"
-#include "plan/thin_grad_input.h"
-#include "plan/thin_grad_weight.h"
-#include "plan/thin_instances.h"
-#include "plan/thin_layout.h"
+#include "thin/grad_input_layout.h"
+#include "thin/grad_weight_layout.h"
+#include "thin/instances.h"
+#include "thin/layout.h"
 
 static convt::ThinTile thin_plan_of(const py::dict& values) {
   auto number = [&values](const char* key) { return field<int32_t>(values, key); };

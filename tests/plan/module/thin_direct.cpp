@@ -1,6 +1,5 @@
 // The thin engine's small layers.
-#include "plan/thin_direct.h"
-
+#include "direct/layout.h"
 #include "module/values.h"
 
 py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout) {

@@ -1,7 +1,6 @@
 // Outer products of the gradient of the weight.
-#include "plan/thin_outer_weight.h"
-
 #include "module/values.h"
+#include "thin/outer_weight_layout.h"
 
 // What a plan's CTAs own, and a stage's places, or None for an illegal one.
 static py::object thin_outer_weight_layout(const py::dict& problem, const py::dict& plan) {

@@ -1,7 +1,7 @@
 // The thin engine's streamed sources.
-#include "plan/thin_streamed.h"
-
 #include "module/values.h"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
 
 // What the kernel is launched with, or None for a plan that is not one of the problem.
 static py::object thin_streamed_layout(const py::dict& problem, const py::dict& plan) {

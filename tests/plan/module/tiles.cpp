@@ -1,13 +1,13 @@
 // Tiles, what they hold in shared memory, and the taps of the wgmma engine's.
 #include <pybind11/numpy.h>
 
+#include "flat_sm90a/layout.h"
 #include "module/values.h"
-#include "plan/flat.h"
-#include "plan/nhwc.h"
-#include "plan/simt_instances.h"
+#include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
-#include "plan/tile.h"
-#include "plan/window.h"
+#include "simt/instances.h"
+#include "simt/tile.h"
+#include "window_sm90a/layout.h"
 
 static convt::TileShape shape_of(const py::dict& values) {
   return convt::TileShape{field<int32_t>(values, "block_co"), field<int32_t>(values, "tile_n"),

@@ -1,6 +1,6 @@
 // The upsample engine's layout.
 #include "module/values.h"
-#include "plan/upsample_layout.h"
+#include "upsample_sm90a/layout.h"
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object upsample_layout(const py::dict& problem, const py::dict& plan) {

@@ -8,9 +8,9 @@
 
 #include "plan/device.h"
 #include "plan/plan.h"
-#include "plan/simt_layout.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
+#include "simt/layout.h"
 
 namespace py = pybind11;
 

@@ -1,0 +1,118 @@
+// Candidates of the thin engine for small layers, and their estimated times.
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "direct/layout.h"
+#include "direct/weight_layout.h"
+#include "problem/adjoint.h"
+#include "problem/shapes.h"
+
+namespace convt {
+namespace {
+
+// From a fit to 410 measurements (docs/engines/thin.md): microseconds, then instructions and cycles of a warp.
+constexpr double kLaunch = 4.2;
+constexpr double kBatch = 0.67;        // one latency of memory
+constexpr double kResultSlots = 150;   // of each thread's result
+constexpr double kBatchSlots = 260;
+constexpr double kLineCycles = 0.8;     // of L1, for each line that a warp's weights of a term lie in
+constexpr double kOddLineCycles = 0.48;  // where they are no whole lines from each other
+
+bool make_phases(const Axis& axis, Phase (&phases)[kMostDirectPhases]) {
+  if (axis.stride > kMostDirectPhases) return false;
+  for (int32_t phase = 0; phase < axis.stride; ++phase) phases[phase] = make_phase(axis, phase);
+  return true;
+}
+
+// Coordinates of the source that a term may have, those outside too.
+int64_t reach(const Axis& axis) {
+  return axis.in + int64_t{axis.kernel} * std::abs(axis.dilation) + std::abs(axis.padding);
+}
+
+// Cycles of an SM for the weights that a warp reads of one term: lanes that are channels may each have a line.
+double weight_cycles(const ThinDirectLayout& layout, DataType dtype) {
+  constexpr double kLineBytes = 128;
+  if (!layout.channels_last) return kLineCycles;
+  const int64_t step = layout.by_group_co.value > 1 ? layout.weight_stride[1] : layout.weight_group_stride;
+  const double bytes = static_cast<double>(std::abs(step)) * static_cast<double>(element_bytes(dtype));
+  const double lanes = std::min(32, layout.by_digits[0].value);
+  const double cycles = std::fmod(bytes, kLineBytes) == 0 ? kLineCycles : kOddLineCycles;
+  return std::max(kLineCycles, cycles * lanes * std::min(1.0, bytes / kLineBytes));
+}
+
+}  // namespace
+
+bool make_thin_direct_layout(const ConvTProblem& asked, ThinDirectLayout* layout) {
+  *layout = ThinDirectLayout{};
+  if (asked.direction == Direction::kGradWeight) return false;
+  const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
+  const Axis &h = problem.h, &w = problem.w;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  const int64_t terms = group_ci * max_taps(h) * max_taps(w);
+  if (problem.batch > kMost || problem.c_in > kMost || problem.c_out > kMost) return false;
+  if (terms < 1 || terms > kMost) return false;
+  const int64_t image = int64_t{h.out} * w.out;
+  if (image == 0 || problem.batch == 0 || problem.c_out > kMost / image) return false;
+  if (problem.batch > kMost / (image * problem.c_out)) return false;
+  if (!make_phases(h, layout->phases_h) || !make_phases(w, layout->phases_w)) return false;
+  // Every distance within a group's source, or weights, from its first element.
+  const int64_t* source = problem.x_stride;
+  const int64_t* weight = problem.w_stride;
+  const int64_t sizes[4] = {0, group_ci, reach(h), reach(w)};
+  if (reach_of(sizes, source) > kMost || weight_reach(problem) > kMost) return false;
+  std::copy_n(source, 4, layout->source_stride);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  std::copy_n(weight, 4, layout->weight_stride);
+  layout->weight_group_stride = asked.c_in / asked.groups * asked.w_stride[0];
+  layout->rows = h.in;
+  layout->columns = w.in;
+  layout->row_step = h.position_step;
+  layout->column_step = w.position_step;
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->terms = static_cast<int32_t>(terms);
+  layout->results = static_cast<int32_t>(problem.batch * problem.c_out * image);
+  layout->channels_last = problem.y_stride[1] < problem.y_stride[3];
+  const auto channels = static_cast<int32_t>(problem.c_out);
+  const int32_t digits[3] = {layout->channels_last ? channels : w.out, layout->channels_last ? w.out : h.out,
+                             layout->channels_last ? h.out : channels};
+  for (int i = 0; i < 3; ++i) layout->by_digits[i] = Divisor::of(digits[i]);
+  layout->by_phases_h = Divisor::of(h.stride);
+  layout->by_phases_w = Divisor::of(w.stride);
+  layout->by_group_co = Divisor::of(static_cast<int32_t>(group_co));
+  layout->num_blocks = ceil_div(layout->results, kDirectThreads);
+  return true;
+}
+
+void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction == Direction::kGradWeight) return add_thin_direct_weight_plans(problem, device, plans);
+  ThinDirectLayout layout;
+  if (!make_thin_direct_layout(problem, &layout)) return;
+  const double batches = ceil_div(layout.terms, kDirectBatch);
+  constexpr double kMostBatches = 128, kMostReads = 1 << 22;  // of a result, of all; more is not small
+  if (batches > kMostBatches || layout.results * batches > kMostReads) return;
+  for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
+    const ThinDirectInstance& instance = kThinDirectInstances[index];
+    if (instance.dtype != problem.dtype || instance.direction != problem.direction) continue;
+    Plan plan = begin_plan(instance.name, Precision::kIeee, ThinDirectTile{});
+    plan.threads = kDirectThreads;
+    plan.num_blocks = layout.num_blocks;
+    plan.tile = ThinDirectTile{index, layout.terms};
+    // The longer of issuing instructions and reading weights.
+    const double issue = (kResultSlots + kBatchSlots * batches) / 4;
+    const double cycles = std::max(issue, layout.terms * weight_cycles(layout, problem.dtype));
+    plan.compute_us = ceil_div(layout.results, 32) * cycles / (device.num_sms * device.clock_ghz * 1e3);
+    const auto bytes = static_cast<double>(element_bytes(problem.dtype));
+    const double elements =
+        static_cast<double>(problem.batch) * (static_cast<double>(problem.c_in) * problem.h.in * problem.w.in +
+                                              static_cast<double>(problem.c_out) * problem.h.out * problem.w.out);
+    plan.memory_us = bytes * elements * 1e-3 / device.copy_gb_per_s;
+    plan.estimate_us = kLaunch + kBatch * batches + plan.compute_us + plan.memory_us;
+    plans->push_back(plan);
+  }
+}
+
+}  // namespace convt

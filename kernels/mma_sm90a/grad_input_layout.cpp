@@ -1,0 +1,276 @@
+#include "mma_sm90a/grad_input_layout.h"
+
+#include <algorithm>
+
+#include "problem/shapes.h"
+
+namespace convt {
+namespace {
+
+int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+
+// The smallest number from `least` on that is congruent to `residue` modulo a power of two.
+int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
+  return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
+}
+
+// Vectors in channels_last: a row of taps is one run of grad_output, and of the weights, on whole vectors.
+bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputTile& plan) {
+  const auto vector = static_cast<int64_t>(16 / element_bytes(problem.dtype));
+  const int64_t co = plan.chunk_co, row = problem.w.kernel * co;
+  return problem.groups == 1 && problem.c_out == co && problem.y_stride[3] == co && problem.w_stride[1] == 1 &&
+         problem.w_stride[3] == co && problem.w_stride[2] == row && problem.w_stride[0] % vector == 0 &&
+         row % vector == 0;
+}
+
+// Rows and channels of a stage. False where they are far beyond what fits.
+bool lay_out_stage(const MmaGradInputTile& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
+                   MmaGradInputLayout* layout) {
+  const Axis &h = layout->h, &w = layout->w;
+  const int32_t vector = 16 / element;
+  const int32_t kernel_h = plan.chunk_kh, dilation_h = layout->row_chunks * h.dilation;  // of a stage
+  const int32_t step = greatest_common_divisor(h.stride, dilation_h);
+  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{kernel_h - 1} * dilation_h) / step + 1;
+  const int64_t apart = int64_t{plan.tile_h} * kernel_h;
+  const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
+  constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
+  layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
+  const int64_t row = (columns - 1) * layout->column_pitch + (layout->interleaved ? plan.chunk_co : 1);
+  const int64_t image_row = int64_t{w.out} * layout->column_pitch;
+  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
+  if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
+  layout->apart = apart < window;
+  layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
+  layout->slot_q = layout->apart ? kernel_h : h.stride / step;
+  layout->slot_k = layout->apart ? 1 : dilation_h / step;
+  layout->row_step = step;
+  layout->columns = static_cast<int32_t>(columns);
+  // No copy of whole vectors brings more than rows of the image.
+  const bool one_tile = layout->num_tiles == layout->num_blocks / layout->groups;
+  layout->zeroed = vectors && (layout->interleaved || (one_tile && stride[1] % vector == 0)) &&
+                   stride[0] % vector == 0 && stride[2] % vector == 0 && image_row % vector == 0;
+  layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == image_row;
+  // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
+  const int32_t padding = plan.padding * vector;
+  const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
+  constexpr int64_t kMostElements = 1 << 20;
+  const int64_t row_rest = stride[2] % vector;  // all that pitches must be congruent to
+  if (layout->apart) {
+    layout->slot_pitch = congruent_from(least, dilation_h * row_rest, vector);
+    layout->tap_pitch = layout->slot_pitch;
+    layout->position_pitch = congruent_from(int64_t{kernel_h} * layout->slot_pitch, h.stride * row_rest, vector);
+  } else {
+    const int64_t slot_pitch = layout->joined ? image_row : congruent_from(least, step * row_rest, vector);
+    // Of a single row of positions, or taps, the next one may be anywhere.
+    if (slot_pitch * std::max({1, layout->slot_k, layout->slot_q}) > 16 * kMostElements) return false;
+    layout->slot_pitch = static_cast<int32_t>(slot_pitch);
+    layout->tap_pitch = layout->slot_k * layout->slot_pitch;
+    layout->position_pitch = layout->slot_q * layout->slot_pitch;
+  }
+  // Columns beyond the last row's end are read too, and made zero.
+  const int64_t rows = layout->apart ? int64_t{plan.tile_h} * layout->position_pitch
+                                     : int64_t{layout->slots} * layout->slot_pitch + (layout->joined ? least : 0);
+  if (rows * (layout->interleaved ? 1 : plan.chunk_co) > kMostElements) return false;
+  auto elements = static_cast<int32_t>(rows);
+  layout->channel_pitch = 1;
+  if (!layout->interleaved) {
+    layout->channel_pitch = congruent_from(rows, stride[1], vector) + padding;
+    elements = plan.chunk_co * layout->channel_pitch;
+  }
+  layout->stage_bytes = round_up((elements + 2 * vector) * element, 128);
+  return true;
+}
+
+}  // namespace
+
+bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputTile& plan, MmaGradInputLayout* layout) {
+  *layout = MmaGradInputLayout{};
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.instance];
+  if (problem.direction != Direction::kGradInput) return false;
+  layout->interleaved = problem.y_stride[3] != 1;
+  layout->result_channels_last = problem.x_stride[3] != 1;
+  if (layout->interleaved && (problem.y_stride[1] != 1 || problem.y_stride[3] < 1)) return false;
+  if (layout->result_channels_last && problem.x_stride[1] != 1) return false;
+  const Axis &h = problem.h, &w = problem.w;
+  if (h.kernel > kMaxMmaGradientTaps || w.kernel > kMaxMmaGradientTaps) return false;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->h = h;
+  layout->w = w;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  std::copy_n(problem.y_stride, 4, layout->source_stride);
+  std::copy_n(problem.x_stride, 4, layout->result_stride);
+  std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t step_elements = 32 / element, lane_elements = 8 / element;
+
+  layout->tile_h = plan.tile_h;
+  layout->tile_w = plan.tile_w;
+  layout->tiles_h = ceil_div(h.in, plan.tile_h);
+  layout->tiles_w = ceil_div(w.in, plan.tile_w);
+  layout->positions = plan.tile_h * plan.tile_w;
+  const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (tiles >= kMost || tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || plan.blocks_per_group < 1) {
+    return false;
+  }
+  layout->num_tiles = static_cast<int32_t>(tiles);
+  const int32_t blocks = std::min(plan.blocks_per_group, layout->num_tiles);
+  layout->num_blocks = int64_t{layout->groups} * blocks;
+  if (layout->num_blocks >= kMost) return false;
+  layout->tiles_per_block = layout->num_tiles / blocks;
+  layout->longer_blocks = layout->num_tiles % blocks;
+  layout->channel_units = ceil_div(layout->group_ci, kMmaColumns * instance.row_tiles);
+  layout->row_tiles = layout->channel_units * instance.row_tiles;
+  layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
+  layout->warps = plan.warps;
+  layout->splits = plan.splits;
+  // A warp issues copies one by one: others of a CTA, where they cost no other CTA, issue some of them.
+  const int32_t most_warps =
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / 32;
+  if (plan.warps + 1 > most_warps || plan.warps % plan.splits != 0) return false;
+  constexpr int32_t kMostLoaders = 4;
+  layout->loaders = std::min(kMostLoaders, most_warps / (most_warps / (plan.warps + 1)) - plan.warps);
+  layout->threads = 32 * (plan.warps + layout->loaders);
+
+  layout->chunk_co = plan.chunk_co;
+  layout->chunk_kh = plan.chunk_kh;
+  layout->row_chunks = h.kernel / plan.chunk_kh;
+  layout->num_chunks = layout->group_co / plan.chunk_co * layout->row_chunks;
+  layout->stages = plan.stages;
+  if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
+  layout->turn_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
+  layout->by_turns =
+      Reciprocal::of(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
+  // Sums of several stages, or parts of K, stay in the registers of their warp.
+  const int64_t units = int64_t{layout->channel_units} * layout->position_units;
+  if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
+  layout->depth = plan.chunk_co * plan.chunk_kh * w.kernel;
+  layout->steps = ceil_div(layout->depth, step_elements);
+  // A mask's highest bit is either a tap's or that of what is beyond K.
+  if (h.kernel == kMaxMmaGradientTaps && layout->depth % step_elements != 0) return false;
+  layout->order = plan.order;
+  if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
+  if (instance.vectors) {
+    if (layout->interleaved != layout->result_channels_last) return false;
+    if (layout->interleaved && !has_whole_pixels(problem, plan)) return false;
+    // A lane's elements are neighbouring taps, or channels of them, and on 8 bytes wherever the source is.
+    const int64_t pitch = problem.y_stride[3], channel = layout->interleaved ? 0 : problem.y_stride[1];
+    const int64_t places[] = {w.kernel * pitch,    w.stride * pitch, w.padding * pitch,
+                              problem.y_stride[0], channel,          problem.y_stride[2]};
+    for (const int64_t place : places) {
+      if (place % lane_elements != 0) return false;
+    }
+    // Weights are as long as whole vectors: what is between steps would be multiplied.
+    const int32_t order = layout->interleaved ? 1 : 0;
+    if (w.dilation != 1 || plan.order != order || layout->depth % step_elements != 0) return false;
+    // Eight bytes of four channels meet all banks.
+    layout->weight_pitch = congruent_from(layout->depth, 32 / element, 64 / element);
+    layout->weight_runs = layout->row_chunks > 1 ? plan.chunk_kh : 1;
+    layout->weight_run_bytes = layout->depth / layout->weight_runs * element;
+    // So do those of four positions, neighbours or every second one.
+    const int64_t words = w.stride * pitch * element / 4;
+    layout->alternate = layout->interleaved && words % 8 == 4 && plan.tile_w % (2 * kMmaPositions) == 0;
+  } else if (layout->row_chunks > 1) {
+    return false;
+  }
+  if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
+  if (instance.vectors && layout->interleaved && !layout->zeroed) return false;
+
+  const int64_t stage_weights = int64_t{layout->row_tiles} * kMmaColumns * layout->weight_pitch * element;
+  const int64_t weights = instance.vectors ? stage_weights * plan.stages
+                                           : int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
+  const int64_t table = int64_t{layout->steps} * 4 * lane_elements * 4;
+  const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
+  const int64_t sums = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
+  constexpr int64_t kMostBytes = 1 << 20, kMostPositions = 1 << 13;  // of an image's rows and columns
+  if (weight_reach(problem) > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
+  if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + sums > kMostBytes) return false;
+  if (instance.vectors) {
+    layout->weight_begin = layout->stage_bytes;
+    layout->stage_bytes += static_cast<int32_t>(stage_weights);
+    layout->offset_begin = plan.stages * layout->stage_bytes;
+  } else {
+    layout->weight_begin = plan.stages * layout->stage_bytes;
+    layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
+  }
+  // Where all weights of a channel of the result follow each other, and all channels do.
+  const int64_t row = int64_t{layout->num_chunks} * layout->depth;
+  const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
+                       (w.kernel - 1) * problem.w_stride[3];
+  if (!instance.vectors && plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 &&
+      group_ci * row * element % 16 == 0) {
+    // A copy a channel, whose elements then meet all banks, or one.
+    const bool whole = row * element % 16 == 0;
+    layout->raw_pitch = whole ? congruent_from(row, 16 / element, 128 / element) : static_cast<int32_t>(row);
+    layout->raw_bytes = static_cast<int32_t>(row * element);
+    layout->raw_weights = group_ci * layout->raw_pitch * element <= layout->stage_bytes;
+  }
+  layout->mask_begin = layout->offset_begin + static_cast<int32_t>(table);
+  layout->place_begin = layout->mask_begin + static_cast<int32_t>(table);
+  layout->position_begin = layout->place_begin + static_cast<int32_t>(table);
+  layout->outside_begin = layout->position_begin + static_cast<int32_t>(positions);
+  layout->sums_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
+  layout->barrier_begin = layout->sums_begin + static_cast<int32_t>(sums);
+  layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
+
+  if (layout->result_channels_last && !instance.vectors) {
+    // A lane's rows, 16 bytes of them or all.
+    const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
+    layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
+                   problem.x_stride[3] % rows == 0;
+  } else if (!layout->result_channels_last) {
+    const auto divides = [&](int32_t count) {
+      return w.in % count == 0 && problem.x_stride[0] % count == 0 && problem.x_stride[1] % count == 0 &&
+             problem.x_stride[2] % count == 0;
+    };
+    layout->run = plan.tile_w % 16 == 0 && (element == 2 || divides(4)) ? 16
+                  : plan.tile_w % 8 == 0 && element == 4                ? 8
+                                                                        : 0;
+    layout->wide = layout->run == 16 ? divides(4) : element == 4 && plan.tile_w % 2 == 0 && divides(2);
+  }
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_copies = Reciprocal::of(layout->joined ? 1 : layout->slots);
+  layout->by_chunk_kh = Reciprocal::of(plan.chunk_kh);
+  layout->by_row_tiles = Reciprocal::of(layout->row_tiles);
+  layout->by_steps = Reciprocal::of(layout->steps);
+  layout->by_taps = Reciprocal::of(plan.chunk_kh * w.kernel);
+  layout->by_kernel_w = Reciprocal::of(w.kernel);
+  layout->by_chunk_co = Reciprocal::of(plan.chunk_co);
+  layout->by_order_run = Reciprocal::of(plan.order > 0 ? plan.chunk_co / plan.order : 1);
+  layout->by_tile_h = Reciprocal::of(plan.tile_h);
+  layout->by_tile_w = Reciprocal::of(plan.tile_w);
+  return true;
+}
+
+double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element) {
+  constexpr int32_t kMostReads = 8;
+  const int32_t reads = layout.depth / 4, sample = std::min(reads, kMostReads);
+  if (sample == 0) return 1;
+  int32_t wavefronts = 0;
+  for (int32_t number = 0; number < sample; ++number) {
+    // Four elements of K of eight neighbouring positions; equal words are one.
+    const int32_t first = number * reads / sample * 4;
+    int32_t words[32], of_bank[32] = {}, most = 1;
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      const int32_t place = grad_input_place(layout, grad_input_tap(layout, first + lane % 4));
+      int32_t row, column;
+      grad_input_position(layout, lane / 4, &row, &column);
+      words[lane] = (place + grad_input_position_place(layout, row, column)) * element / 4;
+    }
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      if (std::find(words, words + lane, words[lane]) != words + lane) continue;
+      most = std::max(most, ++of_bank[words[lane] % 32]);
+    }
+    wavefronts += most;
+  }
+  return static_cast<double>(wavefronts) / sample;
+}
+
+}  // namespace convt

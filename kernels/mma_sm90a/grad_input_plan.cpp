@@ -1,0 +1,275 @@
+// Candidates of the mma engine for the gradient of the input, and their estimated times.
+#include <algorithm>
+#include <cmath>
+
+#include "mma_sm90a/grad_input_layout.h"
+#include "plan/best_plans.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+
+// CTAs of one SM.
+int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
+                        const MmaGradInputInstance& instance) {
+  return std::min(
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / layout.threads,
+      device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+}
+
+// Microseconds, from a fit to measured plans (docs/engines/mma.md).
+constexpr double kLaunch = 6.0;
+constexpr double kChannelsLast = 0.6;  // more of it: a layer of 24 channels took longer than PyTorch
+constexpr double kMakeWeights = 0.39;  // of a fragment of a warp
+constexpr double kStage = 0.09;
+constexpr double kRead = 0.0037;       // of a warp's read of the source
+constexpr double kHalfRead = 0.00023;  // more of it where elements have two bytes
+constexpr double kMask = 0.32;         // share that masks add
+constexpr double kFragment = 0.003;      // of sixteen rows of weights
+constexpr double kWeights = 0.021;       // the same as they are in memory
+constexpr double kHalfWeights = 0.013;  // more of it where elements have two bytes
+constexpr double kProduct = 0.0042;
+// The same of split operands.
+constexpr double kSplitSource = 0.0017;   // more of eight positions
+constexpr double kSplitWeights = 0.0037;  // more of sixteen rows of weights
+constexpr double kSplitProduct = 0.016;
+constexpr double kUnit = 0.42;
+constexpr double kStore = 0.023;      // of a product's sums
+constexpr double kSplit = 0.016;      // of a product's sums, of one more part of K
+constexpr double kContention = 1.44;  // what 16 warps of an SM cost each other
+constexpr double kLatency = 0.84;     // of a stage's copies
+constexpr double kCopy = 0.0075;      // of a loading warp
+// Times the time at copy bandwidth.
+constexpr double kResultMemory = 1.65;
+constexpr double kPartialSectors = 3.3;  // more of it where rows of the result do not begin on sectors
+constexpr double kSourceMemory = 0.94;
+constexpr double kCopyBytes = 280;  // that a copy costs beyond its own
+constexpr double kReadAgain = 0.15;
+
+// The positions of an axis that have taps outside.
+int32_t border_positions(const Axis& axis) {
+  const int32_t reach = (axis.kernel - 1) * axis.dilation;
+  const int32_t before = std::min(axis.in, ceil_div(axis.padding, axis.stride));
+  const int32_t inside = axis.out - 1 - reach + axis.padding;  // the last position times stride without one behind
+  const int32_t behind = inside < 0 ? axis.in : std::max(0, axis.in - 1 - inside / axis.stride);
+  return std::min(axis.in, before + behind);
+}
+
+// The share of units of which some position has taps outside.
+double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
+  const double tiles = position_tiles, height = layout.tile_h;
+  const double columns = std::min(2, border_positions(layout.w)) * std::max(1.0, tiles / height) * kMmaPositions;
+  const double rows = std::min(2, border_positions(layout.h)) * std::min(height, tiles);
+  return std::min(1.0, columns / layout.w.in + rows / layout.h.in);
+}
+
+// Wavefronts of a read of the source where the channels of a column follow each other: how many of a position tile meet
+// the same banks.
+int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, bool vectors, int32_t element) {
+  if (!layout.interleaved) return 1;
+  const int32_t next = layout.w.stride * (layout.alternate ? 2 : 1);
+  const int64_t words = std::max<int64_t>(1, int64_t{next} * layout.column_pitch * element / 4);
+  const int32_t least = vectors ? 8 : 4;
+  return std::max(least, greatest_common_divisor(static_cast<int32_t>(words % 32), 32)) / least;
+}
+
+// Neighbours that a lane writes at once.
+int32_t neighbours(const MmaGradInputLayout& layout, const MmaGradInputInstance& instance, int32_t element) {
+  if (!layout.wide) return 1;
+  if (layout.result_channels_last) return std::min(2 * instance.row_tiles, 16 / element);
+  return layout.run == 16 ? 4 : 2;
+}
+
+// The tile's phases overlap: a norm of them, between their greatest and their sum.
+double overlapped(double a, double b) { return std::cbrt(a * a * a + b * b * b); }
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGradInputLayout& layout,
+              const MmaGradInputInstance& instance, Plan* plan) {
+  const auto bytes = static_cast<int32_t>(element_bytes(problem.dtype));
+  const double element = bytes;
+  const double resident = resident_blocks(device, layout, instance);
+  const double chunks = layout.num_chunks, positions = instance.position_tiles;
+  const double units = layout.channel_units * layout.position_units, sums = instance.row_tiles * positions;
+  const double rounds = std::ceil(units * layout.splits / layout.warps);
+  const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
+
+  const double reads =
+      positions * (instance.vectors ? 1 : 8 / element) * interleaved_wavefronts(layout, instance.vectors, bytes);
+  const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
+  const double masked = layout.zeroed ? 0 : masked_units(layout, instance.position_tiles);
+  const double weight = instance.vectors ? kWeights + (element == 2 ? kHalfWeights : 0) : kFragment;
+  const double step =
+      reads * read * (1 + kMask * masked) + weight * instance.row_tiles +
+      (is_split(instance) ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * sums
+                          : kProduct * sums);
+  const double steps = chunks * std::ceil(static_cast<double>(layout.steps) / layout.splits);
+  const double stores = 4.0 / neighbours(layout, instance, bytes);
+  const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * sums + steps * step);
+  const double planes = layout.interleaved ? 1 : layout.chunk_co;
+  const double copies = planes * (layout.joined ? 1.0 : layout.slots);
+  const double weight_copies = instance.vectors ? layout.group_ci * (layout.interleaved ? layout.chunk_kh : 1) : 0;
+  const double load = kLatency + kCopy * resident * (copies + weight_copies) / layout.loaders;
+  const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
+  const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
+  const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
+  plan->compute_us = tiles * (chunks * stage + kSplit * (layout.splits - 1) * sums);
+
+  const bool sectors = layout.result_channels_last || layout.result_stride[2] * bytes % 32 == 0;
+  const double result = element * problem.batch * problem.c_in * layout.h.in * layout.w.in * (layout.wide ? 1 : 2) *
+                        (sectors ? 1 : kPartialSectors);
+  const double stage_bytes =
+      planes * element * layout.slots * layout.columns * layout.column_pitch + kCopyBytes * copies;
+  // A row that other tiles read too has left L2 where stages are rows of taps.
+  const double again = layout.row_chunks > 1 ? 1 + kReadAgain / layout.tile_h : 1;
+  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes * again;
+  plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
+  const double fragments = chunks * layout.steps * layout.row_tiles;
+  const double weights = instance.vectors ? 0 : kMakeWeights * fragments / layout.warps;
+  plan->estimate_us = kLaunch + (layout.result_channels_last ? kChannelsLast : 0) + weights +
+                      overlapped(plan->compute_us, plan->memory_us);
+}
+
+// The plan of a tile, or false where there is none.
+bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, Plan* plan) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
+  MmaGradInputLayout layout;
+  if (!make_mma_grad_input_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block)
+    return false;
+  const int32_t resident = resident_blocks(device, layout, instance);
+  if (resident < 1) return false;
+  // All CTAs are resident from the beginning, as many of each group.
+  tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
+  if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
+  // A stage that is zeroed is larger.
+  if (resident_blocks(device, layout, instance) < resident) return false;
+  *plan = begin_plan(instance.name, problem.precision, MmaGradInputTile{});
+  set_launch(layout, plan);
+  plan->tile = tile;
+  plan->source_on_vectors = plan->weight_on_vectors = instance.vectors && layout.interleaved;
+  estimate(problem, device, layout, instance, plan);
+  return true;
+}
+
+// The same with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
+Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile_of<MmaGradInputTile>(plan).instance];
+  if (instance.vectors) return plan;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  Plan best = plan;
+  double fewest = 32;
+  for (const int32_t order : {0, 1, 2, 4}) {
+    for (int32_t padding = 0; padding < 8; ++padding) {
+      Plan candidate;
+      MmaGradInputTile tile = tile_of<MmaGradInputTile>(plan);
+      tile.order = order;
+      tile.padding = padding;
+      MmaGradInputLayout layout;
+      if (!make_plan(problem, device, tile, &candidate) || candidate.num_blocks < plan.num_blocks) break;
+      make_mma_grad_input_layout(problem, tile, &layout);
+      const double conflicts = grad_input_conflicts(layout, element);
+      if (conflicts >= fewest) continue;
+      fewest = conflicts;
+      best = candidate;
+      if (conflicts == 1) return best;
+    }
+  }
+  return best;
+}
+
+// Plans of a tile and chunk: warps that multiply, and the pipeline's depth.
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, BestPlans* plans) {
+  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
+  const auto group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
+  const int32_t units = ceil_div(group_ci, kMmaColumns * instance.row_tiles) *
+                        ceil_div(tile.tile_h * tile.tile_w, kMmaPositions * instance.position_tiles);
+  const auto add = [&](int32_t warps, int32_t splits) {
+    tile.warps = warps;
+    tile.splits = splits;
+    if (warps < 2) return;
+    for (const int32_t stages : {2, 3, 4}) {
+      Plan plan;
+      tile.stages = stages;
+      if (!make_plan(problem, device, tile, &plan)) return;
+      plans->consider(plan);
+    }
+  };
+  for (const int32_t splits : {1, 2, 3}) add(splits * units, splits);
+  // In channels_last tiles are small, as a stage has all channels: more warps share a unit.
+  for (const int32_t splits : {4, 6}) {
+    if (instance.vectors && problem.y_stride[3] != 1) add(splits * units, splits);
+  }
+  if (tile.chunk_co < problem.c_out / problem.groups || tile.chunk_kh < problem.h.kernel) return;
+  for (const int32_t warps : {4, 7, 8, 11, 14}) {
+    if (warps < units) add(warps, 1);
+  }
+}
+
+// Rows of taps in a stage.
+std::vector<int32_t> row_counts(const ConvTProblem& problem, const MmaGradInputInstance& instance) {
+  std::vector<int32_t> counts = {problem.h.kernel};
+  if (!instance.vectors || problem.y_stride[3] == 1) return counts;
+  for (const int32_t count : {1, 2, 4, 8}) {
+    if (count < problem.h.kernel && problem.h.kernel % count == 0) counts.push_back(count);
+  }
+  return counts;
+}
+
+}  // namespace
+
+void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradInput || problem.batch == 0) return;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  // Of a group. More is not thin, and the estimate knows no such layers. In NCHW other engines take less time for more
+  // than half as many channels, but not in tf32x3.
+  constexpr int64_t kMostProducts = 2048;
+  const bool half = problem.y_stride[3] == 1 && problem.precision != Precision::kTf32x3;
+  const int64_t most = half ? 128 : 256;
+  if (group_ci > most || group_co > most || group_ci * group_co > kMostProducts) return;
+  const auto co = static_cast<int32_t>(group_co);
+  const bool channels_last = problem.y_stride[3] != 1;
+  std::vector<int32_t> widths, heights, chunks;
+  // Parts of a row, whole sectors of the result.
+  const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
+  for (const int32_t parts : {1, 2, 3, 4, 5, 8, 10, 16}) {
+    const int32_t part = ceil_div(problem.w.in, parts), width = parts == 1 ? part : ceil_div(part, sector) * sector;
+    const bool is_new = widths.empty() || width != widths.back();
+    if (is_new && width <= 640 && (parts == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
+  }
+  for (const int32_t height : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32}) {
+    const int64_t covered = int64_t{ceil_div(problem.h.in, height)} * height;
+    if (height <= problem.h.in && (height == 1 || 5 * covered <= int64_t{6} * problem.h.in)) heights.push_back(height);
+  }
+  // In channels_last a row holds all channels.
+  for (const int32_t count : {1, 2, 3, 4, 8, 16}) {
+    if (!channels_last && count < co && co % count == 0) chunks.push_back(count);
+  }
+  chunks.push_back(co);
+  for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {
+    const MmaGradInputInstance& instance = kMmaGradInputInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    BestPlans best(6);
+    for (const int32_t width : widths) {
+      for (const int32_t height : heights) {
+        if (width * height > 1024) continue;
+        for (const int32_t chunk : chunks) {
+          MmaGradInputTile tile{};
+          tile.instance = index;
+          tile.tile_h = height;
+          tile.tile_w = width;
+          tile.chunk_co = chunk;
+          tile.blocks_per_group = 1;
+          tile.order = instance.vectors && channels_last ? 1 : 0;
+          for (const int32_t rows : row_counts(problem, instance)) {
+            tile.chunk_kh = rows;
+            add_plans(problem, device, tile, &best);
+          }
+        }
+      }
+    }
+    for (const Plan& plan : best.plans()) plans->push_back(without_conflicts(problem, device, plan));
+  }
+}
+
+}  // namespace convt

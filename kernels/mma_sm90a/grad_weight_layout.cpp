@@ -1,0 +1,189 @@
+#include "mma_sm90a/grad_weight_layout.h"
+
+#include <algorithm>
+
+namespace convt {
+namespace {
+
+// near, far, next: in pixels, or where negative in parts of a strip: its half, its quarter.
+struct PixelOrder {
+  int32_t near;
+  int32_t far;
+  int32_t next;
+};
+constexpr int32_t kHalf = -2, kQuarter = -4;
+constexpr PixelOrder kPixelOrders[kMmaGradWeightOrders] = {
+    {1, 2, 4}, {kHalf, 1, 2}, {1, kHalf, 2}, {kHalf, kQuarter, 1}, {kQuarter, kHalf, 1}};
+
+int32_t pixels_of(int32_t value, int32_t strip) { return value > 0 ? value : strip / -value; }
+
+// The thin engine's pitches, and `padding` vectors behind each channel.
+bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
+  const int32_t elems = vector_elements(problem.dtype);
+  layout->x_pixel = 1;
+  layout->gy_column = 1;
+  layout->gy_pixel = problem.w.stride;
+  layout->gy_tap_column = problem.w.dilation;
+  ThinWeightPitches& pitches = layout->pitches;
+  pitches = make_thin_weight_pitches(*layout, problem);
+  pitches.x_channel += plan.x_padding * elems;
+  pitches.gy_channel += plan.gy_padding * elems;
+  return lay_out_weight_stages(problem, int64_t{pitches.x_channel} * plan.block_ci,
+                               int64_t{pitches.gy_channel} * plan.block_co, layout);
+}
+
+// Channels innermost, and `padding` vectors behind those of each pixel.
+bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
+  const int32_t elems = vector_elements(problem.dtype), ends = 2 * (elems - 1);
+  constexpr int64_t kMostPixelElems = 1 << 12;
+  auto pitch_of = [&](int32_t block, int32_t padding) { return ((block - 1) / elems + 1 + padding) * elems; };
+  const bool matrices = kMmaGradWeightInstances[plan.instance].operands == WeightOperands::kMatrices;
+  auto has_runs = [&](int32_t block, int64_t channels, int64_t pixel, int32_t padding) {
+    return !matrices && padding == 0 && block == channels && pixel >= block && pixel <= kMostPixelElems;
+  };
+  const int32_t rows = layout->tile_units;
+  layout->columns_apart = plan.strip * plan.block_kw < layout->columns;
+  layout->x_runs = has_runs(plan.block_ci, problem.c_in, problem.x_stride[3], plan.x_padding);
+  layout->gy_runs =
+      !layout->columns_apart && has_runs(plan.block_co, problem.c_out, problem.y_stride[3], plan.gy_padding);
+  layout->x_pixel =
+      layout->x_runs ? static_cast<int32_t>(problem.x_stride[3]) : pitch_of(plan.block_ci, plan.x_padding);
+  layout->gy_column =
+      layout->gy_runs ? static_cast<int32_t>(problem.y_stride[3]) : pitch_of(plan.block_co, plan.gy_padding);
+  layout->gy_pixel = layout->gy_column * (layout->columns_apart ? 1 : problem.w.stride);
+  const int32_t tap_columns = layout->columns_apart ? plan.strip : problem.w.dilation;
+  layout->gy_tap_column = plan.block_kw > 1 ? layout->gy_column * tap_columns : 0;
+  const int64_t x_row = int64_t{layout->strip} * layout->x_pixel;
+  const int64_t gy_row =
+      int64_t{layout->columns_apart ? plan.strip * plan.block_kw : layout->columns} * layout->gy_column;
+  constexpr int64_t kMostElems = 1 << 18;  // far beyond what fits
+  constexpr double kMostDistance = 1 << 28;  // in memory, between pixels of a row
+  const double distance = std::max(static_cast<double>(problem.x_stride[3]) * plan.strip,
+                                   static_cast<double>(problem.y_stride[3]) * (layout->columns + problem.w.stride));
+  if (distance > kMostDistance) return false;
+  if (x_row * rows > kMostElems || gy_row * layout->slots > kMostElems) return false;
+
+  ThinWeightPitches& pitches = layout->pitches;
+  pitches.x_channel = pitches.gy_channel = 1;
+  auto row_pitch = [&](int64_t row, bool runs, int64_t distance) {
+    return runs ? congruent_from(static_cast<int32_t>(row) + ends, distance, elems) : static_cast<int32_t>(row);
+  };
+  const int64_t row = problem.y_stride[2] % elems;
+  pitches.x_row = row_pitch(x_row, layout->x_runs, problem.x_stride[2]);
+  if (layout->apart) {
+    pitches.gy_slot = row_pitch(gy_row, layout->gy_runs, layout->h.dilation * row);
+    pitches.gy_tap = pitches.gy_slot;
+    pitches.gy_position = row_pitch(layout->block_kh * pitches.gy_slot, layout->gy_runs, layout->h.stride * row);
+  } else {
+    pitches.gy_slot = row_pitch(gy_row, layout->gy_runs, layout->row_step * row);
+    pitches.gy_tap = layout->slot_k * pitches.gy_slot;
+    pitches.gy_position = layout->slot_q * pitches.gy_slot;
+  }
+  const int64_t gy_elems =
+      int64_t{layout->apart ? rows : layout->slots} * (layout->apart ? pitches.gy_position : pitches.gy_slot);
+  return lay_out_weight_stages(problem, int64_t{rows} * pitches.x_row, gy_elems, layout);
+}
+
+// Channels are neighbours in memory, or there is one.
+bool has_inner_channels(const int64_t (&stride)[4], int64_t channels) { return stride[1] == 1 || channels == 1; }
+
+}  // namespace
+
+bool serves_mma_grad_weight(const ConvTProblem& problem, const MmaGradWeightInstance& instance) {
+  const bool columns_inner = problem.x_stride[3] == 1 && problem.y_stride[3] == 1;
+  const bool channels_inner =
+      has_inner_channels(problem.x_stride, problem.c_in) && has_inner_channels(problem.y_stride, problem.c_out);
+  return instance.operands == WeightOperands::kColumns ? columns_inner : channels_inner && !columns_inner;
+}
+
+bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightTile& plan,
+                                 MmaGradWeightLayout* layout) {
+  const MmaGradWeightInstance& instance = kMmaGradWeightInstances[plan.instance];
+  const int32_t step_pixels = mma_grad_weight_pixels(instance.operands);
+  if (!serves_mma_grad_weight(problem, instance) || plan.strip % step_pixels != 0) return false;
+  const bool matrices = instance.operands == WeightOperands::kMatrices;  // a tap's channels are rows of whole tiles
+  if (matrices && (plan.taps_first || plan.pixel_order != 0 || plan.block_co % 16 != 0)) return false;
+  const WeightTile tile = {
+      plan.strip,      1,           plan.block_ci, plan.block_co, plan.block_kh, plan.block_kw, plan.units_per_chunk,
+      plan.tile_units, plan.stages,
+  };
+  if (!lay_out_weight_tile(problem, tile, layout)) return false;
+  layout->block_kw = plan.block_kw;
+  layout->block_runs = 1;
+  layout->warps_ci = layout->warps_co = 1;
+  const int64_t gemm_rows = int64_t{plan.block_co} * plan.block_kh * plan.block_kw;
+  constexpr int64_t kMostGemmRows = 1 << 10;
+  if (gemm_rows > kMostGemmRows) return false;
+  layout->rows = static_cast<int32_t>(gemm_rows);
+  layout->taps_first = plan.taps_first;
+  layout->row_units = ceil_div(layout->rows, 16 * instance.row_tiles);
+  layout->column_units = ceil_div(plan.block_ci, 8 * instance.column_tiles);
+  layout->warps = layout->row_units * layout->column_units;
+  layout->loaders = plan.loaders;
+  layout->threads = 32 * (layout->warps + layout->loaders);
+  if (layout->threads > kMaxMmaGradWeightThreads) return false;
+  layout->steps = plan.strip / step_pixels;
+  const PixelOrder& order = kPixelOrders[plan.pixel_order];
+  layout->near_pixels = pixels_of(order.near, plan.strip);
+  layout->far_pixels = pixels_of(order.far, plan.strip);
+  layout->next_pixels = order.next;
+
+  layout->x_runs = layout->gy_runs = layout->columns_apart = false;
+  const bool fits = instance.operands != WeightOperands::kColumns ? lay_out_pixels(problem, plan, layout)
+                                                                  : lay_out_channels(problem, plan, layout);
+  if (!fits) return false;
+  layout->table_begin = layout->shared_bytes;
+  layout->shared_bytes += 16 * 16 * instance.row_tiles * layout->row_units;
+  return true;
+}
+
+int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t block, DataType dtype) {
+  const int64_t element = element_bytes(dtype);
+  int64_t bytes = 16;
+  auto divides = [&](int64_t elems) { return elems % bytes * element % bytes == 0; };
+  while (bytes > element &&
+         !(divides(stride[0]) && divides(stride[2]) && divides(stride[3]) && divides(group) && divides(block))) {
+    bytes /= 2;
+  }
+  return bytes;
+}
+
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element) {
+  if (matrices) {  // rows of eight matrices are eight neighbouring pixels, 16 bytes each
+    auto wavefronts = [](int32_t pixel) {
+      int32_t phases = 1;  // 8 / greatest common divisor of 8 and the distance in vectors
+      while (phases < 8 && pixel / 8 * phases % 8 != 0) phases *= 2;
+      return 8.0 / phases;
+    };
+    const double rows = layout.rows / 16, columns = ceil_div(layout.block_ci, 16);
+    return (rows * wavefronts(layout.gy_pixel) + columns * wavefronts(layout.x_pixel)) / (rows + columns);
+  }
+  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
+  constexpr int32_t kMostReads = 4;
+  auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
+    const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
+    int32_t wavefronts = 0;
+    for (int32_t number = 0; number < sample; ++number) {
+      const int32_t first = number * reads / sample * 8;
+      int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
+      for (int32_t lane = 0; lane < 32; ++lane) {
+        const int32_t pixel = mma_grad_weight_pixel(layout, lane % 4) * pixel_step;
+        const int32_t word = (place_of(std::min(first + lane / 4, size - 1)) + pixel) * element / 4, bank = word % 32;
+        if (std::find(words[bank], words[bank] + banks[bank], word) != words[bank] + banks[bank]) continue;
+        words[bank][banks[bank]++] = word;
+        worst = std::max(worst, banks[bank]);
+      }
+      wavefronts += worst;
+    }
+    return static_cast<double>(wavefronts) / sample;
+  };
+  const double of_row = average(layout.rows, layout.gy_pixel, [&](int32_t row) {
+    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
+  });
+  const double of_column =
+      average(layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
+  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
+  return (rows * of_row + columns * of_column) / (rows + columns);
+}
+
+}  // namespace convt

@@ -1,0 +1,334 @@
+// Candidates of the mma engine for the gradient of the weight, and their estimated times. What decides bits (tiles, all
+// of it) is chosen for one reference GPU whatever the GPU is.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "mma_sm90a/grad_weight_layout.h"
+#include "plan/best_plans.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+#include "plan/slabs.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kMostWarps = 14;  // that multiply
+constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
+
+// CTAs of one SM, by shared memory and by the registers that an instance needs.
+int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
+                        const MmaGradWeightLayout& layout) {
+  const int32_t products = instance.row_tiles * instance.column_tiles;
+  const int32_t threads = products <= 2 ? 1024 : products <= 4 ? 768 : products <= 6 ? 640 : 512;
+  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), threads / layout.threads);
+}
+
+// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts (docs/engines/mma.md). Of an SM's scheduler:
+constexpr double kRead = 4.97;  // of a fragment: load, address, conversion
+constexpr double kConflict = 1.38;  // each further wavefront
+constexpr double kBorderRead = 2.42;  // more, where pixels or taps may not exist
+constexpr double kProduct = 3.58;
+constexpr double kMatrixRead = 3.63, kMatrixProduct = 1.63;  // in these units, where matrices are read
+constexpr double kRow = 217;  // of pixels, of a warp
+constexpr double kWarpStage = 120;
+// Of a warp alone:
+constexpr double kStepLatency = 22.4;
+constexpr double kReadLatency = 15.3;
+// Of a loading warp, and of memory:
+constexpr double kRun = 67;  // a row, by one bulk copy
+constexpr double kVectors = 86, kElements = 832;  // 32 copies of pixels' vectors, or of 16-bit elements
+constexpr double kLatency = 1207, kPixelLatency = 607;  // more, where channels are innermost
+// Of a CTA:
+constexpr double kStore = 70;  // of a product's sums, of a warp
+constexpr double kCyclesPerUs = 1755;
+// Microseconds: launches of the kernel and the reduction.
+constexpr double kLaunch = 9.65;
+constexpr double kL2 = 8;  // times copy bandwidth
+constexpr double kReduction = 2.2;  // of slabs, times the time at copy bandwidth
+constexpr double kResultBytes = 48;  // that a result is as good as: neighbours of a slab lie apart
+
+double root_of_cubes(double a, double b, double c) { return std::cbrt(a * a * a + b * b * b + c * c * c); }
+
+// Cycles of all loading warps for a stage, those that wait for the last one too, and the stage's bytes.
+struct StageCopies {
+  double cycles;
+  double bytes;
+};
+StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
+                         const MmaGradWeightLayout& layout) {
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double rows = layout.tile_units, slots = layout.slots, ci = layout.block_ci, co = layout.block_co;
+  if (instance.operands == WeightOperands::kColumns) {
+    const double runs = (has_merged_rows(layout, problem) ? 1 : rows) * ci + slots * co;
+    return {runs * kRun, element * (ci * rows * layout.strip + co * slots * (layout.columns + 8))};
+  }
+  const double pixels = std::min(layout.strip, layout.w.in), taps = layout.columns_apart ? layout.block_kw : 1;
+  const double columns = layout.columns_apart ? pixels : layout.columns;
+  double lines = 0;  // that warps take in turn
+  auto cycles = [&](bool runs, double rows, double elems, int64_t vector) {
+    if (runs) return rows * kRun;
+    lines += rows;
+    const double copies = std::ceil(elems * element / static_cast<double>(vector) / 32);
+    return rows * copies * (vector == 2 ? kElements : kVectors);
+  };
+  const int64_t x_vector = pixel_vector_bytes(problem.x_stride, layout.group_ci, layout.block_ci, problem.dtype);
+  const int64_t gy_vector = pixel_vector_bytes(problem.y_stride, layout.group_co, layout.block_co, problem.dtype);
+  const double all = cycles(layout.x_runs, rows, pixels * ci, x_vector) +
+                     cycles(layout.gy_runs, slots * taps, columns * co, gy_vector);
+  const double turns = lines > 0 ? std::ceil(lines / layout.loaders) * layout.loaders / lines : 1;
+  return {all * turns, element * (rows * pixels * ci + slots * taps * columns * co)};
+}
+
+// On the reference GPU. `conflicts`: wavefronts of a read of shared memory.
+void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout,
+              double conflicts, Plan* plan) {
+  const DeviceInfo device = h200();
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const auto resident = static_cast<double>(std::min<int64_t>(resident_blocks(device, instance, layout),
+                                                              ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  const bool matrices = instance.operands == WeightOperands::kMatrices;
+  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
+                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
+  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
+  const double rows = layout.tile_units;
+  const double steps_of_row = ceil_div(std::min(layout.strip, layout.w.in), mma_grad_weight_pixels(instance.operands));
+  const double border = std::min(1.0, 2 / steps_of_row / layout.strips);
+  const StageCopies copies = stage_copies(problem, instance, layout);
+  const double stages = ceil_div(layout.units_per_chunk, layout.tile_units);
+  const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms / resident);
+
+  const double step = (kRead + kConflict * (conflicts - 1) + kBorderRead * border) * reads + kProduct * products;
+  const double issue = resident * layout.warps * (rows * (steps_of_row * step + kRow) + kWarpStage) / 4;
+  const double latency = rows * steps_of_row * (kStepLatency + kReadLatency * reads);
+  const double load =
+      copies.cycles / layout.loaders + kLatency + (instance.operands == WeightOperands::kColumns ? 0 : kPixelLatency);
+  const double cta = stages * root_of_cubes(issue, latency, load) + kStore * products * layout.warps;
+  plan->compute_us = waves * cta / kCyclesPerUs;
+
+  const double input = element * input_elements(problem);
+  auto share = [](const Axis& axis) { return std::min(1.0, static_cast<double>(axis.kernel) / axis.stride); };
+  const double rows_read = share(problem.h) / (problem.h.dilation > 1 && problem.h.stride > 1 ? layout.row_step : 1);
+  const double columns_read = layout.columns_apart ? share(problem.w) : 1;
+  const double output = element * output_elements(problem) * rows_read * columns_read;
+  const double l2 = static_cast<double>(layout.num_blocks) * stages * copies.bytes;
+  plan->memory_us = (input + output + l2 / kL2) / (device.copy_gb_per_s * 1e3);
+  const double reduced = kReduction * static_cast<double>(plan->workspace_bytes) +
+                         kResultBytes * static_cast<double>(weight_elements(problem));
+  const double reduction = reduced / (device.copy_gb_per_s * 1e3);
+  plan->estimate_us = kLaunch + root_of_cubes(plan->compute_us, plan->memory_us, 0) + reduction;
+}
+
+// Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
+void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
+                   const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightTile* tile) {
+  const DeviceInfo device = h200();
+  int64_t chunks = std::max(device.num_sms * resident_blocks(device, instance, layout) * waves / layout.passes,
+                            ceil_div(int64_t{layout.num_units} * layout.strip, kLongestChain));
+  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
+  chunks = std::clamp<int64_t>(chunks, 1, layout.num_units);
+  tile->units_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.num_units}, chunks));
+}
+
+// Wavefronts of a read of shared memory.
+double conflicts_of(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
+  const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
+  MmaGradWeightLayout layout;
+  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
+  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)));
+}
+
+// Vectors behind the pixels of both operands, where channels are innermost.
+struct PixelPadding {
+  int32_t x;
+  int32_t gy;
+  double conflicts;
+};
+
+// Of a block: rows of pixels as whole runs where that can be, and what meets fewest bank conflicts.
+std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaGradWeightTile& block) {
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const bool matrices = kMmaGradWeightInstances[block.instance].operands == WeightOperands::kMatrices;
+  constexpr int32_t kMost = 3;
+  MmaGradWeightTile trial = block;
+  MmaGradWeightLayout layout;
+  auto conflicts = [&](int32_t x, int32_t gy) {
+    trial.x_padding = x, trial.gy_padding = gy;
+    return make_mma_grad_weight_layout(problem, trial, &layout) ? mma_grad_weight_conflicts(layout, matrices, element)
+                                                                : HUGE_VAL;
+  };
+  const PixelPadding none{0, 0, conflicts(0, 0)};
+  const bool runs = layout.x_runs || layout.gy_runs;
+  if (none.conflicts == HUGE_VAL) return {};
+  PixelPadding fewest = none;
+  for (int32_t x = 1; x <= kMost; ++x) {
+    if (const double found = conflicts(x, 0); found < fewest.conflicts) fewest = {x, 0, found};
+  }
+  const int32_t x = fewest.x;
+  for (int32_t gy = 1; gy <= kMost; ++gy) {
+    if (const double found = conflicts(x, gy); found < fewest.conflicts) fewest = {x, gy, found};
+  }
+  if (fewest.x == 0 && fewest.gy == 0) return {none};
+  return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
+}
+
+// The order of pixels and of rows that meet fewest bank conflicts, and where columns are innermost the padding behind
+// channels. Returns these conflicts.
+double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
+  const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
+  MmaGradWeightLayout layout;
+  MmaGradWeightTile trial = *tile;
+  double fewest = HUGE_VAL;
+  for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
+    if (columns) trial.x_padding = trial.gy_padding = padding;
+    for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
+      for (const bool taps_first : {false, true}) {
+        trial.taps_first = taps_first;
+        if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
+        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element);
+        if (conflicts < fewest) fewest = conflicts, *tile = trial;
+        if (fewest == 1) return fewest;
+      }
+    }
+  }
+  return fewest;
+}
+
+// Completes a plan whose tile is chosen; false where it is not legal.
+bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
+  const MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
+  MmaGradWeightLayout layout;
+  if (!make_mma_grad_weight_layout(problem, tile, &layout) || layout.shared_bytes > h200().shared_per_block) {
+    return false;
+  }
+  plan->threads = layout.threads;
+  plan->shared_bytes = layout.shared_bytes;
+  plan->num_blocks = layout.num_blocks;
+  plan->workspace_bytes = slab_bytes(problem, layout.chunks);
+  if (plan->workspace_bytes > kMaxWorkspaceBytes) return false;
+  estimate(problem, kMmaGradWeightInstances[tile.instance], layout, conflicts, plan);
+  return true;
+}
+
+// The same with chunks for so many waves of CTAs, before orders are chosen.
+bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t waves, Plan* plan) {
+  MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
+  MmaGradWeightLayout layout;
+  tile.units_per_chunk = 1;
+  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return false;
+  if (layout.shared_bytes > h200().shared_per_block) return false;
+  choose_chunks(problem, kMmaGradWeightInstances[tile.instance], layout, waves, &tile);
+  return complete(problem, conflicts, plan);
+}
+
+// Parts of `total` that divide it evenly, of at most `most`.
+std::vector<int32_t> even_parts(int64_t total, int32_t most) {
+  std::vector<int32_t> parts;
+  for (int64_t count = ceil_div(total, int64_t{most}); parts.size() < 6;) {
+    parts.push_back(static_cast<int32_t>(ceil_div(total, count)));
+    if (parts.back() == 1) break;
+    count = ceil_div(total, int64_t{parts.back()} - 1);  // the next that makes them smaller
+  }
+  return parts;
+}
+
+// Tiles of one instance that are no waste, without stages.
+template <typename Consider>
+void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instance, Consider consider) {
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  auto padded = [](int64_t size, int64_t unit) { return static_cast<double>(ceil_div(size, unit) * unit); };
+  const double products =
+      static_cast<double>(group_ci) * static_cast<double>(group_co) * problem.h.kernel * problem.w.kernel;
+  double least_waste = HUGE_VAL;
+  for (const bool counts : {true, false}) {  // first the least waste, then all that are near it
+    for (const int32_t block_ci : even_parts(group_ci, 64)) {
+      const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
+      for (const int32_t block_kw : even_parts(problem.w.kernel, 16)) {
+        for (const int32_t block_kh : even_parts(problem.h.kernel, 16)) {
+          for (int32_t block_co : even_parts(group_co, 64)) {
+            if (instance.operands == WeightOperands::kMatrices) block_co = ceil_div(block_co, 16) * 16;
+            const int32_t row_units = ceil_div(block_co * block_kh * block_kw, 16 * instance.row_tiles);
+            if (column_units * row_units > kMostWarps) continue;
+            const double tiles =
+                static_cast<double>(ceil_div(group_ci, int64_t{block_ci}) * ceil_div(group_co, int64_t{block_co})) *
+                ceil_div(problem.h.kernel, block_kh) * ceil_div(problem.w.kernel, block_kw);
+            const double waste = tiles * padded(block_ci, int64_t{8} * instance.column_tiles) *
+                                 padded(block_co * block_kh * block_kw, int64_t{16} * instance.row_tiles) / products;
+            if (counts) {
+              least_waste = std::min(least_waste, waste);
+            } else if (waste <= 1.35 * least_waste) {
+              consider(block_ci, block_co, block_kh, block_kw);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradWeight || problem.batch == 0) return;
+  if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // one sum in 128 would exist
+  const DeviceInfo reference = h200();
+  for (int32_t index = 0; index < kNumMmaGradWeightInstances; ++index) {
+    const MmaGradWeightInstance& instance = kMmaGradWeightInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    if (!serves_mma_grad_weight(problem, instance)) continue;
+    const bool columns = instance.operands == WeightOperands::kColumns;
+    const int32_t step = mma_grad_weight_pixels(instance.operands);
+    std::vector<int32_t> strips;
+    for (const int32_t strip : {8, 16, 32, 40, 64, 96, 128, 256}) {
+      const bool wanted = columns ? strip >= 32 : (strip & (strip - 1)) == 0 && strip % step == 0;
+      if (strip < problem.w.in && wanted) strips.push_back(strip);
+    }
+    if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, step) * step);
+    Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
+    MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
+    // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
+    BestPlans tiles(48), piped(4);
+    std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
+    each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
+      tile = MmaGradWeightTile{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
+      auto& paddings = known_paddings[{block_ci, block_co, block_kw}];
+      if (paddings.empty()) {
+        paddings = columns ? std::vector<PixelPadding>{{0, 0, kUsualConflicts}} : pixel_paddings(problem, tile);
+      }
+      for (const PixelPadding& padding : paddings) {
+        tile.x_padding = padding.x, tile.gy_padding = padding.gy;
+        for (const int32_t strip : strips) {
+          for (const int32_t units : {1, 2, 4, 8}) {
+            if (units > problem.h.in) break;
+            tile.strip = strip, tile.tile_units = units;
+            if (complete_in_waves(problem, padding.conflicts, 1, &trial)) tiles.consider(trial);
+          }
+        }
+      }
+    });
+    for (const Plan& found : tiles.plans()) {
+      trial = found;
+      const double conflicts = columns ? kUsualConflicts : conflicts_of(problem, tile);
+      for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
+        for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
+          for (const int32_t waves : {1, 2}) {
+            if (complete_in_waves(problem, conflicts, waves, &trial)) piped.consider(trial);
+          }
+        }
+      }
+    }
+    for (Plan plan : piped.plans()) {
+      const double conflicts = choose_banks(problem, &tile_of<MmaGradWeightTile>(plan));
+      if (!complete(problem, conflicts, &plan)) continue;
+      plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
+      plans->push_back(plan);
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,199 @@
+#include "mma_sm90a/layout.h"
+
+#include <algorithm>
+
+#include "mma_sm90a/columns.h"
+#include "problem/shapes.h"
+
+namespace convt {
+namespace {
+
+int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
+int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+
+// Filled phases by the taps that they have; their number, or -1 where the table is too small.
+int32_t make_classes(const ThinAxis& axis, MmaClass* classes) {
+  int32_t count = 0;
+  for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
+    uint32_t taps = 0;
+    for (int32_t t = 0; t < axis.num_taps; ++t) taps |= thin_tap(axis, t, phase) >= 0 ? 1u << t : 0;
+    if (taps == 0) continue;
+    int32_t number = 0;
+    while (number < count && classes[number].taps != taps) ++number;
+    if (number == kMaxMmaClasses) return -1;
+    if (number == count) classes[count++] = MmaClass{0, taps};
+    classes[number].phases |= 1u << phase;
+  }
+  return count;
+}
+
+// What is copied of one channel.
+void list_places(MmaLayout* layout) {
+  layout->vectors = layout->pitch / layout->vector;
+  layout->places = layout->rows * layout->vectors;
+  layout->by_vectors = Reciprocal::of(layout->vectors);
+  layout->by_places = Reciprocal::of(layout->places);
+}
+
+// The source tile of one channel, raw and as operand. False where it is far beyond what fits.
+bool lay_out_source(int32_t element, MmaLayout* layout) {
+  const ThinAxis &h = layout->h, &w = layout->w;
+  const int64_t* stride = layout->source_stride;
+  const int32_t vector = 16 / element;
+  const bool on_vectors = stride[3] == 1 && stride[0] % vector == 0 && stride[1] % vector == 0 &&
+                          stride[2] % vector == 0 && w.in % vector == 0 &&
+                          (layout->tiles_w == 1 || layout->tile_w % vector == 0);
+  layout->vector = on_vectors ? vector : 1;
+  layout->column_begin = modulo(w.first + w.least_offset, layout->vector);
+  layout->column_offset = w.least_offset - layout->column_begin;
+  layout->rows = layout->tile_h + h.greatest_offset - h.least_offset;
+  layout->pitch = round_up(layout->column_begin + layout->tile_w + w.greatest_offset - w.least_offset, vector);
+  constexpr int64_t kMostElements = 1 << 20;
+  if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
+  list_places(layout);
+  layout->raw_channel = layout->rows * layout->pitch;
+  // Four planes of a step are read by neighbouring lanes: 32 banks.
+  layout->plane = layout->raw_channel + (layout->raw_channel % 8 == 0 ? 4 : 0);
+  return true;
+}
+
+// Where rows of the result begin on sectors but tiles of a row do not, positions begin earlier, so that tiles do too.
+void begin_on_sectors(int32_t tile_w, int32_t sector, ThinAxis* w) {
+  if (tile_w >= w->positions || tile_w * w->out_stride % sector != 0) return;
+  for (int32_t before = 0; before < sector; ++before) {
+    if (modulo((w->first - before) * w->out_stride - w->out_origin, sector) != 0) continue;
+    w->first -= before;
+    w->positions += before;
+    return;
+  }
+}
+
+}  // namespace
+
+void copy_elements(MmaLayout* layout) {
+  layout->vector = 1;
+  list_places(layout);
+}
+
+bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
+                      MmaLayout* layout) {
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  ThinAxis &h = layout->h, &w = layout->w;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  std::copy_n(problem.x_stride, 4, layout->source_stride);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  if (weight_reach(problem) > INT32_MAX) return false;
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  layout->split_phases = split_phases ? h.out_stride : 1;
+  layout->block_co = block_co;
+  layout->co_tiles = ceil_div(layout->group_co, block_co);
+
+  layout->classes_h = make_classes(h, layout->class_h);
+  layout->classes_w = make_classes(w, layout->class_w);
+  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
+  for (int32_t i = 0; i < (split_phases ? 1 : layout->classes_h); ++i) {
+    for (int32_t j = 0; j < layout->classes_w; ++j) {
+      const int32_t phases =
+          (split_phases ? 1 : count_ones(layout->class_h[i].phases)) * count_ones(layout->class_w[j].phases);
+      layout->column_tiles += ceil_div(block_co * phases, kMmaColumns);
+    }
+  }
+  layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
+  layout->column_tiles = layout->column_units * instance.column_tiles;
+  layout->taps = h.num_taps * w.num_taps;
+  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
+  return true;
+}
+
+bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
+  *layout = MmaLayout{};
+  const MmaInstance& instance = kMmaInstances[plan.instance];
+  if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
+  if (!make_mma_columns(problem, plan.block_co, plan.split_phases, instance, layout)) return false;
+  ThinAxis &h = layout->h, &w = layout->w;
+  layout->threads = plan.threads;
+  layout->warps = plan.threads / 32;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t vector = 16 / element, sector = 32 / element;
+  const int64_t channel_stride = problem.c_out > 1 ? problem.y_stride[1] : 0;
+  layout->aligned_runs =
+      problem.y_stride[0] % sector == 0 && channel_stride % sector == 0 && problem.y_stride[2] % sector == 0;
+  if (layout->aligned_runs) begin_on_sectors(plan.tile_w, sector, &w);
+  layout->tile_h = plan.tile_h;
+  layout->tile_w = plan.tile_w;
+  layout->positions = plan.tile_h * plan.tile_w;
+  layout->tiles_h = ceil_div(h.positions, plan.tile_h);
+  layout->tiles_w = ceil_div(w.positions, plan.tile_w);
+  const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
+  if (tiles > INT32_MAX / 2 || tiles * std::max(layout->tiles_w, layout->tiles_h) >= (int64_t{1} << 31)) return false;
+  layout->num_tiles = static_cast<int32_t>(tiles);
+  const int64_t passes = int64_t{layout->split_phases} * layout->co_tiles * layout->groups;
+  layout->blocks_per_pass = static_cast<int32_t>(std::min<int64_t>(plan.blocks_per_pass, tiles));
+  layout->num_blocks = passes * layout->blocks_per_pass;
+  if (layout->num_blocks > INT32_MAX || layout->blocks_per_pass < 1) return false;
+  layout->passes = static_cast<int32_t>(passes);
+
+  layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
+
+  const int32_t step_channels = 32 / element;
+  layout->chunk_steps = std::min(plan.chunk_steps, layout->steps);
+  layout->chunk_ci = std::min(layout->chunk_steps * step_channels, layout->group_ci);
+  layout->num_chunks = layout->steps / layout->chunk_steps;
+  layout->loaders = layout->num_chunks > 1 ? plan.threads : plan.threads - 32;
+  if (layout->steps % layout->chunk_steps != 0) return false;
+  // Sums of several stages stay in the registers of their warp.
+  if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
+  if (!lay_out_source(element, layout)) return false;
+  layout->raw_slots = plan.raw_slots;
+
+  // Congruent to the result's strides modulo 16 bytes, so that staged runs and the result's are aligned alike.
+  const int32_t width = round_up(plan.tile_w * w.out_stride, vector) + vector;
+  const int32_t filled = plan.split_phases ? 1 : h.num_filled;
+  layout->joined_rows =
+      layout->tiles_w == 1 && !plan.split_phases && problem.y_stride[2] == w.out && w.out >= 2 * sector;
+  layout->result_vector = vector;
+  layout->stage_phase = width;
+  layout->stage_row = filled * width + modulo(problem.y_stride[2] * h.out_stride, vector);
+  layout->stage_channel = round_up(plan.tile_h * layout->stage_row, vector) + modulo(channel_stride, vector);
+  if (h.num_filled < h.out_stride) {
+    layout->bias_bytes = std::min(round_up(plan.tile_w * w.out_stride * element, 16), kMostMmaBiasBytes);
+  }
+
+  const int64_t raw = int64_t{round_up(layout->chunk_ci, kMmaLoadChannels)} * layout->raw_channel * element;
+  const int64_t operand = int64_t{layout->chunk_steps} * 4 * layout->plane * 8;
+  // While the weights are loaded, what the columns are takes the staged results' place.
+  const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
+  const int64_t staged = std::max((int64_t{plan.block_co} * layout->stage_channel + vector) * element, list);
+  const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
+  constexpr int64_t kMostBytes = 1 << 20;
+  if (raw + operand + staged + weights > kMostBytes) return false;
+  layout->raw_bytes = round_up(static_cast<int32_t>(raw), 16);
+  layout->operand_begin = layout->raw_slots * layout->raw_bytes;
+  layout->stage_begin = layout->operand_begin + static_cast<int32_t>(operand);
+  layout->weight_begin = layout->stage_begin + round_up(static_cast<int32_t>(staged), 16);
+  layout->bias_begin = layout->weight_begin + static_cast<int32_t>(weights);
+  layout->column_begin_bytes = layout->bias_begin + plan.block_co * layout->bias_bytes;
+  layout->position_begin = layout->column_begin_bytes + layout->column_tiles * kMmaColumns * 8;
+  layout->run_begin = layout->position_begin + layout->position_units * instance.position_tiles * kMmaPositions * 8;
+  const int32_t runs = plan.block_co * plan.tile_h * (plan.split_phases ? 1 : h.out_stride);
+  layout->step_begin = layout->run_begin + 8 * runs;
+  layout->shared_bytes =
+      round_up(layout->step_begin + 8 * layout->taps * layout->chunk_steps * layout->column_units, 16);
+
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_plane_quads = Reciprocal::of(layout->raw_channel / 4);
+  layout->by_tile_w = Reciprocal::of(layout->tile_w);
+  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
+  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
+  layout->by_taps = Reciprocal::of(layout->taps);
+  return true;
+}
+
+}  // namespace convt

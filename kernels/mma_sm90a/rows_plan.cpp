@@ -1,0 +1,162 @@
+// Candidates of the mma engine's tiles of whole rows and their estimated times.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "mma_sm90a/rows_layout.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kResidentWarps = 16;    // by registers
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+
+// Microseconds, from a fit to measured plans (docs/engines/mma.md).
+constexpr double kLaunch = 7;
+constexpr double kPrologue = 7.6;
+constexpr double kWeightFragment = 0.29;  // of a warp
+// Of an SM whose warps are all at work.
+constexpr double kUnit = 0.039;
+constexpr double kGroup = 0.0244;   // of loads, and of what they are multiplied with
+constexpr double kBatch = 0.079;    // of groups but the first, which is on its way while the unit before is staged
+constexpr double kBankWait = 0.0032;  // of eight results of a lane
+constexpr double kFewWarps = 0.39;  // exponent: they wait for memory and for each other
+constexpr double kFill = 0.00015;   // of an element of a slot whose place in a sector has moved
+// What storing adds, times the time at copy bandwidth.
+constexpr double kMemory = 0.57;
+constexpr double kRunBytes = 3200;  // that a run's beginning and end cost
+constexpr double kOneSlot = 1.15;   // which is computed and stored in turns
+
+// How often banks are asked for, one after the other, while one position of all columns is staged, channels `channel`
+// elements apart.
+int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
+  int32_t waits = 0;
+  for (size_t first = 0; first < columns.size(); first += 8) {
+    int32_t words[32][32], count[32] = {}, most = 0;
+    for (int32_t lane = 0; lane < 32; ++lane) {
+      const MmaColumn& column = columns[first + static_cast<size_t>(lane / 4)];
+      if (column.co >= layout.block_co) continue;
+      const int32_t at =
+          column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
+      const int32_t word = at * element / 4, bank = word % 32;
+      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
+        words[bank][count[bank]++] = word;
+      }
+      most = std::max(most, count[bank]);
+    }
+    waits += most;
+  }
+  return waits;
+}
+
+// The padding with the fewest of these waits. waits: a number from above.
+int32_t best_padding(const MmaLayout& layout, int32_t element, int32_t* waits) {
+  std::vector<MmaColumn> columns;
+  for (int32_t index = 0; index < layout.column_tiles * kMmaColumns; ++index) {
+    columns.push_back(mma_column(layout, 0, index));
+  }
+  int32_t best = 0;
+  for (int32_t padding = 0; padding < 4; ++padding) {
+    const int32_t asked = bank_waits(layout, columns, element, layout.stage_channel + padding * layout.result_vector);
+    if (asked < *waits) *waits = asked, best = padding;
+  }
+  return best;
+}
+
+// The part of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
+double refilled_tiles(const MmaLayout& layout) {
+  auto shift = [&layout](int64_t number) {
+    const int64_t tile = layout.interleaved ? number * layout.blocks_per_pass : number;
+    const int64_t image = tile / layout.tiles_h, row = tile % layout.tiles_h * layout.tile_h * layout.h.out_stride;
+    return (image * layout.result_stride[0] + row * layout.result_stride[2]) % layout.result_vector;
+  };
+  const int64_t tiles = ceil_div(layout.num_tiles, layout.blocks_per_pass);
+  const int64_t counted = std::min<int64_t>(tiles, 512);
+  int64_t refilled = 0;
+  for (int64_t tile = layout.slots; tile < counted; ++tile) refilled += shift(tile) != shift(tile - layout.slots);
+  return static_cast<double>(refilled) / static_cast<double>(counted);
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout, int32_t resident,
+              int32_t waits, Plan* plan) {
+  const double waves =
+      std::ceil(static_cast<double>(layout.num_blocks) / (static_cast<double>(resident) * device.num_sms));
+  const double tiles = waves * ceil_div(layout.num_tiles, layout.blocks_per_pass);
+  const double warps = layout.warps - kMmaRowsStorers;
+  const double on_sm =
+      static_cast<double>(std::min<int64_t>(resident, ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const int32_t batches = ceil_div(layout.groups_of_steps, mma_rows_batch(static_cast<int32_t>(element)));
+  const double unit =
+      kUnit + kGroup * layout.groups_of_steps + kBatch * (batches - 1) + kBankWait * waits / layout.column_units;
+  const double few = std::pow((kResidentWarps - kMmaRowsStorers) / (on_sm * warps), kFewWarps);
+  const double refill = refilled_tiles(layout) * layout.block_co * layout.tile_h * layout.row_step;
+  const double fragments = static_cast<double>(layout.taps) * layout.steps * layout.column_tiles / layout.warps;
+  plan->compute_us =
+      kPrologue + kWeightFragment * fragments + tiles * (on_sm * layout.units * unit * few + kFill * refill);
+  const double results = static_cast<double>(problem.batch) * static_cast<double>(problem.c_out);
+  const double source = static_cast<double>(problem.batch) * static_cast<double>(problem.c_in);
+  const double bytes = element * (results * problem.h.out * problem.w.out + source * problem.h.in * problem.w.in);
+  plan->memory_us = kMemory * (bytes + kRunBytes * results * layout.tiles_h) * 1e-3 / device.copy_gb_per_s;
+  plan->estimate_us = kLaunch + (plan->compute_us + plan->memory_us) * (resident * layout.slots > 1 ? 1 : kOneSlot);
+}
+
+}  // namespace
+
+void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kForward || problem.batch == 0) return;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
+  if (group_ci > kMostChannels || group_co > kMostChannels) return;
+  const auto co = static_cast<int32_t>(group_co);
+  std::vector<int32_t> channels;
+  for (const int32_t count : {1, 2, 4, 8, 16, 32}) {
+    if (count < co) channels.push_back(count);
+  }
+  channels.push_back(co);
+
+  auto add = [&](MmaRowsTile tile) {
+    MmaLayout layout;
+    if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
+    int32_t waits = INT32_MAX;
+    tile.padding = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)), &waits);
+    if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
+    const int32_t resident =
+        std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+    if (resident < 1) return false;
+    // All CTAs are resident from the beginning, as many of each pass; by eights, so that a CTA's tiles may begin alike.
+    int32_t blocks = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
+    if (tile.interleaved && blocks >= 16) blocks = blocks / 8 * 8;
+    tile.blocks_per_pass = layout.blocks_per_pass = blocks;
+    layout.num_blocks = int64_t{layout.passes} * blocks;
+    Plan plan = begin_plan(kMmaRowsInstances[tile.instance].name, problem.precision, tile);
+    set_launch(layout, &plan);
+    estimate(problem, device, layout, resident, waits, &plan);
+    plans->push_back(plan);
+    return true;
+  };
+  for (int32_t index = 0; index < kNumMmaRowsInstances; ++index) {
+    const MmaInstance& instance = kMmaRowsInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    const size_t before = plans->size();
+    for (const int32_t block_co : channels) {
+      for (const int32_t tile_h : {1, 2, 4}) {
+        for (const int32_t slots : {1, 2, 4}) {
+          for (const int32_t warps : {6, 14}) {
+            for (const bool interleaved : {true, false}) {
+              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
+            }
+          }
+        }
+      }
+    }
+    // The best few are enough.
+    constexpr size_t kKept = 4;
+    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
+    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+    if (plans->size() > before + kKept) plans->resize(before + kKept);
+  }
+}
+
+}  // namespace convt

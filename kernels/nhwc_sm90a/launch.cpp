@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/families.h"
+#include "launch/kernel_table.h"
+#include "launch/operands.h"
+#include "launch/tensor_map.h"
+#include "nhwc_sm90a/instances.h"
+#include "nhwc_sm90a/layout.h"
+#include "nhwc_sm90a/params.h"
+#include "plan/gemm_shape.h"
+
+namespace convt {
+
+CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, Kernels)
+
+namespace {
+
+void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
+  for (int32_t run = 0; run < program.num_runs; ++run) {
+    const TapRun& taps = program.runs[run];
+    const NhwcWindow window = make_nhwc_window(program, run);
+    const int32_t phase_h = program.phases_h == 1 ? 0 : run / program.phases_w;
+    nhwc_sm90a::Window& to = params->windows[run];
+    to.column = window.column;
+    to.row = window.row;
+    to.num_h = static_cast<int16_t>(taps.num_h);
+    to.num_w = static_cast<int16_t>(taps.num_w);
+    to.tap = static_cast<int16_t>(taps.kh * kernel_w + taps.kw);
+    to.tap_row_step = static_cast<int16_t>(taps.kh_step * kernel_w);
+    to.tap_column_step = static_cast<int16_t>(taps.kw_step);
+    to.first = window.first_row * params->box_w + window.first_column;
+    to.row_step = taps.row_step * params->box_w;
+    to.column_step = static_cast<int16_t>(taps.column_step);
+    to.packed_step = program.num_taps[phase_h] * weights.tap_bytes;
+    to.packed = weights.packed_phase_begin[phase_h] + int64_t{taps.first_tap} * weights.tap_bytes;
+  }
+}
+
+// Parts of a tile's stages with as many taps each, as near as that can be.
+void set_parts(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
+  const auto taps_of = [&](int32_t stage) {
+    if (forward) return 1;  // of one window each
+    const TapRun& taps = program.runs[stage / params->num_chunks];
+    return taps.num_h * taps.num_w;
+  };
+  const int32_t stages = params->num_chunks * params->num_windows;
+  int64_t all = 0, before = 0;
+  for (int32_t stage = 0; stage < stages; ++stage) all += taps_of(stage);
+  int32_t part = 1;
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    const int32_t taps = taps_of(stage);
+    for (; part < params->parts && (2 * before + taps) * params->parts >= 2 * all * part; ++part) {
+      params->part_begin[part] = stage;
+    }
+    before += taps;
+  }
+  for (; part <= params->parts; ++part) params->part_begin[part] = stages;
+}
+
+// The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
+void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const pack::Params& weights, const void* w,
+                        int32_t channels, nhwc_sm90a::Params* params) {
+  const int32_t b = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, n_stride = weights.n_stride;
+  const int64_t pair = 2 * n_stride, quad = 2 * b * n_stride, block = 8 * b * n_stride;
+  TensorBox box;
+  if (weights.k_channels % channels == 0 && (taps == 1 || nhwc_tap_stride(problem) == weights.k_channels)) {
+    params->tap_channels = weights.k_channels;
+    box = {w,
+           {taps * weights.k_channels, 2, 4, b, weights.n_channels / (8 * b)},
+           {n_stride, quad, pair, block},
+           {channels, 2, 4, b, plan.block_n / (8 * b)},
+           5};
+  } else {
+    // The pairs of all blocks are one dimension.
+    box = {w,
+           {weights.k_channels, 2, 4, weights.n_channels / 2 - 3 * b, taps},
+           {n_stride, quad, pair, nhwc_tap_stride(problem)},
+           {channels, 2, 4, b, 1},
+           5};
+  }
+  box.swizzle_bytes = nhwc_row_bytes(kNhwcInstances[plan.instance].k_steps);
+  box.rounded = problem.dtype == DataType::kFloat32;
+  params->weights = make_tensor_map(problem.dtype, box);
+}
+
+nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
+                                   const pack::Params& weights, const Pointers& pointers) {
+  const NhwcInstance& instance = kNhwcInstances[plan.instance];
+  const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
+  const bool forward = problem.direction == Direction::kForward;
+  nhwc_sm90a::Params params{};
+  const void* source = forward ? pointers.x : pointers.y;
+  const int64_t* from = source_stride(problem);
+  const auto channels = static_cast<int32_t>(nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype));
+  params.packed = plan.direct ? nullptr : weights.packed;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.result = forward ? pointers.y : pointers.x;
+  std::copy_n(result_stride(problem), 4, params.result_stride);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.result_h = forward ? problem.h.out : problem.h.in;
+  params.result_w = forward ? problem.w.out : problem.w.in;
+  params.n_channels = weights.n_channels;
+  params.unit = storable_neighbours(problem, params.result);
+  params.step_h = program.source_step_h;
+  params.step_w = program.source_step_w;
+  params.scale_h = forward ? problem.h.stride : 1;
+  params.scale_w = forward ? problem.w.stride : 1;
+  params.channel_tiles = Divisor::of(grid.channel_tiles);
+  params.phases_w = Divisor::of(grid.phases_w);
+  params.phases = Divisor::of(grid.phases_h * grid.phases_w);
+  params.w_tiles = Divisor::of(grid.w_tiles);
+  params.h_tiles = Divisor::of(grid.h_tiles);
+  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.tile_w = plan.tile_w;
+  params.tile_h = plan.tile_h;
+  params.tile_n = plan.tile_n;
+  params.by_row = Divisor::of(plan.tile_w);
+  params.by_image = Divisor::of(plan.tile_h);
+  params.box_w = plan.box_w;
+  params.box_h = plan.box_h;
+  params.parts = plan.parts;
+  params.num_chunks = plan.num_chunks;
+  params.num_windows = plan.num_windows;
+  params.box_bytes = plan.box_w * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
+  params.stage_bytes = plan.stage_bytes;
+  params.source_slots = plan.source_slots;
+  params.weight_slots = plan.weight_slots;
+  params.weights_begin = plan.weights_begin;
+  params.staged_begin = plan.staged_begin;
+  params.bias_begin = plan.bias_begin;
+  params.barriers_begin = plan.barriers_begin;
+  params.packed_tile_step = weights.packed_tile_step;
+  set_windows(program, weights, problem.w.kernel, &params);
+  set_parts(program, forward, &params);
+  TensorBox box{source,
+                {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
+                 problem.batch},
+                {from[3], from[2], from[0]},
+                {channels, plan.box_w, plan.box_h, plan.tile_n}};
+  box.step[1] = program.source_step_w;
+  box.step[2] = program.source_step_h;
+  box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
+  // Where no tap reads some columns, L2 fetches no more than the pixels between them.
+  const int64_t pixel_bytes = weights.k_channels * element_bytes(problem.dtype);
+  if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
+  params.boxes = has_rows_of_boxes(instance, plan);
+  box.rounded = params.boxes && problem.dtype == DataType::kFloat32;
+  params.map = make_tensor_map(problem.dtype, box);
+  if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
+  return params;
+}
+
+// Each phase of the result as a tensor of its own, boxes of which are tiles.
+void set_results(const ConvTProblem& problem, const NhwcTile& plan, nhwc_sm90a::Params* params) {
+  params->staged = plan.staged && is_aligned(params->result, 16);
+  if (!params->staged) return;
+  const int64_t* to = params->result_stride;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  for (int32_t phase = 0; phase < params->phases.value; ++phase) {
+    const int32_t phase_h = phase / params->phases_w.value, phase_w = phase % params->phases_w.value;
+    TensorBox box{static_cast<const char*>(params->result) + (phase_h * to[2] + phase_w * to[3]) * element,
+                  {params->n_channels, ceil_div(params->result_w - phase_w, params->scale_w),
+                   ceil_div(params->result_h - phase_h, params->scale_h), params->batch},
+                  {params->scale_w * to[3], params->scale_h * to[2], to[0]},
+                  {nhwc_staged_row_bytes(plan.block_n, element) / element, plan.tile_w, plan.tile_h, plan.tile_n}};
+    box.swizzle_bytes = nhwc_staged_row_bytes(plan.block_n, element);
+    params->results[phase] = make_tensor_map(problem.dtype, box);
+  }
+}
+
+}  // namespace
+
+void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
+  TapProgram program;
+  if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
+      !make_tap_program(problem, &program, false)) {
+    throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
+                             ", or no workspace for it");
+  }
+  const nhwc_sm90a::Kernels kernels = nhwc_sm90a::kKernels[tile.instance]();
+  const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
+  PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
+                                        nhwc_tap_bytes(kNhwcInstances[tile.instance]), pointers.w, pointers.packed);
+  packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
+  packing.params.rows = true;
+  if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
+  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
+  set_results(problem, tile, &params);
+  launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.parts), stream, params);
+}
+
+}  // namespace convt

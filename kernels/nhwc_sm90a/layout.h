@@ -1,0 +1,110 @@
+// Plans of the NHWC engine (nhwc_sm90a/): layers in channels_last without groups, forward and gradient of the input.
+//
+// Positions are results of one phase, and the rows of a matrix product; channels are neighbours in memory, so that a
+// position's 128 bytes of channels are a row of an operand as they lie there. A tile is a box of positions. The taps of
+// a phase, or of the gradient those of one residue of the source's coordinates, read a window of the source each,
+// shifted against each other: one box holds them all.
+// Called by: plan/choose.cpp, nhwc_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "nhwc_sm90a/instances.h"
+#include "plan/tap_program.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// The NHWC engine's tile: nhwc_sm90a/layout.h.
+struct NhwcTile {
+  int32_t instance;  // index into kNhwcInstances
+  int32_t block_n;  // result channels
+  int32_t parts;  // CTAs that share a tile, each a part of its stages
+  bool direct;  // weights come to shared memory as they are
+  bool staged;  // results leave by way of shared memory
+  int32_t tile_w, tile_h, tile_n;  // positions
+  int32_t box_w, box_h;  // places of the source for them
+  int32_t num_chunks;  // of the source's channels
+  int32_t num_windows;  // stages of a chunk
+  int32_t stage_bytes, source_slots, weight_slots;
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
+  int64_t num_tiles;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_n", block_n);
+    field("parts", parts);
+    field("direct", direct);
+    field("staged", staged);
+    field("tile_n", tile_n);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("num_tiles", num_tiles);
+    field("num_chunks", num_chunks);
+    field("source_slots", source_slots);
+    field("weight_slots", weight_slots);
+  }
+};
+
+inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
+inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
+
+inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
+inline constexpr int32_t kNhwcMostStagedPhases = 4;
+inline constexpr int32_t kNhwcStagedBuffers = 2;
+inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile
+
+inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
+inline constexpr int32_t nhwc_part_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
+// In tf32x3 the weights of a tap are high parts, then low parts.
+inline constexpr int32_t nhwc_weight_parts(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
+inline constexpr int32_t nhwc_tap_bytes(const NhwcInstance& instance) {
+  return nhwc_weight_parts(instance.precision) * nhwc_part_bytes(instance.block_n, instance.k_steps);
+}
+// Blocks of 8 columns of the weights whose pairs are neighbouring channels: 16 bytes of results.
+inline constexpr int32_t nhwc_interleaved(int32_t element) { return 8 / element; }
+
+// Result channels that a CTA of a cluster stores of a tile, at least.
+inline constexpr int32_t nhwc_least_share(int32_t element) { return 8 * nhwc_interleaved(element); }
+// Bytes that CTAs of a cluster exchange of a tile, at most.
+inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
+  return 64 * kNhwcConsumers * blocks * block_n * 4;
+}
+
+// Bytes of a position's results that leave in one copy, by way of shared memory.
+inline constexpr int32_t nhwc_staged_row_bytes(int32_t block_n, int32_t element) {
+  return block_n * element < 128 ? block_n * element : 128;
+}
+inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int32_t element) {
+  return kNhwcStagedBuffers * 64 * kNhwcConsumers * blocks * nhwc_staged_row_bytes(block_n, element);
+}
+
+// Weights whose source channels are neighbours, too (of the gradient in channels_last), need no packing: tensor maps
+// copy blocks of so many result channels of a tap in the order of the weights' columns, and round float32 to TF32.
+inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
+
+// A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box.
+inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan) {
+  return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h;
+}
+
+// Tiles along each digit of a tile's number.
+struct NhwcGrid {
+  int32_t channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
+  int64_t image_tiles;
+};
+NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcTile& plan);
+
+// The taps of a run, and the box of the source that they read.
+struct NhwcWindow {
+  int32_t column, row;  // of the source, where the box of position (0, 0) begins
+  int32_t extra_w, extra_h;  // places that the taps' windows are apart, at most
+  int32_t first_column, first_row;  // of the box, that tap (0, 0) reads for position (0, 0)
+};
+// From one tap of the weight to the next, in elements, where its taps are one dimension; otherwise 0.
+int64_t nhwc_tap_stride(const ConvTProblem& problem);
+
+NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run);
+
+}  // namespace convt

@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include "patch_sm90a/direct_layout.h"
+#include "patch_sm90a/instances.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kLeastSlots = 2, kMostSlots = 16;
+constexpr int32_t kMostTiles = 8;  // of 64 positions for each SM: what is larger gains nothing
+constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
+
+// Columns whose 128 bytes are the rows of a box.
+int32_t box_columns(const ConvTProblem& problem) { return static_cast<int32_t>(128 / element_bytes(problem.dtype)); }
+
+// Positions of an image are one run of every channel, and its rows of results lie where quads can be stored.
+bool lies_well(const ConvTProblem& problem) {
+  const int64_t *x = problem.x_stride, *y = problem.y_stride;
+  if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
+  const int64_t unit = std::min(problem.w.kernel, 4);
+  return y[3] == 1 && y[2] % unit == 0 && (problem.c_out == 1 || y[1] % unit == 0) &&
+         (problem.batch == 1 || y[0] % unit == 0);
+}
+
+// The weights are a matrix of whole boxes.
+bool is_matrix(const ConvTProblem& problem) {
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, columns = problem.c_out * taps;
+  const int64_t* w = problem.w_stride;
+  return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
+         (problem.c_in == 1 || w[0] == columns) && columns % box_columns(problem) == 0;
+}
+
+// Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns, one after the
+// other. Constants from a fit to 307 measurements of 15 layers on an H200 (docs/engines/patch.md).
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchDirectLayout& layout, int32_t ctas,
+              Plan* plan) {
+  const double element = static_cast<double>(element_bytes(problem.dtype));
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
+  const double copy = device.copy_gb_per_s * 1e3;
+  plan->memory_us = (input + output + element * problem.c_in * layout.columns) / copy;
+  const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;
+  const double consumers = tile_of<PatchDirectTile>(*plan).consumers, stages = layout.num_chunks * consumers;
+  const double source = half ? 0.6 + (odd ? 0.35 : 0.24) * stages : 0.78 + (odd ? 0.226 : 0.206) * stages;
+  // Rows of half precision whose positions are stored one by one, and parts of a position's rows.
+  const double single = half && problem.w.in % (problem.w.kernel == 2 ? 4 : 2) != 0 ? 0.15 * consumers : 0;
+  const double part = problem.w.kernel > 4 ? (half ? 0.28 * consumers : 0.66) : 0;
+  const double tile = 0.259 * stages + (half ? 0.97 : 1.3) + single + part;
+  const double rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
+  const double tiles = std::min(layout.block_tiles, layout.column_tiles);
+  const double shared = ctas == 1 ? 1 : half ? 1.4 : 1.5;  // two CTAs of an SM are as fast as one and a half
+  plan->compute_us = 1.04 * rounds * shared * (source + tiles * tile) * 1.89 / device.clock_ghz;
+  plan->estimate_us = 3.7 + std::max(plan->compute_us, 1.2 * plan->memory_us);
+}
+
+}  // namespace
+
+bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile& plan, PatchDirectLayout* layout) {
+  const Axis &h = problem.h, &w = problem.w;
+  const int64_t element = element_bytes(problem.dtype);
+  const bool pairs = w.kernel == 2 && h.kernel % 2 == 0, quads = w.kernel % 4 == 0;
+  const int64_t positions = problem.batch * h.in * w.in;
+  const int64_t columns = problem.c_out * h.kernel * w.kernel;
+  constexpr int64_t kLimit = int64_t{1} << 30;
+  if (problem.groups != 1 || !(pairs || quads) || !lies_well(problem) || !is_matrix(problem)) return false;
+  if (plan.consumers < 1 || plan.consumers > 2 || plan.tiles < 1 || plan.slots < kLeastSlots) return false;
+  if (positions > kLimit || columns > kLimit || problem.c_in > kLimit) return false;
+  *layout = PatchDirectLayout{};
+  layout->positions = static_cast<int32_t>(positions);
+  layout->by_image = Divisor::of(h.in * w.in);
+  layout->by_row = Divisor::of(w.in);
+  layout->position_tiles = Divisor::of(ceil_div(layout->positions, kDirectPositions * plan.consumers));
+  layout->k_channels = static_cast<int32_t>(problem.c_in);
+  layout->n_channels = static_cast<int32_t>(problem.c_out);
+  layout->columns = static_cast<int32_t>(columns);
+  layout->column_tiles = ceil_div(layout->columns, kDirectColumns);
+  layout->block_tiles = plan.tiles;
+  layout->num_chunks = static_cast<int32_t>(ceil_div(problem.c_in * element, int64_t{128}));
+  layout->kernel_h = h.kernel;
+  layout->kernel_w = w.kernel;
+  layout->channel_quads = Divisor::of(h.kernel * w.kernel / 4);
+  layout->row_quads = Divisor::of(pairs ? 1 : w.kernel / 4);
+  layout->slots = plan.slots;
+  if (layout->num_chunks > kDirectMostChunks) return false;
+  layout->weights_begin = layout->num_chunks * 128 * kDirectPositions * plan.consumers;
+  layout->staged_begin = layout->weights_begin + plan.slots * kDirectStageBytes;
+  layout->barriers_begin = layout->staged_begin + 4 * plan.consumers * kDirectStagedWarp;
+  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8 * layout->num_chunks;
+  const int64_t blocks = int64_t{layout->position_tiles.value} * ceil_div(layout->column_tiles, plan.tiles);
+  layout->num_blocks = static_cast<int32_t>(std::min(blocks, kLimit));
+  return blocks < kLimit;
+}
+
+void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (!makes_patches(problem) || problem.direction != Direction::kForward) return;
+  for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
+    const PatchDirectInstance& instance = kPatchDirectInstances[index];
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
+    // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
+    for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
+      const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+      for (const int32_t tiles : {1, 2, 3, 4, 6, 8, 16}) {
+        PatchDirectTile tile{index, instance.consumers, tiles, kLeastSlots};
+        PatchDirectLayout layout;
+        if (!make_patch_direct_layout(problem, tile, &layout) || layout.shared_bytes > room) continue;
+        if (tiles > 1 && tiles > layout.column_tiles) continue;
+        const int64_t of_layer = int64_t{ceil_div(layout.positions, kDirectPositions)} * layout.column_tiles;
+        if (of_layer > int64_t{kMostTiles} * device.num_sms) continue;
+        if (ctas > 1 && layout.num_blocks <= device.num_sms) continue;
+        const int32_t more = (room - layout.shared_bytes) / (kDirectStageBytes + 16);
+        tile.slots = std::clamp(layout.num_chunks * tiles, kLeastSlots, std::min(kLeastSlots + more, kMostSlots));
+        make_patch_direct_layout(problem, tile, &layout);
+        Plan plan = begin_plan(instance.name, problem.precision, tile);
+        plan.threads = direct_threads(tile.consumers);
+        plan.shared_bytes = layout.shared_bytes;
+        plan.num_blocks = layout.num_blocks;
+        plan.weight_on_vectors = true;
+        estimate(problem, device, layout, ctas, &plan);
+        plans->push_back(plan);
+      }
+    }
+  }
+}
+
+}  // namespace convt

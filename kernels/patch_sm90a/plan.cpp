@@ -1,0 +1,310 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "patch_sm90a/instances.h"
+#include "patch_sm90a/layout.h"
+#include "plan/cost.h"
+#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostSourceSlots = 8, kMostTurnsSlots = 16;
+constexpr int64_t kMostChunks = 1 << 28;
+constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
+constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
+
+bool takes_turns(const PatchTile& plan) { return kPatchInstances[plan.instance].form == PatchForm::kTurns; }
+
+// The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
+int32_t whole_rows(const ConvTProblem& problem) {
+  const int32_t rows = kPatchPositions / problem.w.in;
+  return (problem.w.in % 2 == 0 ? rows : rows / 2 * 2) * problem.w.in;
+}
+
+// Pairs of columns leave in tiles of whole rows where rows do not begin on sectors, and whole ones fill most of a
+// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others. Tiles must
+// begin on the source's vectors.
+bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
+  const int64_t element = element_bytes(problem.dtype);
+  return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps && problem.w.out * element % 32 != 0 &&
+         whole_rows(problem) >= kPatchPositions * 7 / 8 &&
+         whole_rows(problem) * element % patch_source_vector(problem) == 0;
+}
+
+// Everything that follows from the instance, the CTAs of an SM and the number of parts, or false where it does not fit,
+// or where more than one CTA would have nothing to do or no weights of its own.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
+             int32_t parts, Plan* whole) {
+  PatchTile& plan = tile_of<PatchTile>(*whole);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  plan.blocks = instance.blocks;
+  plan.consumers = instance.consumers;
+  plan.whole_rows = has_whole_rows(problem, instance);
+  // 16 bytes of a float32 row, 8 of others.
+  plan.staged = plan.whole_rows || instance.form == PatchForm::kQuads ||
+                (instance.form == PatchForm::kPairs && problem.w.in % 2 == 0);
+  plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
+  plan.tile_positions = plan.step * plan.consumers;
+  // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
+  const bool gathers = gathers_patches(instance.form);
+  const int64_t k_channels = (gathers ? problem.c_out : problem.c_in) / problem.groups;
+  const int64_t of_stage = 128 / element / (gathers ? kPatchTaps : 1);
+  const int32_t of_patch = gathers ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  const int64_t chunks = ceil_div(k_channels, of_stage) * of_patch;
+  if (chunks > kMostChunks) return false;
+  plan.num_chunks = static_cast<int32_t>(chunks);
+  plan.parts = parts;
+  const PatchGrid grid = make_patch_grid(problem, plan);
+  const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
+  plan.num_tiles = columns * grid.position_tiles;
+  // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
+  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  const int64_t clustered = int64_t{ctas} * (parts > 2 ? device.num_sms * 7 / 8 : device.num_sms);
+  if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
+  const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
+  whole->num_blocks =
+      parts > 1 ? plan.num_tiles * parts : std::min(plan.num_tiles, columns <= most ? each * columns : most);
+  const bool split = instance.precision == Precision::kTf32x3;
+  const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
+  const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
+  const int32_t most_slots = kWeightBytes / slot_bytes / (parts > 1 ? ctas : 1),
+                tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
+  plan.resident = parts == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
+  plan.weight_slots = plan.resident ? tile_slots : most_slots;
+  const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
+  const int32_t weight_bytes = plan.weight_slots * slot_bytes;
+  const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
+  const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
+  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+  const int32_t left = room - weight_bytes - staged_bytes - barrier_bytes;
+  plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
+  if (plan.source_slots < 2 ||
+      (ctas > 1 && ((!plan.resident && parts == 1) || plan.num_tiles * parts <= device.num_sms)))
+    return false;
+  plan.weights_begin = plan.source_slots * stage_bytes;
+  plan.staged_begin = plan.weights_begin + weight_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  if (parts > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
+    return false;
+  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
+  return true;
+}
+
+// The same for warpgroups that multiply and store in turn: tiles of whole rows, or whole parts of a row.
+bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+  PatchTile& plan = tile_of<PatchTile>(*whole);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int64_t* result = result_stride(problem);
+  const int32_t positions = turns_positions(element), width = problem.w.in;
+  if (problem.h.kernel != 2 || width % 2 != 0 || result[3] != 1 || result[2] != problem.w.out ||
+      (result[0] | result[1]) * element % 16 != 0)
+    return false;
+  plan.blocks = kPatchTaps;
+  plan.consumers = 2;
+  plan.parts = 1;
+  plan.whole_rows = width <= positions;
+  plan.staged = plan.resident = true;
+  plan.step = plan.tile_positions = plan.whole_rows ? positions / width * width : positions;
+  // A tile begins anywhere in a vector of the source, and has room for those.
+  const int32_t vector = patch_source_vector(problem) / element;
+  const int32_t lead = plan.step % vector == 0 ? 0 : vector - 2;
+  if (plan.step + lead > positions || plan.step < positions * 3 / 4 || (!plan.whole_rows && width % positions != 0))
+    return false;
+  plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kTurnsSteps / element);
+  if (plan.num_chunks > device.shared_per_block / turns_chunk_bytes(element)) return false;
+  const PatchGrid grid = make_patch_grid(problem, plan);
+  const int64_t columns = int64_t{grid.channel_tiles} * grid.groups;
+  if (columns > device.num_sms) return false;
+  plan.num_tiles = columns * grid.position_tiles;
+  whole->num_blocks = std::min(plan.num_tiles, device.num_sms / columns * columns);
+  plan.weight_slots = plan.num_chunks;
+  const int32_t weight_bytes = plan.num_chunks * turns_chunk_bytes(element), staged_bytes = turns_staged_bytes(element);
+  const int32_t barrier_bytes = 16 * (kMostTurnsSlots + plan.weight_slots + 2) + turns_channels(element) * 4;
+  const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
+  plan.source_slots = std::min(left / turns_stage_bytes(element), kMostTurnsSlots);
+  if (left < 0 || plan.source_slots < kTurnsLoaderWarps) return false;
+  plan.weights_begin = plan.source_slots * turns_stage_bytes(element);
+  plan.staged_begin = plan.weights_begin + weight_bytes;
+  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
+  whole->result_on_vectors = true;
+  return true;
+}
+
+// Its cycles: loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements
+// of 10 layers on an H200 (docs/engines/patch.md).
+void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+  const PatchTile& plan = tile_of<PatchTile>(*whole);
+  const bool half = problem.precision == Precision::kHalf;
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double loads = half && patch_source_vector(problem) == 16 ? 295 : half ? 360 : 300;
+  const double stores =
+      half ? 1250 + 840 * std::min(1.0, static_cast<double>(problem.c_out / problem.groups) / 64) : 3450;
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
+  // All weights come first; with one tile there are no turns.
+  const double cycles = tiles * (loads * plan.num_chunks + stores) + (tiles > 1 ? 2500 : 5000);
+  whole->compute_us = 1.08 * cycles * 1e-3 / device.clock_ghz;
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
+  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.9);
+}
+
+// A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
+// tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
+// H200 (docs/engines/patch.md).
+double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
+  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
+  const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
+  const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
+  const double products = chunks * (split ? 3 : 1) * 128 * plan.blocks * consumers / rate;
+  const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * patch_block_bytes(split);
+  const double bytes = (128 * kPatchPositions * consumers + weights) / (split ? 64 : 40);
+  const int32_t vector = patch_source_vector(problem);
+  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 100 : vector == 4 ? 2500 : 4500;
+  // What only one column of tiles reads comes from memory, not from L2.
+  const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
+  const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;
+  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.parts;
+  const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.parts - 1) / plan.parts;
+  // CTAs of a large cluster begin at different times, as SMs become free.
+  const double exchange = plan.parts > 1 ? (plan.parts > 4 ? 5900 : 1900) + sent / 11 : 0;
+  return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
+}
+
+// Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
+// the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
+// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/engines/patch.md).
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
+  const PatchTile& plan = tile_of<PatchTile>(*whole);
+  const bool gathers = gathers_patches(form);
+  const double element = static_cast<double>(element_bytes(problem.dtype));
+  const double stages = static_cast<double>(plan.consumers) * plan.num_chunks;  // of 64 positions
+  const double products = 128 * plan.blocks * stages / 0.74;
+  const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * kPatchBlockBytes;
+  const double bytes = (128 * kPatchPositions * stages + weights * plan.num_chunks) / 64;
+  const int32_t vector = patch_source_vector(problem);
+  const double loads = stages * (vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? 1250 : 3700);
+  const double limit = std::max({products, bytes, loads});
+  // A thread's results in one store, 16 bytes but where there are not as many.
+  const double of_store = std::min(16 / element, 8.0);
+  const double stores = 250.0 * plan.whole_rows + 35 * plan.blocks * kPatchChannels / 2 / of_store;
+  double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
+  if (problem.precision == Precision::kTf32x3) {
+    const double rate = plan.consumers == 1 ? 0.56 : plan.blocks < kPatchTaps ? 0.73 : 0.85;
+    cycles = std::max(3 * 128 * plan.blocks * stages / rate, loads) + 900 + 2300 * plan.consumers;
+  }
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
+  cycles = gathers ? gather_cycles(problem, plan, tiles) : 1.08 * tiles * cycles;
+  if (whole->num_blocks > device.num_sms) cycles *= 1.08;
+  whole->compute_us = (cycles + 2160) * 1e-3 / device.clock_ghz;
+
+  const double input = element * input_elements(problem);
+  const double output = element * output_elements(problem);
+  const double copy = device.copy_gb_per_s * 1e3;
+  whole->memory_us = (input + output) / copy;
+  const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the rate of a copy
+  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
+  const bool half_pairs = problem.precision == Precision::kHalf && form == PatchForm::kPairs && !plan.whole_rows;
+  whole->estimate_us = 8.5 + pack + (half_pairs ? 1.13 : 1.0) * std::max(whole->compute_us, whole->memory_us / share);
+}
+
+// The kernels' form for a problem, or false where none serves it.
+bool form_of(const ConvTProblem& problem, PatchForm* form) {
+  const bool by_channels = is_channels_last(source_stride(problem));
+  if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
+  const bool pairs = problem.w.kernel == 2 && problem.h.kernel % 2 == 0, quads = problem.w.kernel % 4 == 0;
+  if (problem.direction == Direction::kGradInput) {
+    *form = pairs ? PatchForm::kGather : PatchForm::kGatherQuads;
+    return !by_channels && (pairs || quads);
+  }
+  *form = by_channels ? PatchForm::kChannels : pairs ? PatchForm::kPairs : PatchForm::kQuads;
+  return problem.direction == Direction::kForward && (pairs || quads);
+}
+
+}  // namespace
+
+PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
+  PatchGrid grid;
+  grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / plan.blocks : 1;
+  grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
+  grid.channel_tiles = takes_turns(plan) ? ceil_div(n_channels, int64_t{turns_channels(element_bytes(problem.dtype))})
+                                         : ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
+  grid.groups = static_cast<int32_t>(problem.groups);
+  grid.position_tiles = ceil_div(problem.batch * problem.h.in * problem.w.in, int64_t{plan.tile_positions});
+  return grid;
+}
+
+int32_t patch_source_vector(const ConvTProblem& problem) {
+  const int64_t* stride = source_stride(problem);
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
+  const int64_t channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
+  int64_t together;  // all of these begin where a vector does
+  if (is_channels_last(stride)) {
+    if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3])) return 0;
+    together = stride[0] | stride[2] | stride[3] | channels;
+  } else if (forward) {
+    if ((problem.w.in > 1 && stride[3] != 1) || (problem.h.in > 1 && stride[2] != problem.w.in)) return 0;
+    together = stride[0] | stride[1] | image;
+  } else {
+    if (stride[3] != 1) return 0;
+    together = stride[0] | stride[1] | stride[2] | problem.w.out;
+    if (problem.w.kernel > kPatchTaps) together |= kPatchTaps;  // of a row of a patch in a stage
+  }
+  for (const int32_t bytes : {16, 8, 4, 2}) {
+    if (together % bytes * element % bytes == 0) return bytes;
+  }
+  return 0;
+}
+
+void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (!makes_patches(problem)) return;
+  TapProgram program;  // by which the weights are packed
+  PatchForm form;
+  if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
+  for (int32_t index = 0; index < kNumPatchInstances; ++index) {
+    const PatchInstance& instance = kPatchInstances[index];
+    const bool turns = instance.form == PatchForm::kTurns && form == PatchForm::kPairs;
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision || (instance.form != form && !turns))
+      continue;
+    // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
+    const int32_t most_parts =
+        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
+    for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
+      for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
+        Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
+        tile_of<PatchTile>(plan).instance = index;
+        if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
+          continue;
+        const PatchGrid grid = make_patch_grid(problem, tile_of<PatchTile>(plan));
+        const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
+        const int64_t packed_blocks =
+            problem.groups * grid.channel_blocks * tile_of<PatchTile>(plan).num_chunks * tap_tiles;
+        const int64_t positions = problem.batch * problem.h.in * problem.w.in;
+        constexpr int64_t kLimit = int64_t{1} << 30;
+        if (tile_of<PatchTile>(plan).num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+        plan.packed_bytes = plan.workspace_bytes =
+            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
+        plan.threads = patch_threads(instance.consumers);
+        if (turns) {
+          estimate_turns(problem, device, &plan);
+        } else {
+          estimate(problem, device, form, &plan);
+        }
+        plans->push_back(plan);
+      }
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,50 @@
+// Copies of a few neighbouring elements into a slot of a ring, whatever their size.
+// Must not know: what is in a slot.
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/ring.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+#include "ptx/wgmma_sm90a.cuh"
+
+namespace convt::pipeline {
+
+#ifdef CONVT_HAS_WGMMA
+
+// kBytes from global to shared memory, or zeros. Copies are at least 4 bytes: a half goes through a register.
+template <int kBytes>
+__device__ __forceinline__ void copy_vector(uint32_t shared, const void* global, bool copy) {
+  if constexpr (kBytes == 2) {
+    ptx::store_shared_16(shared, copy ? __ldg(static_cast<const unsigned short*>(global)) : 0);
+  } else {
+    ptx::cp_async_or_zero<kBytes>(shared, global, copy);
+  }
+}
+
+// The same where there is something.
+template <int kBytes>
+__device__ __forceinline__ void copy_vector(uint32_t shared, const void* global) {
+  if constexpr (kBytes == 2) {
+    ptx::store_shared_16(shared, __ldg(static_cast<const unsigned short*>(global)));
+  } else if constexpr (kBytes == 16) {
+    ptx::cp_async_past_l1(shared, global);
+  } else {
+    ptx::cp_async<kBytes>(shared, global);
+  }
+}
+
+// This thread's part of a stage is on its way, or there.
+template <int kBytes>
+__device__ __forceinline__ void announce(const Ring& ring) {
+  if constexpr (kBytes == 2) {
+    ptx::mbarrier_arrive(ring.full());
+  } else {
+    ptx::mbarrier_arrive_after_copies(ring.full());
+  }
+}
+
+#endif
+
+}  // namespace convt::pipeline

@@ -1,0 +1,131 @@
+#include "reduce/launch.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "launch/kernel.h"
+#include "reduce/kernels.h"
+#include "reduce/params.h"
+
+namespace convt {
+namespace {
+
+// Whether the kernel's code for this GPU has the instruction that waits for the kernel before it: what is compiled for
+// sm_90 and newer.
+bool can_wait(const void* kernel) {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, bool> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find({kernel, device});
+  if (found != known.end()) return found->second;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return false;
+  return known[{kernel, device}] = attributes.ptxVersion >= 90;
+}
+
+// How the pixels are cut: by sizes and strides alone, so that the sums are the same on every GPU.
+reduce::ChannelParams channel_params(const ChannelSum& sum) {
+  reduce::ChannelParams params{};
+  const int64_t batch = sum.size[0], h = sum.size[2], w = sum.size[3];
+  params.channels = sum.size[1];
+  params.channel_stride = sum.stride[1];
+  params.channel_lanes = 1;
+  while (sum.stride[1] == 1 && params.channel_lanes < std::min<int64_t>(32, params.channels)) params.channel_lanes *= 2;
+  // Columns of rows of images. What has size 1 has no stride; axes that continue each other are one.
+  struct Run {
+    int64_t count, stride;
+  };
+  Run runs[3] = {{1, 0}, {1, 0}, {1, 0}};
+  int32_t last = 0;
+  for (const Run& axis : {Run{w, sum.stride[3]}, Run{h, sum.stride[2]}, Run{batch, sum.stride[0]}}) {
+    Run& inner = runs[last];
+    if (axis.count == 1) continue;
+    if (inner.count == 1) {
+      inner = axis;
+    } else if (axis.stride == inner.count * inner.stride) {
+      inner.count *= axis.count;
+    } else {
+      runs[++last] = axis;
+    }
+  }
+  params.columns = runs[0].count;
+  params.column_stride = runs[0].stride;
+  params.inner = runs[1].count;
+  params.row_stride = runs[1].stride;
+  params.image_stride = runs[2].stride;
+  params.rows = runs[1].count * runs[2].count;
+  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate. One chunk, whose
+  // sums are the result, where its blocks alone are about as many as the SMs of a GPU.
+  constexpr int64_t kBlocks = 2048, kMostPixels = int64_t{1} << 20, kOneChunkBlocks = 128, kOneChunkTurns = 64;
+  const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // of a channel
+  const int64_t least_pixels = threads * (params.channel_lanes > 1 ? 64 : 16);
+  const int64_t pixels = params.rows * params.columns;
+  const int64_t blocks_per_chunk = ceil_div(params.channels, int64_t{params.channel_lanes});
+  const bool one = blocks_per_chunk >= kOneChunkBlocks && pixels <= kOneChunkTurns * threads;
+  const int64_t chunks = one ? 1 : std::max<int64_t>(1, kBlocks / blocks_per_chunk);
+  const int64_t chunk = std::clamp(ceil_div(pixels, chunks), least_pixels, kMostPixels);
+  params.chunk_columns = std::min(chunk, params.columns);
+  params.chunk_rows = std::max<int64_t>(1, chunk / params.columns);
+  params.column_chunks = ceil_div(params.columns, params.chunk_columns);
+  return params;
+}
+
+int64_t num_chunks(const reduce::ChannelParams& params) {
+  return params.column_chunks * ceil_div(params.rows, params.chunk_rows);
+}
+
+}  // namespace
+
+void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      void* result, cudaStream_t stream) {
+  reduce::SlabParams params{};
+  params.slabs = slabs;
+  params.result = result;
+  params.num_slabs = num_slabs;
+  params.num_elements = 1;
+  for (int i = 0; i < 4; ++i) {
+    params.num_elements *= size[i];
+    params.size[i] = static_cast<int32_t>(size[i]);
+    params.stride[i] = stride[i];
+  }
+  // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several, or for all.
+  constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
+  const int64_t blocks = ceil_div(params.num_elements, int64_t{reduce::kSlabLanes});
+  if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
+    const void* kernel = reduce::add_few_slabs(dtype);
+    const int64_t few_blocks = ceil_div(params.num_elements, int64_t{reduce::kFewSlabsThreads});
+    const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel), 1};
+    return launch_kernel(kernel, grid, stream, params);
+  }
+  int64_t rows =
+      std::max<int64_t>(1, ceil_div(num_slabs, std::max<int64_t>(1, ceil_div(num_slabs, int64_t{reduce::kSlices}))));
+  if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
+  const void* kernel = reduce::add_slabs(dtype);
+  const dim3 threads(reduce::kSlabLanes, static_cast<uint32_t>(rows));
+  launch_kernel(kernel, Grid{"add_slabs", blocks, threads, 0, can_wait(kernel), 1}, stream, params);
+}
+
+int64_t workspace_bytes(const ChannelSum& sum) {
+  const int64_t chunks = num_chunks(channel_params(sum));
+  return chunks == 1 ? 0 : chunks * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
+}
+
+void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream) {
+  reduce::ChannelParams params = channel_params(sum);
+  params.gy = gy;
+  const int64_t chunks = num_chunks(params);
+  params.slabs = workspace;
+  params.result = chunks == 1 ? result : nullptr;
+  const int64_t blocks = chunks * ceil_div(params.channels, int64_t{params.channel_lanes});
+  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads), 0, false, 1};
+  launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
+  if (chunks == 1) return;
+  const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
+  launch_add_slabs(sum.dtype, workspace, chunks, size, stride, result, stream);
+}
+
+}  // namespace convt

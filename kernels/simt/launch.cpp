@@ -1,0 +1,86 @@
+#include <stdexcept>
+#include <string>
+
+#include "launch/families.h"
+#include "launch/kernel_table.h"
+#include "problem/adjoint.h"
+#include "problem/fuse.h"
+#include "simt/instances.h"
+#include "simt/layout.h"
+#include "simt/params.h"
+#include "simt/tile.h"
+
+namespace convt {
+
+CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES, const void*)
+
+namespace {
+
+int32_t log2_of(int32_t power_of_two) {
+  int32_t log2 = 0;
+  while ((1 << log2) < power_of_two) ++log2;
+  return log2;
+}
+
+// float32 alone: other types are converted on the way.
+bool has_input_vectors(const ConvTProblem& problem, const void* x) {
+  const int64_t* stride = problem.x_stride;
+  return problem.dtype == DataType::kFloat32 && is_aligned(x, 16) && stride[3] == 1 && stride[0] % 4 == 0 &&
+         stride[1] % 4 == 0 && stride[2] % 4 == 0 && problem.w.in % 4 == 0;
+}
+
+// Every phase must use every tap, and a stage all of them.
+bool has_weight_vectors(const ConvTProblem& problem, const SimtTile& tile, const void* w) {
+  const int64_t* stride = problem.w_stride;
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
+  return problem.dtype == DataType::kFloat32 && is_aligned(w, 16) && problem.h.stride == 1 && problem.w.stride == 1 &&
+         tile.chunk_kh >= problem.h.kernel && tile.chunk_kw >= problem.w.kernel && stride[3] == 1 &&
+         problem.direction == Direction::kForward && stride[2] == problem.w.kernel && stride[1] == taps &&
+         stride[0] % 4 == 0 && tile.block_co * taps % 4 == 0 && problem.c_out / problem.groups * taps % 4 == 0;
+}
+
+}  // namespace
+
+void launch_simt(const ConvTProblem& problem, const Plan& plan, const SimtTile& tile, const Pointers& pointers,
+                 cudaStream_t stream) {
+  if (tile.instance < 0 || tile.instance >= kNumInstances) {
+    throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(tile.instance));
+  }
+  const Instance& instance = kInstances[tile.instance];
+  if (instance.dtype != problem.dtype || instance.direction != problem.direction) {
+    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute " +
+                             name_of(problem.direction) + " in " + name_of(problem.dtype));
+  }
+  const bool adjoint = problem.direction == Direction::kGradInput;
+  simt::Params params{};
+  params.x = adjoint ? pointers.y : pointers.x;
+  params.w = pointers.w;
+  params.bias = pointers.bias;
+  params.y = adjoint ? pointers.x : pointers.y;
+  const ConvTProblem computed = adjoint ? adjoint_problem(problem) : tile.fused_w > 1 ? fuse_phases(problem) : problem;
+  params.problem = computed;
+  params.shape = TileShape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
+  params.grid = make_tile_grid(computed, params.shape);
+  make_shared_layout(computed, tile, &params.shared);
+  params.columns =
+      OutputColumns{tile.fused_w > 1 ? problem.w.stride : computed.w.stride, tile.fused_w > 1 ? problem.w.padding : 0,
+                    tile.fused_w > 1 ? problem.w.out : computed.w.out, tile.fused_w > 1 ? tile.fused_w : tile.phases_w};
+  params.fused_log2 = log2_of(tile.fused_w);
+  params.weight_group_stride = problem.c_in / problem.groups * problem.w_stride[0];
+  params.weight_phase_stride = problem.w_stride[3];
+  params.group_c_in = static_cast<int32_t>(computed.c_in / computed.groups);
+  params.group_c_out = static_cast<int32_t>(computed.c_out / computed.groups);
+  params.chunk_ci = tile.chunk_ci;
+  params.chunk_kh = tile.chunk_kh;
+  params.chunk_kw = tile.chunk_kw;
+  params.stages = tile.stages;
+  params.channel_groups_log2 = log2_of(tile.block_co / instance.thread_co);
+  params.channels_last_input = is_channels_last(computed.x_stride);
+  params.channels_last_output = is_channels_last(computed.y_stride);
+  params.input_vectors = has_input_vectors(computed, params.x);
+  params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
+
+  launch_kernel(simt::kKernels[tile.instance](), grid_of(plan), stream, params);
+}
+
+}  // namespace convt

@@ -1,0 +1,177 @@
+// Shared memory of a SIMT tile: one definition for the planner (does it fit?) and the kernel (where
+// is it?).
+//
+//   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [copy list]
+//
+// input, per input channel:  [tile_n][rows][pitch], planes padded to 4 (mod 32) elements so that
+//                            lanes on neighbouring channels hit different banks
+// weight, per input channel: [channel group][taps rounded up to odd][thread_co]; an odd tap count
+//                            keeps the channel groups of a warp on different banks
+// staged outputs: NCHW          [block_co][tile_n][tile_h][tile_w * phases_w], channels 1 (mod 4) apart
+//                 channels_last [tile_n][tile_h][tile_w * phases_w][block_co + 1]
+// copy list: an int64 for each input position and weight of a channel, an int32 more for each weight
+// With one W phase the staged outputs reuse the stages, which are idle by then.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/device.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+#include "simt/instances.h"
+
+namespace convt {
+
+// The exact-order engine's tile.
+struct SimtTile {
+  int32_t instance;   // index into kInstances
+  int32_t block_co;   // output channels of a tile, a power of two times the instance's thread_co
+  int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
+  int32_t tile_h;     // positions of one H phase
+  int32_t tile_w;     // positions of each W phase, a multiple of 4
+  int32_t fused_w;    // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
+  int32_t phases_w;   // W phases that one tile owns: all of them, unless staging would not fit
+  int32_t chunk_ci;   // input channels of a stage
+  int32_t chunk_kh;   // taps of the phase along H, W of a stage
+  int32_t chunk_kw;
+  int32_t stages;     // pipeline depth
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("tile_n", tile_n);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("fused_w", fused_w);
+    field("phases_w", phases_w);
+    field("chunk_ci", chunk_ci);
+    field("chunk_kh", chunk_kh);
+    field("chunk_kw", chunk_kw);
+    field("stages", stages);
+  }
+};
+
+inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
+inline constexpr int32_t kMaxStages = 3;
+
+// How a stage's slice of the input lies in shared memory along one axis. With the tap's place t counted so that
+// coordinates ascend (from the last tap, or from the first where shift_step is negative), tap t reads element
+// t * step + position * position_step. Either neighbouring taps overlap, and elements lie `unit` coordinates apart; or
+// each tap has its own copy of the tile.
+struct Window {
+  int32_t step;
+  int32_t position_step;
+  int32_t extent;
+  int32_t unit;
+  bool copies;
+};
+
+CONVT_HOST_DEVICE inline Window copied_window(int32_t num_taps, int32_t tile) {
+  return Window{tile, 1, num_taps * tile, 1, true};
+}
+
+CONVT_HOST_DEVICE inline Window overlapping_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
+                                                   int32_t tile) {
+  const int32_t distance = shift_step < 0 ? -shift_step : shift_step;
+  int32_t unit = 1, step = distance;
+  if (num_taps == 1) {
+    unit = position_step;
+    step = 1;
+  } else if (position_step != 1) {  // kernels ask for every stage: no divisions where there is nothing to divide
+    unit = greatest_common_divisor(distance, position_step);
+    step = distance / unit;
+  }
+  position_step = unit == position_step ? 1 : position_step / unit;
+  const int64_t extent = (num_taps - int64_t{1}) * step + (tile - int64_t{1}) * position_step + 1;
+  // What is too far apart for 32 bits is longer than any copies, which the callers then prefer.
+  return Window{step, position_step, extent < INT32_MAX ? static_cast<int32_t>(extent) : INT32_MAX, unit, false};
+}
+
+// Rows may overlap at any distance.
+CONVT_HOST_DEVICE inline Window row_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
+                                           int32_t tile_h) {
+  const Window overlapping = overlapping_window(num_taps, shift_step, position_step, tile_h);
+  return overlapping.extent <= int64_t{num_taps} * tile_h ? overlapping : copied_window(num_taps, tile_h);
+}
+
+// Columns are read four at a time, so they overlap only when neighbouring taps and neighbouring positions are one
+// element apart.
+CONVT_HOST_DEVICE inline Window column_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
+                                              int32_t tile_w) {
+  const Window overlapping = overlapping_window(num_taps, shift_step, position_step, tile_w);
+  return overlapping.step == 1 && overlapping.position_step == 1 ? overlapping : copied_window(num_taps, tile_w);
+}
+
+CONVT_HOST_DEVICE inline int32_t input_pitch(int32_t columns) { return (columns + 3) / 4 * 4; }
+
+// Smallest value >= elements that is 4 (mod 32).
+CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (elements + 27) / 32 * 32 + 4; }
+
+CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
+
+struct SharedLayout {
+  int32_t stage_elems;         // accumulator elements from stage to stage
+  int32_t weight_elems;        // where the weight begins within a stage
+  int32_t staged_bytes_begin;  // byte offset of the staged outputs
+  int32_t list_bytes_begin;    // of the copy list: input offsets, weight offsets, weight places
+  int32_t list_input_elems;
+  int32_t list_weight_elems;
+  int32_t channel_stride;      // of the staged outputs, in output elements
+  int32_t column_stride;
+  int32_t total_bytes;
+};
+
+// `problem` is the one that is computed: fused (problem/fuse.h), or the adjoint (problem/adjoint.h). Bytes as int64:
+// planning probes tiles that are far too large.
+inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& plan, SharedLayout* layout) {
+  // More taps than any shared memory holds, and more than 32-bit window sizes could count.
+  constexpr int64_t kMostTaps = 1 << 16;
+  if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;
+  const Instance& instance = kInstances[plan.instance];
+  const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
+  const Axis &h = problem.h, &w = problem.w;
+  const Window rows = row_window(plan.chunk_kh, shift_step(h), h.position_step, plan.tile_h);
+  const Window columns = column_window(plan.chunk_kw, shift_step(w), w.position_step, plan.tile_w);
+  const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
+  const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
+  const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);
+  const int64_t input_elems = (input + 7) / 8 * 8;
+  const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
+
+  const int64_t run = int64_t{plan.tile_w} * plan.phases_w * plan.fused_w;
+  const int64_t block_co = plan.block_co / plan.fused_w;
+  const int64_t image_rows = int64_t{plan.tile_n} * plan.tile_h;
+  const bool channels_last = is_channels_last(problem.y_stride);
+  const int64_t channel_stride = channels_last ? 1 : (image_rows * run + 2) / 4 * 4 + 1;
+  const int64_t column_stride = channels_last ? block_co + 1 : 1;
+  const int64_t staged_elems = channels_last ? image_rows * run * column_stride : block_co * channel_stride;
+
+  const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
+  const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
+  const bool reuse_stages = plan.phases_w == 1;
+  const int64_t weights = (int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw + 1) / 2 * 2;  // 16-byte places
+  const int64_t stages_and_staged =
+      reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
+  const int64_t list_begin = (stages_and_staged + 15) / 16 * 16;
+  const int64_t total = list_begin + 8 * (positions + weights) + 4 * weights;
+  if (layout != nullptr) {
+    layout->stage_elems = static_cast<int32_t>(stage_elems);
+    layout->weight_elems = static_cast<int32_t>(input_elems);
+    layout->staged_bytes_begin = static_cast<int32_t>(reuse_stages ? 0 : stage_bytes);
+    layout->list_bytes_begin = static_cast<int32_t>(list_begin);
+    layout->list_input_elems = static_cast<int32_t>(positions);
+    layout->list_weight_elems = static_cast<int32_t>(weights);
+    layout->channel_stride = static_cast<int32_t>(channel_stride);
+    layout->column_stride = static_cast<int32_t>(column_stride);
+    layout->total_bytes = static_cast<int32_t>(total);
+  }
+  return total;
+}
+
+struct Plan;
+
+// Fills plan->compute_us, memory_us and estimate_us: simt/cost.cpp.
+void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
+
+}  // namespace convt

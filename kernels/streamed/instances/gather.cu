@@ -1,0 +1,5 @@
+#include "streamed/gather_instance.cuh"
+
+CONVT_THIN_GATHER_INSTANCE(2x2)
+CONVT_THIN_GATHER_INSTANCE(4x4)
+CONVT_THIN_GATHER_INSTANCE(8x8)

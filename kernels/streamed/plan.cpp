@@ -1,0 +1,135 @@
+// Candidates of the thin engine's streamed sources, and their estimated times.
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "plan/best_plans.h"
+#include "plan/cost.h"
+#include "problem/adjoint.h"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+
+// From a fit to 640 measurements (docs/engines/thin.md): microseconds, then issue slots and cycles of an SM.
+constexpr double kLaunch = 10;
+constexpr double kWeightCycles = 0.25;  // of a warp's term, for each channel
+constexpr double kReadCycles = 2.1;     // of a warp's read of the source, at least
+constexpr double kLineCycles = 1.1;     // for each line that it lies in
+constexpr double kSlots = 2;            // for each instruction of a term
+constexpr double kFillCycles = 0.74;    // of 32 weights that come to shared memory
+constexpr double kTermCycles = 90;      // that a warp alone waits
+constexpr double kVectorCycles = 500;   // and for a vector of channels, which is not read ahead
+constexpr double kTileCycles = 5300;    // of a CTA, besides its terms
+
+// Whether four neighbouring channels of the source are one vector, wherever they begin.
+bool has_vectors(const ConvTProblem& problem) {
+  const int64_t* stride = problem.x_stride;
+  return stride[1] == 1 && problem.c_in / problem.groups % kStreamedVector == 0 && stride[0] % kStreamedVector == 0 &&
+         stride[2] % kStreamedVector == 0 && stride[3] % kStreamedVector == 0;
+}
+
+int64_t resident_blocks(const DeviceInfo& device, const ThinStreamedInstance& instance,
+                        const ThinStreamedLayout& layout) {
+  const int32_t threads =
+      min_streamed_blocks(instance.channels * instance.positions, instance.taps) * kMaxStreamedThreads;
+  return std::min<int64_t>(
+      {device.shared_per_sm / (layout.shared_bytes + kReservedBytes), threads / layout.threads, int64_t{32}});
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinStreamedInstance& instance,
+              const ThinStreamedLayout& layout, Plan* plan) {
+  const bool forward = problem.direction == Direction::kForward;
+  const double channels = instance.channels, positions = instance.positions, warps = layout.threads / 32;
+  // Phases may have fewer taps than the most.
+  const double taps = static_cast<double>(problem.h.kernel) * problem.w.kernel / layout.by_phases.value;
+  const double terms = layout.group_ci * taps;
+  const double step = 4.0 * static_cast<double>(std::abs(layout.source_stride[3])) * layout.column_step;
+  const double lines = std::min(32.0, 31 * step / 128 + 1);
+  const double read =
+      instance.taps > 0 ? (kLineCycles * lines + 4) / kStreamedVector : std::max(kReadCycles, kLineCycles * lines);
+  const double shared = kWeightCycles * channels + read * positions + 1;
+  const double issue = kSlots * (channels * positions + channels / 4 + 2 * positions + 3) / 4;
+  const double resident = static_cast<double>(std::min<int64_t>(resident_blocks(device, instance, layout),
+                                                                ceil_div(plan->num_blocks, int64_t{device.num_sms})));
+  const double blocks = static_cast<double>(plan->num_blocks);
+  const double waves = std::ceil(blocks / device.num_sms / resident);
+  const double work = blocks * warps * terms * (std::max(shared, issue) + kFillCycles * channels / 32) / device.num_sms;
+  const double vectors = instance.taps > 0 ? layout.group_ci / kStreamedVector : 0;
+  const double wait = waves * (kTileCycles + vectors * kVectorCycles + terms * (kTermCycles + channels * positions));
+  plan->compute_us = (std::max(work, wait) + 0.3 * std::min(work, wait)) / (device.clock_ghz * 1e3);
+  // Forward, results of one phase are no neighbours.
+  const double scatter = forward ? problem.w.stride : 1;
+  plan->memory_us =
+      1.3 * 4 * (input_elements(problem) + scatter * output_elements(problem)) * 1e-3 / device.copy_gb_per_s;
+  plan->estimate_us =
+      kLaunch + std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us);
+}
+
+void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinStreamedTile& tile, BestPlans* plans) {
+  const ThinStreamedInstance& instance = kThinStreamedInstances[tile.instance];
+  ThinStreamedLayout layout;
+  if (!make_thin_streamed_layout(problem, tile, &layout)) return;
+  if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, instance, layout) < 1) return;
+  Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
+  set_launch(layout, &plan);
+  plan.source_on_vectors = instance.taps > 0;
+  estimate(problem, device, instance, layout, &plan);
+  plans->consider(plan);
+}
+
+}  // namespace
+
+bool make_thin_streamed_layout(const ConvTProblem& asked, const ThinStreamedTile& plan, ThinStreamedLayout* layout) {
+  *layout = ThinStreamedLayout{};
+  const ThinStreamedInstance& instance = kThinStreamedInstances[plan.instance];
+  layout->warps_channels = plan.warps_channels;
+  layout->warps_positions = plan.warps_positions;
+  layout->threads = 32 * plan.warps_channels * plan.warps_positions;
+  if (asked.dtype != DataType::kFloat32 || layout->threads > kMaxStreamedThreads) return false;
+  const int32_t block_channels = plan.warps_channels * instance.channels;
+  if (!make_thin_tiled_layout(asked, 32 * plan.warps_positions * instance.positions, block_channels, layout)) {
+    return false;
+  }
+  const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
+  const int32_t taps_h = max_taps(problem.h), taps_w = max_taps(problem.w);
+  if (std::max(taps_h, taps_w) > kMostStreamedTaps) return false;
+  if (instance.taps > 0 && (!has_vectors(problem) || taps_h * taps_w > instance.taps)) return false;
+  // An odd number of quads: terms that are neighbours begin in different banks.
+  const int32_t quads = block_channels / 4;
+  layout->weight_pitch = 4 * (quads + 1 - quads % 2);
+  constexpr int64_t kTermBytes = 8, kMostBytes = 1 << 20;
+  const int64_t list = (layout->terms + kStreamedPadding + 3) / 4 * 4 * kTermBytes;
+  const int64_t bytes = list + int64_t{4} * layout->terms * layout->weight_pitch;
+  if (bytes > kMostBytes) return false;
+  layout->weights_begin = static_cast<int32_t>(list);
+  layout->shared_bytes = static_cast<int32_t>(bytes);
+  return true;
+}
+
+void add_thin_streamed_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || problem.direction == Direction::kGradWeight) return;
+  const bool forward = problem.direction == Direction::kForward;
+  const auto channels = static_cast<int32_t>((forward ? problem.c_out : problem.c_in) / problem.groups);
+  constexpr int32_t kMostChannels = 256;  // of a group; more is not thin
+  if (channels == 1 && problem.groups > 1) return;  // depthwise layers have kernels of their own
+  if (channels > kMostChannels) return;
+  for (int32_t index = 0; index < kNumThinStreamedInstances; ++index) {
+    if (kThinStreamedInstances[index].direction != problem.direction) continue;
+    BestPlans best(3);
+    const int32_t units = ceil_div(channels, kThinStreamedInstances[index].channels);
+    for (const int32_t warps : {4, 8}) {
+      for (int32_t warps_c = 1; warps_c <= std::min(units, warps); ++warps_c) {
+        if (warps % warps_c == 0) add_plan(problem, device, {index, warps_c, warps / warps_c}, &best);
+      }
+    }
+    best.append_to(plans);
+  }
+}
+
+}  // namespace convt

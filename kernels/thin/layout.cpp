@@ -1,0 +1,235 @@
+#include "thin/layout.h"
+
+#include <algorithm>
+
+#include "problem/shapes.h"
+
+namespace convt {
+namespace {
+
+int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+
+int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
+int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
+
+int32_t floor_log2(int32_t a) {
+  int32_t log2 = 0;
+  while ((2 << log2) <= a) ++log2;
+  return log2;
+}
+
+// Lanes that share a run of `count` copies: a power of two that leaves few of them idle.
+int32_t lanes_log2(int32_t count, int32_t threads) {
+  int32_t best = 0;
+  double best_cost = 1e30;
+  for (int32_t log2 = 0; (1 << log2) <= threads; ++log2) {
+    const int32_t lanes = 1 << log2;
+    const double cost = ceil_div(count, lanes) * lanes * (1 + 6.0 / lanes);
+    if (cost < best_cost) best = log2, best_cost = cost;
+  }
+  return best;
+}
+
+bool every_phase_has_every_tap(const ThinAxis& axis) {
+  for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
+    if ((axis.filled >> phase & 1) == 0) continue;
+    for (int32_t t = 0; t < axis.num_taps; ++t) {
+      if (thin_tap(axis, t, phase) < 0) return false;
+    }
+  }
+  return true;
+}
+
+// The source tile of one channel. False where it is far beyond what fits.
+bool lay_out_source(int32_t element, ThinLayout* layout) {
+  const ThinAxis &h = layout->h, &w = layout->w;
+  const int64_t* stride = layout->source_stride;
+  layout->load_mode = stride[3] != 1 && stride[1] == 1 ? ThinLoad::kChannels : ThinLoad::kElements;
+  layout->vector_bytes = element;
+  int32_t vector = 1;
+  if (stride[3] == 1) {
+    for (int32_t bytes = 16; bytes >= 4 && vector == 1; bytes /= 2) {
+      const int32_t elems = bytes / element;
+      const bool aligned = stride[0] % elems == 0 && stride[1] % elems == 0 && stride[2] % elems == 0 &&
+                           w.in % elems == 0 && (layout->tiles_w == 1 || layout->tile_w % elems == 0);
+      if (!aligned) continue;
+      layout->load_mode = ThinLoad::kVectors;
+      layout->vector_bytes = bytes;
+      vector = elems;
+    }
+  }
+  layout->row_offset = h.least_offset;
+  layout->rows = layout->tile_h + h.greatest_offset - h.least_offset;
+  layout->column_offset = w.least_offset - modulo(w.first + w.least_offset, vector);  // columns begin on a vector
+  layout->columns = round_up(layout->tile_w + w.greatest_offset - layout->column_offset, vector);
+  layout->pitch = layout->columns;
+  constexpr int64_t kMostElements = 1 << 20;
+  if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
+  // Where lanes go along channels, a reciprocal cuts the tile's places into rows.
+  const int64_t places = int64_t{layout->rows} * layout->columns;
+  if (layout->load_mode == ThinLoad::kChannels && places * layout->columns >= int64_t{1} << 32) return false;
+  layout->channel_pitch = layout->rows * layout->pitch;
+  if (layout->load_mode == ThinLoad::kChannels) layout->channel_pitch |= 1;  // lanes along channels, one bank each
+  for (int32_t t = 0; t < h.num_taps; ++t) layout->tap_row[t] = (h.offset[t] - layout->row_offset) * layout->pitch;
+  for (int32_t t = 0; t < w.num_taps; ++t) layout->tap_column[t] = w.offset[t] - layout->column_offset;
+  layout->load_lanes_log2 = lanes_log2(
+      layout->load_mode == ThinLoad::kChannels ? layout->chunk_ci * layout->block_groups : layout->columns / vector,
+      layout->threads);
+  return true;
+}
+
+// The staged results; returns their bytes.
+int64_t lay_out_results(int32_t element, ThinLayout* layout) {
+  const int32_t vector = 16 / element;
+  const int64_t* stride = layout->result_stride;
+  const int32_t channels = layout->block_groups * layout->block_co;
+  const int32_t phases = layout->phase_splits > 1 ? 1 : layout->h.out_stride;
+  const int32_t width = layout->tile_w * layout->w.out_stride;
+  layout->channels_last_result = is_channels_last(stride);
+  if (layout->channels_last_result) {
+    // Whole vectors of channels, from whatever channel a pass begins with.
+    const bool vectors = stride[3] % vector == 0 && layout->block_co % vector == 0 && layout->group_co % vector == 0;
+    layout->store_vector = vectors ? vector : 1;
+    layout->stage_channel = 1;
+    layout->stage_column = channels + (vectors ? vector : 1 - channels % 2);
+    layout->stage_phase = width * layout->stage_column;
+    layout->stage_row = phases * layout->stage_phase;
+    layout->store_lanes_log2 =
+        std::min(lanes_log2(channels / layout->store_vector, layout->threads), floor_log2(layout->threads));
+    layout->store_rows_log2 = std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(width));
+    return int64_t{layout->tile_h} * layout->stage_row * element;
+  }
+  // Congruent to the result's strides, so that staged runs and the result's are aligned alike.
+  layout->store_vector = vector;
+  // The stride of a dimension of one element means nothing.
+  const int64_t channel_stride = layout->groups * layout->group_co > 1 ? stride[1] : 0;
+  layout->aligned_runs = stride[0] % vector == 0 && channel_stride % vector == 0 && stride[2] % vector == 0;
+  layout->stage_column = 1;
+  layout->stage_phase = round_up(width, vector) + modulo(stride[2], vector);
+  layout->stage_row = phases > 1 ? phases * layout->stage_phase
+                                 : round_up(width, vector) + modulo(stride[2] * layout->h.out_stride, vector);
+  layout->stage_channel = round_up(layout->tile_h * layout->stage_row, vector) + modulo(channel_stride, vector);
+  // A run's first and last elements are written by as many lanes.
+  layout->store_lanes_log2 = std::max(lanes_log2(ceil_div(width, vector), 32), vector == 4 ? 2 : 3);
+  layout->store_rows_log2 =
+      std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(layout->tile_h * phases));
+  return (int64_t{channels} * layout->stage_channel + vector) * element;
+}
+
+}  // namespace
+
+bool make_thin_axis(const Axis& axis, ThinAxis* thin) {
+  *thin = ThinAxis{};
+  thin->kernel = axis.kernel;
+  if (axis.stride > kMaxThinPhases || axis.kernel > kMaxThinTaps) return false;
+  thin->in = axis.in;
+  thin->out = axis.out;
+  thin->first = floor_div(axis.padding, axis.stride);
+  thin->positions = floor_div(axis.out - 1 + axis.padding, axis.stride) - thin->first + 1;
+  thin->out_stride = axis.stride;
+  thin->out_origin = axis.padding;
+  thin->dilation = axis.dilation;
+  for (int32_t k = 0; k < axis.kernel; ++k) {
+    const int32_t step = k * axis.dilation / axis.stride;
+    const uint32_t phase = 1u << (k * axis.dilation % axis.stride);
+    if ((thin->filled & phase) == 0) ++thin->num_filled;
+    thin->filled |= phase;
+    if (thin->num_taps > 0 && thin->step[thin->num_taps - 1] == step) continue;
+    thin->step[thin->num_taps] = step;
+    thin->offset[thin->num_taps] = -step;
+    ++thin->num_taps;
+  }
+  thin->least_offset = thin->offset[thin->num_taps - 1];
+  thin->greatest_offset = thin->offset[0];
+  return true;
+}
+
+bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
+                      ThinLayout* layout) {
+  *layout = ThinLayout{};
+  if (problem.direction != Direction::kForward) return false;
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  for (int i = 0; i < 4; ++i) {
+    layout->source_stride[i] = problem.x_stride[i];
+    layout->result_stride[i] = problem.y_stride[i];
+    layout->weight_stride[i] = problem.w_stride[i];
+  }
+  if (weight_reach(problem) > INT32_MAX) return false;
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+
+  if (plan.block_groups > 1 && (plan.block_co < layout->group_co || plan.chunk_ci < layout->group_ci)) return false;
+  layout->tile_h = plan.tile_h;
+  layout->tile_w = plan.tile_w;
+  layout->tiles_h = ceil_div(layout->h.positions, plan.tile_h);
+  layout->tiles_w = ceil_div(layout->w.positions, plan.tile_w);
+  if (plan.block_co * plan.block_groups > kMaxThinChannels) return false;
+  const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
+  if (tiles > INT32_MAX / 2) return false;
+  layout->num_tiles = static_cast<int32_t>(tiles);
+  layout->tiles_per_block = plan.tiles_per_block;
+  layout->phase_splits = plan.split_phases ? layout->h.out_stride : 1;
+  layout->block_co = plan.block_co;
+  layout->co_tiles = ceil_div(layout->group_co, plan.block_co);
+  layout->block_groups = plan.block_groups;
+  const int64_t passes = int64_t{layout->phase_splits} * layout->co_tiles * ceil_div(layout->groups, plan.block_groups);
+  layout->num_blocks = ceil_div(tiles, int64_t{plan.tiles_per_block}) * passes;
+  if (layout->num_blocks > INT32_MAX) return false;
+  layout->passes = static_cast<int32_t>(passes);
+
+  layout->all_taps = every_phase_has_every_tap(layout->h) && every_phase_has_every_tap(layout->w);
+  layout->mixed_quads = layout->all_taps;
+  const int32_t filled = (plan.split_phases ? 1 : layout->h.num_filled) * layout->w.num_filled;
+  const int32_t virtual_outputs = filled * (layout->mixed_quads ? plan.block_co : round_up(plan.block_co, 4));
+  layout->output_blocks = ceil_div(virtual_outputs, outputs);
+  layout->outputs = layout->output_blocks * outputs;
+  layout->taps = layout->h.num_taps * layout->w.num_taps;
+  layout->chunk_ci = plan.chunk_ci;
+  const int32_t element = static_cast<int32_t>(element_bytes(problem.dtype));
+  // Threads depend on the pitch, and how lanes are spread on the threads.
+  layout->threads = 32 * kMaxThinWarps;
+  if (!lay_out_source(element, layout)) return false;
+  layout->warps_w = ceil_div((plan.tile_h - 1) * layout->pitch + plan.tile_w, 32 * positions);
+  const int64_t warps = int64_t{layout->warps_w} * layout->output_blocks * plan.block_groups;
+  if (warps > kMaxThinWarps) return false;
+  layout->threads = static_cast<int32_t>(32 * warps);
+  const int32_t units_log2 = floor_log2(layout->threads);
+  layout->load_lanes_log2 = std::min(layout->load_lanes_log2, units_log2);
+  layout->load_channels_log2 =
+      std::min(units_log2 - layout->load_lanes_log2, floor_log2(plan.chunk_ci * plan.block_groups));
+  const int64_t results = lay_out_results(element, layout);
+  const int64_t weights = int64_t{4} * plan.block_groups * layout->group_ci * layout->taps * layout->outputs;
+  // Positions between the rows of a tile and beyond it are read too, for nothing.
+  const int64_t source =
+      element * (int64_t{plan.chunk_ci} * plan.block_groups * layout->channel_pitch + 32 * positions * layout->warps_w);
+  constexpr int64_t kMostBytes = 1 << 20;
+  if (source + weights + results > kMostBytes) return false;
+  layout->weight_begin = round_up(static_cast<int32_t>(std::max<int64_t>(source, results)), 16);
+  layout->output_begin = layout->weight_begin + static_cast<int32_t>(weights);
+  layout->bias_begin = layout->output_begin + 4 * plan.block_groups * layout->outputs;
+  // Two steps more than there are, which the mainloop reads ahead.
+  const int32_t steps = plan.chunk_ci * layout->taps + 2;
+  layout->step_begin = round_up(layout->bias_begin + 4 * plan.block_groups * plan.block_co, 8);
+  layout->quad_begin = layout->step_begin + 8 * steps;
+  layout->outside_begin = layout->quad_begin + (layout->all_taps ? 0 : round_up(steps * layout->output_blocks, 4));
+  layout->position_begin = round_up(layout->outside_begin + 4 * (plan.tile_h + plan.tile_w), 8);
+  layout->shared_bytes = round_up(layout->position_begin + 8 * 32 * positions * layout->warps_w, 16);
+  // While the weights are loaded, a table of them takes the source's place.
+  if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;
+  const int32_t phases = plan.split_phases ? 1 : layout->h.out_stride;
+  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_columns = Reciprocal::of(layout->columns);
+  layout->by_phases_h = Reciprocal::of(phases);
+  layout->by_pitch = Reciprocal::of(layout->pitch);
+  layout->by_weights = Reciprocal::of(layout->taps * layout->outputs);
+  layout->by_group_ci = Reciprocal::of(layout->group_ci);
+  return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
+}
+
+}  // namespace convt

@@ -1,0 +1,163 @@
+// The thin engine's view of a forward pass, and where a CTA's data lie in shared memory: one definition for the
+// planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
+//
+// Along each axis, at *position* q:
+//     tap t reads source coordinate    q + offset[t]
+//     phase v writes result coordinate q * out_stride + v - out_origin
+// Positions are counted from the padded output's edge, so that all phases read a tap number at the same place:
+// k * dilation = step * stride + v, offset = -step. (The gradients have layouts of their own.)
+#pragma once
+
+#include <cstdint>
+
+#include "plan/divisor.h"
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// The thin engine's tile: thin/layout.h.
+struct ThinTile {
+  int32_t instance;  // index into kThinInstances
+  int32_t tile_h;  // positions
+  int32_t tile_w;
+  int32_t tiles_per_block;
+  int32_t block_co;      // result channels of a pass, per group
+  int32_t block_groups;  // groups of a pass; more than 1 only with all channels of each
+  bool split_phases;     // a pass owns one H phase instead of all
+  int32_t chunk_ci;      // channels of the source in shared memory at a time
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("block_groups", block_groups);
+    field("tile_h", tile_h);
+    field("tile_w", tile_w);
+    field("tiles_per_block", tiles_per_block);
+    field("split_phases", split_phases);
+    field("chunk_ci", chunk_ci);
+  }
+};
+
+inline constexpr int32_t kMaxThinTaps = 16;  // of an axis: half a word says which of them are inside
+inline constexpr int32_t kMaxThinWarps = 8;  // of a CTA
+inline constexpr int32_t kMaxThinChannels = 256;  // of a pass
+inline constexpr int32_t kMaxThinPhases = 32;  // of an axis
+
+struct ThinAxis {
+  int32_t in;  // extent of the source
+  int32_t out;  // extent of the result
+  int32_t first;  // first position
+  int32_t positions;  // number of positions
+  int32_t out_stride;  // phases
+  int32_t out_origin;
+  int32_t num_taps;
+  int32_t num_filled;  // phases with taps
+  uint32_t filled;  // bit v: phase v has taps
+  // The weight's tap of phase v: k = (step[t] * out_stride + v) / dilation, if that divides and is below kernel.
+  int32_t kernel;
+  int32_t dilation;
+  int32_t step[kMaxThinTaps];
+  int32_t offset[kMaxThinTaps];
+  int32_t least_offset;
+  int32_t greatest_offset;
+};
+
+// The weight's tap number t of phase v, or -1.
+CONVT_HOST_DEVICE inline int32_t thin_tap(const ThinAxis& axis, int32_t t, int32_t phase) {
+  const int32_t distance = axis.step[t] * axis.out_stride + phase;
+  const int32_t k = distance / axis.dilation;
+  return k * axis.dilation == distance && k < axis.kernel ? k : -1;
+}
+
+// False where an axis has more taps or phases than the kernel's tables hold.
+bool make_thin_axis(const Axis& axis, ThinAxis* thin);
+
+// How a channel's plane of the source comes into shared memory.
+enum class ThinLoad : int32_t {
+  kVectors,  // columns are neighbours in memory and aligned: copies of vector_bytes
+  kElements,  // element by element, lanes along columns
+  kChannels,  // element by element, lanes along channels (channels_last)
+};
+
+// Everything about a launch that follows from the problem, the plan and the instance, but the pointers.
+struct ThinLayout {
+  int64_t source_stride[4];
+  int64_t result_stride[4];
+  int64_t weight_stride[4];  // from one summed channel, result channel, kh, kw to the next
+  int64_t weight_group_stride;
+  ThinAxis h;
+  ThinAxis w;
+  int32_t groups;
+  int32_t group_ci;  // channels that are summed, of a group
+  int32_t group_co;  // channels of the result, of a group
+
+  // Tiles: tile_h x tile_w positions of one image. A pass is what else tells CTAs apart: groups, channels, H phase.
+  int32_t num_tiles;
+  int32_t tiles_h;
+  int32_t tiles_w;
+  int32_t tile_h;
+  int32_t tile_w;
+  int32_t tiles_per_block;
+  int32_t passes;
+  int32_t phase_splits;  // 1: a pass owns all H phases; otherwise out_stride passes of one each
+  int32_t co_tiles;
+  int32_t block_co;  // result channels of a pass, per group
+  int32_t block_groups;  // groups of a pass
+
+  // A thread's sums: kOutputs of the pass's virtual outputs (channel, phase) at kPositions positions.
+  int32_t warps_w;  // warps that share a (group, block of virtual outputs), each with its own positions
+  int32_t output_blocks;  // blocks of kOutputs virtual outputs
+  int32_t mixed_quads;  // every phase has every tap: four virtual outputs may be of different phases
+  int32_t all_taps;  // no block of virtual outputs lacks a tap
+  int32_t outputs;  // virtual outputs of a pass and group, whole blocks
+  int32_t taps;  // rows * columns of them
+
+  // Shared memory, bytes from its beginning: [source, then staged results][weights][tables].
+  int32_t weight_begin;
+  int32_t output_begin;
+  int32_t bias_begin;
+  int32_t step_begin;
+  int32_t quad_begin;
+  int32_t outside_begin;
+  int32_t position_begin;
+  // Source tile: elements, [chunk_ci * block_groups][rows][pitch]. A position (row, column) lies at row * pitch +
+  // column; a tap adds tap_row + tap_column.
+  int32_t chunk_ci;
+  int32_t rows;  // of the source
+  int32_t columns;
+  int32_t row_offset;  // first of them, from the first position on
+  int32_t column_offset;
+  int32_t pitch;
+  int32_t channel_pitch;
+  ThinLoad load_mode;
+  int32_t vector_bytes;
+  int32_t load_lanes_log2;  // lanes along a row, then channels, then rows
+  int32_t load_channels_log2;
+  int32_t tap_row[kMaxThinTaps];
+  int32_t tap_column[kMaxThinTaps];
+  // Staged results: elements.
+  int32_t stage_channel;
+  int32_t stage_row;  // from one position row to the next
+  int32_t stage_phase;  // from one H phase to the next
+  int32_t stage_column;
+  int32_t store_vector;  // elements of a 16-byte store, or 1
+  int32_t store_lanes_log2;  // lanes along a run, then rows, then channels (channels_last: columns, then rows)
+  int32_t store_rows_log2;
+  bool channels_last_result;
+  bool aligned_runs;  // every row and channel of the result begins on a vector like the first
+
+  Reciprocal by_tiles_w, by_tiles_h, by_columns, by_phases_h, by_pitch, by_weights, by_group_ci;
+
+  int32_t threads;
+  int32_t shared_bytes;
+  int64_t num_blocks;
+};
+
+// The layout of a plan run by an instance of `outputs` virtual outputs x `positions` a thread, or false where it is
+// illegal. Does not ask whether the device has so much shared memory.
+bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
+                      ThinLayout* layout);
+
+}  // namespace convt

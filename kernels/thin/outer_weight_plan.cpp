@@ -1,0 +1,147 @@
+// Candidates of the thin engine's outer products for the gradient of the weight, and their estimated times. What
+// decides bits is chosen for one reference GPU whatever the GPU is, within the shared memory that every GPU has.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/cost.h"
+#include "plan/plan.h"
+#include "plan/slabs.h"
+#include "thin/outer_weight_layout.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kMostSplits = 16, kWidestTile = 64;
+
+// CTAs of one SM: a thread has 128 registers.
+int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& layout) {
+  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), 512 / layout.threads);
+}
+
+// Elements of a copy to shared memory that `a` and `b` are multiples of.
+int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; }
+
+// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/engines/thin.md).
+void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
+  const DeviceInfo device = h200();
+  const int32_t width = kThinOuterWeightInstances[tile_of<ThinOuterWeightTile>(*plan).instance].width;
+  const double warps = layout.threads / 32.0;
+  const double resident = static_cast<double>(
+      std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
+  // Warp instructions, and wavefronts of shared memory, of a pixel.
+  const double vectors = kOuterColumns / width;
+  const double slots = kOuterChannels * kOuterColumns + 5 + 2 * vectors;
+  const double rows_meet = 0.24 * (layout.block_kh - 1);  // in banks, where elements of several are read
+  const double wavefronts = 2.8 + vectors * (width == 4 ? 1.4 : width == 2 ? 1.1 : 1.2 + rows_meet);
+  // A stage: rows of pixels of a thread, and copies of a warp.
+  const double rows = std::min(layout.tile_h, layout.h.in), columns = std::min(layout.tile_w, layout.w.in);
+  const double pixels = std::ceil(columns / layout.splits) * rows;
+  const int32_t x_copy = copy_elements(problem.c_in, 0);
+  const int32_t gy_copy = copy_elements(problem.c_out * problem.w.padding, problem.c_out * problem.w.out);
+  const double x_elems = rows * columns * layout.block_ci;
+  const double gy_elems = static_cast<double>(layout.rows.extent) * layout.gy_pitch;
+  const double x_copies = x_elems / x_copy / 32, gy_copies = gy_elems / gy_copy / 32;
+  auto copy_cycles = [](int32_t elems) { return elems == 4 ? 1.0 : 16.0; };
+  const double issue =
+      (warps * (pixels * slots + rows * 115 + 110) + (x_copies + gy_copies) * 6 + (rows + layout.rows.extent) * 90) / 4;
+  const double shared = warps * pixels * wavefronts + x_copies * copy_cycles(x_copy) + gy_copies * copy_cycles(gy_copy);
+  const double stages = static_cast<double>(std::min(layout.tiles_per_chunk, layout.pixel_tiles));
+  const double busy = std::min(0.94, 0.37 + 0.03 * resident * warps);
+  const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms / resident);
+  const double cta_cycles = stages * (std::hypot(issue, shared) / busy + 270 / resident) + 2500;
+  plan->compute_us = waves * resident * cta_cycles / (device.clock_ghz * 1e3);
+
+  const double slabs = static_cast<double>(plan->workspace_bytes);
+  const double bytes = 4 * (input_elements(problem) + output_elements(problem)) + 2 * slabs;
+  const double l2 = 4 * static_cast<double>(layout.num_blocks) * stages * (x_elems + gy_elems);
+  plan->memory_us = std::max(bytes / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
+  plan->estimate_us = std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us) +
+                      10 + slabs / 3.1e6 + 7e-6 * static_cast<double>(weight_elements(problem));
+}
+
+// Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
+void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, int32_t waves,
+                   ThinOuterWeightTile* tile) {
+  const DeviceInfo device = h200();
+  const int64_t passes = layout.num_blocks / layout.chunks;
+  const int64_t tile_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);  // of a thread
+  int64_t chunks = std::max(device.num_sms * resident_blocks(device, layout) * waves / passes,
+                            ceil_div(layout.pixel_tiles * tile_pixels, kLongestChain));
+  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
+  chunks = std::clamp<int64_t>(chunks, 1, layout.pixel_tiles);
+  tile->tiles_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.pixel_tiles}, chunks));
+}
+
+// Completes a plan whose blocks and tile are chosen, and keeps it where it is the best.
+void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
+  ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
+  tile.tiles_per_chunk = 1;
+  ThinOuterWeightLayout layout;
+  if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kGradWeightShared) return;
+  for (const int32_t waves : {1, 2, 4}) {
+    choose_chunks(problem, layout, waves, &tile);
+    if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
+    set_launch(layout, &trial);
+    trial.workspace_bytes = slab_bytes(problem, layout.chunks);
+    estimate(problem, layout, &trial);
+    if (best->kernel == nullptr || trial.estimate_us < best->estimate_us) *best = trial;
+  }
+}
+
+// The best tile of an instance.
+Plan best_plan(const ConvTProblem& problem, int32_t index) {
+  const ThinOuterWeightInstance& instance = kThinOuterWeightInstances[index];
+  const auto blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in, int64_t{kOuterChannels}));
+  const int64_t row_columns = problem.w.kernel * problem.c_out;
+  if (row_columns > kMostOuterElems) return Plan{};
+  const auto row_vectors = static_cast<int32_t>(ceil_div(row_columns, int64_t{instance.width}));
+  Plan best{}, trial = begin_plan(instance.name, Precision::kIeee, ThinOuterWeightTile{});
+  ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
+  tile.instance = index;
+  for (int32_t ci_tiles = 1; ci_tiles < 2 * blocks_ci; ci_tiles *= 2) {
+    tile.block_ci = ceil_div(blocks_ci, ci_tiles) * kOuterChannels;
+    // Tap rows in any number of even parts, each height once.
+    for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel;
+         kh_tiles = tile.block_kh > 1 ? ceil_div(problem.h.kernel, tile.block_kh - 1) : kh_tiles + 1) {
+      tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
+      for (int32_t vector_tiles = 1; vector_tiles < 2 * row_vectors; vector_tiles *= 2) {
+        if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;  // rows are parted before vectors are
+        tile.block_vectors = ceil_div(row_vectors, vector_tiles);
+        constexpr int64_t kMostColumns = kMaxOuterWeightThreads * kOuterColumns;
+        if (int64_t{tile.block_kh} * tile.block_vectors * instance.width > kMostColumns) continue;
+        for (tile.splits = 1; tile.splits <= kMostSplits; tile.splits *= 2) {
+          for (const int32_t tile_w : {4, 8, 16, 32, kWidestTile, problem.w.in}) {
+            if (tile_w > kWidestTile || tile_w >= 2 * problem.w.in) continue;
+            tile.tile_w = tile_w;
+            for (tile.tile_h = 1; tile.tile_h <= 16 && tile.tile_h < 2 * problem.h.in; tile.tile_h *= 2) {
+              consider(problem, trial, &best);
+            }
+          }
+        }
+      }
+    }
+  }
+  return best;
+}
+
+// Channels, and columns, are neighbours without a gap.
+bool pixels_follow_each_other(const int64_t* stride, int64_t channels, int32_t columns) {
+  return (channels == 1 || stride[1] == 1) && (columns == 1 || stride[3] == channels);
+}
+
+}  // namespace
+
+void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  if (problem.direction != Direction::kGradWeight || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
+  if (!pixels_follow_each_other(problem.x_stride, problem.c_in, problem.w.in)) return;
+  if (!pixels_follow_each_other(problem.y_stride, problem.c_out, problem.w.out)) return;
+  for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {
+    Plan best = best_plan(problem, index);
+    if (best.kernel == nullptr) continue;
+    estimate_in_proportion(device, false, 1, &best);
+    plans->push_back(best);
+  }
+}
+
+}  // namespace convt
