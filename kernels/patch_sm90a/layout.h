@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
 #include "patch_sm90a/instances.h"
 #include "problem/problem.h"
@@ -133,7 +132,8 @@ int32_t patch_source_vector(const ConvTProblem& problem);
 // The kernel is the stride, so that a position's results are a patch that no other has a part in. What all families of
 // patches serve.
 inline bool makes_patches(const ConvTProblem& problem) {
-  for (const Axis* axis : {&problem.h, &problem.w}) {
+  const Axis* const axes[] = {&problem.h, &problem.w};
+  for (const Axis* axis : axes) {
     const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);
     if (!apart || axis->padding != 0 || axis->out != int64_t{axis->in} * axis->kernel) return false;
   }
