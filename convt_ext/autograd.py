@@ -220,7 +220,7 @@ def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
     op = getattr(torch.ops.convt_ext, name).default
 
     def run(*arguments: Any) -> Tensor:
-        refuse_tangents(name, *arguments[:2])
+        refuse_tangents(name, *(one for one in arguments if isinstance(one, Tensor)))
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
             raise NotImplementedError(f"convt_ext::{name} has no gradient: use convt_ext::{instead}")
         with torch._C._AutoDispatchBelowAutograd():

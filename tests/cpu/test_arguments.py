@@ -27,6 +27,7 @@ FORMS = {
     "tensor_int32": torch.tensor(2, dtype=torch.int32),
     "numpy_int64": np.int64(2),
     "numpy_uint8": np.uint8(2),
+    "tuple_of_int_and_numpy": (2, np.int64(3)),
     "tuple_of_numpy": (np.int32(2), np.int64(3)),
     "tuple_of_tensors": (torch.tensor(2), torch.tensor(3)),
     "list_mixed": [2, np.int64(3)],
@@ -40,6 +41,7 @@ FORMS = {
     "tuple_str": ("2", 2),
     "tensor_float": torch.tensor(2.0),
     "tensor_bool": torch.tensor(True),
+    "tensor_meta": torch.tensor(2, device="meta"),
     "tensor_1d_of_2": torch.tensor([2, 3]),
     "numpy_float": np.float64(2),
     "numpy_bool": np.bool_(True),
@@ -68,6 +70,7 @@ def test_forms_of_the_documentation_become_pairs(form):
 
 def test_bool_inside_a_tuple_is_left_to_pytorch():
     assert pair((True, 2)) is None
+    assert pair((2, True)) is None
     assert integer(True) is None
 
 
@@ -219,6 +222,26 @@ def along(axis: int, **values: int) -> Problem:
     return dataclasses.replace(
         ONE, **{name: with_axis(getattr(ONE, name), axis, value) for name, value in values.items()}
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1], ids=["height", "width"])
+@pytest.mark.parametrize(
+    "values",
+    [{"stride": 0}, {"dilation": 0}, {"output_padding": -1}, {"output_padding": 1}, {"output_padding": 2, "stride": 2},
+     {"output_padding": 2, "dilation": 2}],
+    ids=str,
+)  # fmt: skip
+def test_the_first_illegal_value_is_illegal_along_each_axis(axis, values):
+    """Of an image that leaves a result all the same, and beside values that are legal."""
+    image = {"size": 3, "kernel": 2}
+    assert along(axis, **image).our_size() is not None
+    assert along(axis, **image, **values).our_size() is None
+
+
+def test_the_most_elements_of_a_result():
+    for height, is_legal in ((16, True), (17, False), (32, False)):
+        problem = dataclasses.replace(ONE, batch=2**28, channels=(1, 2**28), size=(height, 1))
+        assert (problem.our_size() == (2**28, 2**28, height, 1)) == is_legal
 
 
 # Taps whose first and last are so far apart.

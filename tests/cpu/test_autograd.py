@@ -155,25 +155,27 @@ def test_the_class_is_resolved_in_forward(monkeypatch):
     assert codes == [1]
 
 
-def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
+@each_case("k4s2p1", "channels_last")
+@pytest.mark.parametrize(("slower", "name"), [(1, "grad_input"), (2, "grad_weight")])
+def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slower, name, case):
     def choice(problem, direction):
-        return planner.Choice(30.0, 20.0 if direction == 2 else 40.0, 0)
+        return planner.Choice(30.0, 20.0 if direction == slower else 40.0, 0)
 
     monkeypatch.setattr(planner, "choice", choice)
-    case = named("k4s2p1")
+    everything = ["forward", "grad_input", "grad_weight", "grad_bias"]
     operands = leaves(case, torch.float32)
     mine = gradients(ours, case, operands)
-    assert RAN == ["forward", "grad_input", "grad_bias"]
+    assert [op for op in everything if op != name] == RAN
     for one, theirs in zip(mine, gradients(F.conv_transpose2d, case, operands), strict=True):
         torch.testing.assert_close(one, theirs)
     RAN.clear()
     gradients(ours, case, operands, precision="ieee")
-    assert RAN == ["forward", "grad_input", "grad_weight", "grad_bias"]
+    assert everything == RAN
     RAN.clear()
     result = ours(*operands, **case.arguments)
     with tf32(True):  # PyTorch would now compute in another class than the forward pass
         result.sum().backward()
-    assert RAN == ["forward", "grad_input", "grad_weight", "grad_bias"]
+    assert everything == RAN
 
 
 def test_transforms_get_pytorchs_operator():
@@ -257,6 +259,30 @@ def test_candidates_compute_and_refuse_gradients(name):
         op(*operands, *RAW, 0)
     with torch.no_grad():
         assert torch.equal(op(*operands, *RAW, 0), getattr(ops, name)(*operands, *RAW))
+
+
+@pytest.mark.parametrize("suffix", ["", "_candidate"])
+@pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
+def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name, suffix):
+    from torch.autograd import forward_ad
+
+    x, weight, bias, grad_output = (tensor.detach() for tensor in raw_operands())
+    operands = {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[
+        name
+    ]
+    op, last = getattr(torch.ops.convt_ext, name + suffix).default, (0,) if suffix else ()
+    expected = op(*operands, *RAW, *last)
+    with forward_ad.dual_level():
+        if suffix or name == "forward":  # the gradients are PyTorch's then, and by name refused
+            assert torch.equal(op(*operands, *RAW, *last), expected)
+        for which, tensor in enumerate(operands):
+            duals = list(operands)
+            duals[which] = forward_ad.make_dual(tensor, torch.randn_like(tensor))
+            with pytest.raises(NotImplementedError, match=f"convt_ext::{name}{suffix} has no forward-mode derivative"):
+                op(*duals, *RAW, *last)
+        every = [forward_ad.make_dual(tensor, torch.randn_like(tensor)) for tensor in operands]
+        with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
+            op(*every, *RAW, *last)
 
 
 def test_raw_ops_under_vmap():

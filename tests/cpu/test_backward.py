@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, use_precision
+from convt_ext import directions, ops, traced_ops, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -113,6 +113,44 @@ def test_forward_mode_around_a_backward():
     torch.testing.assert_close(found, tangents_of_gradients(F.conv_transpose2d))
     with pytest.raises(RuntimeError, match=r"precision='ieee'.*its backward.*forward-mode.*outside of the dual level"):
         tangents_of_gradients(lambda *a: ours(*a, precision="ieee"))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_vmap_around_the_backward_of_a_program(which):
+    """Its op was asked for no precision by name, so PyTorch's operator computes there."""
+    operands = leaves(named("k4s2p1"))
+    result = traced_ops.forward(*operands, (2, 2), (1, 1), (0, 0), 1, (1, 1), False)
+    grads = torch.randn(3, *result.shape, dtype=result.dtype)
+    RAN.clear()
+
+    def gradient(output, grad):
+        return torch.autograd.grad(output, operands[which], grad, retain_graph=True)[0]
+
+    found = torch.func.vmap(lambda grad: gradient(result, grad))(grads)
+    assert RAN == []
+    theirs = F.conv_transpose2d(*operands, 2, 1)
+    torch.testing.assert_close(found, torch.stack([gradient(theirs, grad) for grad in grads]))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_pytorchs_operator_computes_the_one_gradient_that_is_asked_for(monkeypatch, which):
+    masks = []
+    real = directions._convolution_backward
+    monkeypatch.setattr(directions, "_convolution_backward", lambda *a: masks.append(a[-1]) or real(*a))
+    x, weight, bias = leaves(named("k4s2p1"))
+    theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
+    grad_output = torch.randn_like(theirs)
+    arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), False)
+    by_torch = directions.ByTorch(arguments)
+    torch.testing.assert_close(by_torch.forward(x, weight, bias), theirs)
+    found = [
+        lambda: by_torch.grad_input(grad_output, x, weight),
+        lambda: by_torch.grad_weight(grad_output, x, weight),
+        lambda: by_torch.grad_bias(grad_output),
+    ][which]()
+    torch.testing.assert_close(found, torch.autograd.grad(theirs, (x, weight, bias)[which], grad_output)[0])
+    assert masks == [[[True, False, False]], [[False, True, False]], []][which]
+    assert RAN == []
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

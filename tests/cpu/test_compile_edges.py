@@ -14,11 +14,13 @@ from cases import named
 from cpu_kernels import RAN, cpu_is_gpu
 from served import cudnn, tf32
 from torch import nn
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
+from convt_ext import compiled as compiled_module
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, traced_ops, use_precision
+from convt_ext import ops, routing, traced_ops, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -219,6 +221,50 @@ def test_function_modes_are_pytorchs_while_tracing(precision):
     with torch.device("cpu"):  # which is a mode too, and says nothing about this operator
         compiled(call)(x, weight)
     assert RAN == ["forward"]
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_an_unbatched_input(precision):
+    x, weight, bias = named("k4s2p1").tensors()
+    found = compiled(lambda *tensors: ours(*tensors, 2, 1, precision=precision))(x[0], weight, bias)
+    assert RAN == ["forward"]
+    torch.testing.assert_close(found, F.conv_transpose2d(x[0], weight, bias, 2, 1))
+
+
+def traced_route(x, weight, bias, **changes):
+    """What a tracer decides, asked without one."""
+    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "precision": "ieee"}
+    return compiled_module._route(x, weight, bias, **(arguments | changes))
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups"])
+def test_one_argument_that_is_no_int_is_pytorchs(name):
+    operands = named("k4s2p1").tensors()
+    assert traced_route(*operands)[0] is ops.forward
+    assert traced_route(*operands, **{name: 1.5}) is routing.ARGUMENTS
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_one_tensor_of_another_class_is_pytorchs(which):
+    class Subclass(torch.Tensor):
+        pass
+
+    operands = list(named("k4s2p1").tensors())
+    operands[which] = operands[which].as_subclass(Subclass)
+    assert traced_route(*operands) is routing.NOT_PLAIN
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_tensor_on_another_device_is_pytorchs(which):
+    operands = list(named("k4s2p1").tensors())
+    operands[which] = operands[which].to("meta")
+    assert traced_route(*operands) is routing.NOT_CUDA
+
+
+def test_forward_mode_is_pytorchs_while_tracing():
+    operands = named("k4s2p1").tensors()
+    with forward_ad.dual_level():
+        assert traced_route(*operands) is routing.FORWARD_AD
 
 
 def test_autocast_is_named_where_it_is_the_reason():

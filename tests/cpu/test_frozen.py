@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
 
+import convt_ext.frozen
 from convt_ext import ConvTranspose2d, convert, planner
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
@@ -214,19 +216,86 @@ def test_an_input_with_other_strides_has_its_own_copy(frozen):
 
 
 @torch.no_grad()
-def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen):
+def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen, monkeypatch):
     """The planner is asked with a bias or without one."""
+    asked, choice = [], planner.choice
+    monkeypatch.setattr(planner, "choice", lambda problem: asked.append(problem.has_bias) or choice(problem))
     x, plain, bias = torch.randn(2, 4, 5, 6), layer(precision="tf32"), frozen.bias
     plain.load_state_dict(frozen.state_dict())
     for one, expected in ((bias, "packing"), (None, "packing"), (bias, "packed"), (None, "packed")):
         frozen.bias = plain.bias = one
         assert ran(frozen, x) == [f"forward_{expected}"]
         assert torch.equal(frozen(x), plain(x))
+    assert asked == [True, False]
+
+
+class Stream:
+    """What is asked of one of PyTorch's."""
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream = number
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """CPU tensors say that they are on a GPU, whose current stream and capture a test chooses."""
+    state = {"stream": 7, "capturing": False}
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(state["stream"]))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: state["stream"], raising=False)
+    monkeypatch.setattr(convt_ext.frozen, "_captured", [])
+    return state
+
+
+def test_another_stream_that_reads_a_copy_is_told_to_the_allocator(frozen, gpu, monkeypatch):
+    told = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: told.append(stream.cuda_stream))
+    x = torch.randn(2, 4, 5, 6)
+    for stream, expected in ((7, []), (7, []), (8, [8]), (7, [8])):
+        gpu["stream"] = stream
+        ran(frozen, x)
+        assert told == expected
+
+
+def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(frozen, gpu):
+    """Each copy is held once, whichever of a weight's calls were captured."""
+    xs, other = (torch.randn(2, 4, 5, 6), torch.randn(1, 4, 5, 6)), layer(precision="tf32")
+    other.freeze_weights()
+    for made in (frozen, other):
+        for x in xs:
+            assert ran(made, x) == ["forward_packing"]
+    assert convt_ext.frozen._captured == []
+    gpu["capturing"] = True
+    assert ran(frozen, torch.randn(3, 4, 5, 6)) == ["forward"]  # nothing was packed before
+    for made, x, count in ((frozen, xs[0], 1), (frozen, xs[0], 1), (frozen, xs[1], 2), (other, xs[0], 3)):
+        assert ran(made, x) == ["forward_packed"]
+        assert len(convt_ext.frozen._captured) == count
+    del made, other
+    gc.collect()
+    ran(frozen, xs[1])
+    copies = [copy.packed for copy in frozen._frozen._copies.values()]
+    assert [any(held is copy for copy in copies) for _, held in convt_ext.frozen._captured] == [True, True]
+
+
+@pytest.mark.parametrize(("more", "calls"), [(0, ["forward_packing", "forward_packed"]), (1, ["forward", "forward"])])
+def test_the_largest_copy_that_is_kept(packing, frozen, more, calls):
+    packing["packed"] = 4 * frozen.weight.nbytes + (4 << 20) + more
+    assert ran(frozen) + ran(frozen) == calls
+
+
+def test_other_buffers_say_nothing_about_the_weight(frozen):
+    """The one that says that an average was taken is known by its name and by its module."""
+    averaged = AveragedModel(layer())
+    assert ran(frozen) == ["forward_packing"]
+    nn.Module().register_buffer("n_averaged", torch.zeros(()))
+    averaged.register_buffer("another", torch.zeros(()))
+    assert ran(frozen) == ["forward_packed"]
 
 
 def test_a_copy_far_larger_than_the_weight_is_not_kept(packing, frozen):
     """Kernels round the channels of each group up: of many small groups that is a hundred times the weight."""
-    packing["packed"] = 4 * frozen.weight.nbytes + (4 << 20) + 1
+    packing["packed"] = 100 * frozen.weight.nbytes + (4 << 20)
     assert ran(frozen) == ran(frozen) == ["forward"]
     assert ran(frozen) == ["forward"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from cases import Case, each_case
@@ -14,6 +17,7 @@ from convt_ext.geometry import (
     output_size,
     result_is_channels_last,
     suggests_channels_last,
+    surely,
 )
 
 _C = torch._C
@@ -22,6 +26,28 @@ strides = st.one_of(
     st.tuples(*[st.sampled_from([0, 1, 2, 3, 4, 6, 8, 9, 12, 18, 24, 27, 36])] * 4),
     st.permutations([1, 3, 9, 27]).map(tuple),
 )
+
+
+def test_what_hangs_on_an_unknown_size_is_not_sure():
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    shapes = ShapeEnv()
+    unknown, one = shapes.create_unbacked_symint(), shapes.create_unbacked_symint()
+    torch._check(one == 1)
+    assert surely(unknown == 1) is False
+    assert surely(unknown != 1) is False
+    assert surely(one == 1) is True
+    assert surely(one != 1) is False
+
+
+def test_ordinary_sizes_import_nothing_slow():
+    script = """
+import sys
+from convt_ext.geometry import surely
+print(surely(True), surely(False), "torch.fx.experimental.symbolic_shapes" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "False", "False"]
 
 
 @each_case()
@@ -71,9 +97,10 @@ def test_result_format_table():
     assert _result(x_last, weight_last, output_padding=(1, 1))
 
 
-def test_dense_copy_of_one_value_per_image_is_contiguous():
+@pytest.mark.parametrize("batch", [2, 3])
+def test_dense_copy_of_one_value_per_image_is_contiguous(batch):
     """[N, 1, 1, 1] cut from an NHWC tensor suggests channels_last, but PyTorch makes it dense before it asks."""
-    x = torch.empty(3, 4, 5, 6).to(memory_format=torch.channels_last)[:, :1, :1, :1]
+    x = torch.empty(batch, 4, 5, 6).to(memory_format=torch.channels_last)[:, :1, :1, :1]
     assert suggests_channels_last(x.shape, x.stride())
     assert not _result(x, torch.empty(1, 6, 3, 3))
     assert _result(x[:1], torch.empty(1, 6, 3, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_context_belongs_to_its_thread():
 def test_leaving_without_entering_is_an_error():
     with pytest.raises(RuntimeError, match="did not enter"):
         use_precision("ieee").__exit__(None, None, None)
+
+
+def test_a_word_of_float32_is_refused_for_what_the_input_is():
+    for call in (precision.explicit_class, functools.partial(precision.explicit_class, was_float32=False)):
+        with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
+            call(torch.float16, "tf32", True)
+    with pytest.raises(ValueError, match="autocast makes the input float16: make the call inside of"):
+        precision.explicit_class(torch.float16, "tf32", True, was_float32=True)
 
 
 @pytest.mark.parametrize("word", ["fp32", "IEEE", "", 1, ["ieee"]])

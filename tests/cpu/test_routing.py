@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from cases import each_case
@@ -74,6 +75,19 @@ def test_ints_become_pairs_and_an_unbatched_input_gets_a_batch():
     decision = decide(x.select(0, 0), weight, precision="tf32")
     assert decision[0].shape == (1, 4, 5, 6)
     assert decision[3].arguments == ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
+
+
+@pytest.mark.parametrize("groups", [1, np.int64(1)], ids=["int", "numpy"])
+def test_groups_become_an_int(groups):
+    found = arguments_of(*operands(), groups=groups, precision="ieee")[3]
+    assert type(found) is int
+    assert found == 1
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups"])
+@pytest.mark.parametrize("value", [1.5, True], ids=str)
+def test_one_argument_that_is_no_int_is_pytorchs(name, value):
+    assert decide(*operands(), **{name: value}, precision="ieee") is routing.ARGUMENTS
 
 
 @pytest.mark.parametrize(("word", "code"), [("ieee", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
@@ -199,12 +213,19 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     decide(x, weight)  # without a bias, and so on: other problems
     decide(x, weight, bias, padding=0)
     decide(x.to(memory_format=torch.channels_last), weight, bias)
-    assert len(questions) == 4
+    assert [problem.has_bias for problem, _ in questions] == [True, False, True, True]
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1e6, 0.0, 0))
     assert arguments_of(*operands())[CODE] == 0
+
+
+@needs_binary
+@pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
+def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
+    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(30.0, torch_us, 0))
+    assert isinstance(decide(*operands()), routing.Reason) == (serves == "torch")
 
 
 @needs_binary
@@ -302,6 +323,13 @@ def test_transforms_are_pytorchs():
     refuses(routing.TRANSFORM, "outside of the transform")
 
 
+@pytest.mark.parametrize(("exports", "reason"), [(False, routing.TRACING), (True, routing.ONNX)])
+def test_tracing_is_pytorchs(monkeypatch, exports, reason):
+    monkeypatch.setattr(routing, "_tracing_state", lambda: "a trace")
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: exports)
+    assert decide(*operands(), precision="ieee") is reason
+
+
 def test_nothing_to_compute_is_pytorchs():
     x, weight, _ = operands()
     assert decide(x.narrow(0, 0, 0), weight, precision="ieee") is routing.ARGUMENTS
@@ -320,6 +348,7 @@ def test_nothing_to_compute_is_pytorchs():
 def test_what_does_not_fit_is_refused_or_pytorchs():
     one = torch.ones(1, 1, 1, 1, device="cuda")
     assert decide(one, one, stride=2**30, padding=0, precision="ieee") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63 - 1, padding=0, precision="ieee") is routing.TOO_LARGE
     assert decide(one, one, stride=2**63, padding=0, precision="ieee") is routing.ARGUMENTS
     assert decide(one, one, stride=2**30, padding=2**30, precision="ieee") is routing.ARGUMENTS
     assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="ieee"), routing.Reason)
@@ -333,6 +362,13 @@ def test_a_gpu_without_code(monkeypatch, a100):
     refuses(decision, "install another wheel")
     # Where PyTorch serves anyway, a missing binary is nobody's concern.
     assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
+
+
+def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
+    with pytest.raises(ValueError, match="the input is float16: leave"):
+        routing.served_class(torch.float16, "tf32", (9, 0))
+    with pytest.raises(ValueError, match="autocast makes the input float16"):
+        routing.served_class(torch.float16, "tf32", (9, 0), was_float32=True)
 
 
 def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
