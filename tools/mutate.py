@@ -37,6 +37,9 @@ TESTS = {
     "traced_ops": ["test_backward", "test_compile_edges", "test_compile"],
 }
 
+# The test that a busy machine fails: it would be taken for having noticed the change.
+TIMED = "test_a_decision_costs_microseconds"
+
 # Not: `|` of types, and exchanges of arithmetic that only say again what one of them says.
 OPERATORS = (
     "ReplaceComparisonOperator_(Lt_LtE|LtE_Lt|Gt_GtE|GtE_Gt|Eq_NotEq|NotEq_Eq|Is_IsNot|IsNot_Is)|AddNot"
@@ -71,7 +74,8 @@ def run(module: str, checkout: Path) -> tuple[int, list[str]]:
     from cosmic_ray.work_item import TestOutcome, WorkerOutcome
 
     files = [f"tests/cpu/{name}.py" for name in TESTS[module]]
-    tests = shlex.join([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files])
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-k", f"not {TIMED}"]
+    tests = shlex.join([sys.executable, "-m", "pytest", *options, *files])
     config, session = checkout.parent / f"{module}.toml", checkout.parent / f"{module}.sqlite"
     path = f"convt_ext/{module}.py"
     config.write_text(CONFIG.format(module=path, timeout=SECONDS_PER_RUN, command=tests, operators=OPERATORS))

@@ -142,6 +142,7 @@ def test_pytorchs_operator_computes_the_one_gradient_that_is_asked_for(monkeypat
     grad_output = torch.randn_like(theirs)
     arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), False)
     by_torch = directions.ByTorch(arguments)
+    assert not by_torch.by_name
     torch.testing.assert_close(by_torch.forward(x, weight, bias), theirs)
     found = [
         lambda: by_torch.grad_input(grad_output, x, weight),

@@ -76,6 +76,17 @@ def test_suggested_memory_format_of_empty_tensors(size):
         assert suggests_channels_last(tensor.shape, tensor.stride()) == (theirs is torch.channels_last)
 
 
+@pytest.mark.parametrize("unknown", [1, 2, 3], ids=["channels", "height", "width"])
+def test_an_unknown_length_that_is_not_zero_keeps_channels_last(unknown):
+    """Such as that of a slice whose length hangs on data: its steps are those of the tensor that it was cut from."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    size, stride = [2, 8, 5, 6], (240, 1, 48, 8)
+    size[unknown] = ShapeEnv().create_unbacked_symint()
+    torch._check(size[unknown] >= 1)
+    assert suggests_channels_last(size, stride) is True
+
+
 def _result(x, weight, dtype=torch.float32, stride=(2, 2), output_padding=(0, 0), cudnn=True):
     return result_is_channels_last(
         x.shape, x.stride(), weight.shape, weight.stride(), dtype, stride, output_padding, cudnn
