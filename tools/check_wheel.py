@@ -127,16 +127,24 @@ def kernel_files() -> tuple[int, int]:
     return len(files) - hopper, hopper
 
 
-def find_cuobjdump() -> str:
+# CUDA's tools that PyPI has, and where from.
+PROGRAMS = {
+    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
+}
+
+
+def find_program(name: str) -> str:
+    """One of CUDA's tools."""
     site = Path(sysconfig.get_paths()["purelib"])
-    for program in site.glob("nvidia/cu1[3-9]/bin/cuobjdump"):
+    for program in site.glob(f"nvidia/cu1[3-9]/bin/{name}"):
         return str(program)
-    raise SystemExit("convt_ext: cuobjdump is not installed: pip install nvidia-cuda-cuobjdump")
+    raise SystemExit(f"convt_ext: {name} is not installed: {PROGRAMS[name]}")
 
 
 def check_code(binary: Path, architectures: list[str]) -> None:
     """The code that is inside is the code that the binary says it has, of every kernel file that has some."""
-    program = find_cuobjdump()
+    program = find_program("cuobjdump")
     listing = ""
     for option in ("--list-elf", "--list-ptx"):
         # cuobjdump ends with an error where there is none of a kind.

@@ -16,7 +16,6 @@ import hashlib
 import re
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zipfile
 from collections import Counter, defaultdict
@@ -73,16 +72,10 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def find_nvdisasm() -> str:
-    for program in Path(sysconfig.get_paths()["purelib"]).glob("nvidia/cu1[3-9]/bin/nvdisasm"):
-        return str(program)
-    raise SystemExit("convt_ext: some code differs, and nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
-
-
 def cubins(wheel: Path, folder: Path) -> list[Path]:
     with zipfile.ZipFile(wheel) as archive:
         archive.extract(wheels.BINARY, folder)
-    command = [check_wheel.find_cuobjdump(), "--extract-elf", "all", str(folder / wheels.BINARY)]
+    command = [check_wheel.find_program("cuobjdump"), "--extract-elf", "all", str(folder / wheels.BINARY)]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return sorted(folder.glob("*.cubin"))
 
@@ -109,7 +102,7 @@ def relaxed(places: dict[Key, tuple[Path, str]], keys: list[Key]) -> dict[Key, s
         by_file[places[key][0]].append(key)
     digests = {}
     for path, those in by_file.items():
-        command = [find_nvdisasm(), "--print-code", str(path)]
+        command = [check_wheel.find_program("nvdisasm"), "--print-code", str(path)]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         parts = re.split(r"^\s*\.section\s+\.text\.", text, flags=re.MULTILINE)
         listings = {re.split(r"[,\s]", part, maxsplit=1)[0]: part for part in parts}

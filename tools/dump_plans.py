@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(CHECKOUT / "tests"), str(CHECKOUT)]
+sys.path.insert(0, str(CHECKOUT / "tests"))
 
 from plan import build  # noqa: E402
 from plan import problems as of  # noqa: E402

@@ -6,8 +6,8 @@
 #include "depthwise/channels_last_params.h"
 #include "depthwise/instances.h"
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
+#include "plan/kernel_table.h"
 #include "reduce/launch.h"
 
 namespace convt {
@@ -16,14 +16,14 @@ CONVT_KERNEL_TABLE(depthwise, CONVT_THIN_CHANNELS_LAST_INSTANCES, const void*)
 
 namespace {
 
-void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers,
-                        depthwise::ChannelsLastParams& params, cudaStream_t stream) {
+void launch_grad_weight(const ConvTProblem& problem, const Plan& plan, const ThinChannelsLastTile& tile,
+                        const Pointers& pointers, depthwise::ChannelsLastParams& params, cudaStream_t stream) {
   params.source = pointers.y;
   params.pixels = pointers.x;
   params.slabs = static_cast<float*>(pointers.workspace);
   std::copy_n(problem.y_stride, 4, params.source_stride);
   std::copy_n(problem.x_stride, 4, params.pixel_stride);
-  launch_kernel(depthwise::kKernels[tile_of<ThinChannelsLastTile>(plan).instance](), grid_of(plan), stream, params);
+  launch_kernel(depthwise::kKernels[tile.instance](), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, 1, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, problem.batch * params.chunks * params.column_blocks, size,
                    problem.w_stride, pointers.w, stream);
@@ -53,7 +53,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
     launched.num_blocks = params.num_blocks;
   }
   if (problem.direction == Direction::kGradWeight) {
-    return launch_grad_weight(problem, launched, pointers, params, stream);
+    return launch_grad_weight(problem, launched, tile, pointers, params, stream);
   }
   const bool forward = problem.direction == Direction::kForward;
   params.source = forward ? pointers.x : pointers.y;

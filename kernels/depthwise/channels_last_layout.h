@@ -17,7 +17,7 @@
 
 namespace convt {
 
-// The same engine's rows of a CTA for a depthwise layer in channels_last: depthwise/channels_last_layout.h.
+// The rows of a CTA for a depthwise layer in channels_last.
 struct ThinChannelsLastTile {
   int32_t instance;  // index into kThinChannelsLastInstances
   int32_t rows;  // of positions;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -53,8 +54,7 @@ inline constexpr ThinDepthwiseInstance kThinDepthwiseInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinDepthwiseInstances =
-    sizeof(kThinDepthwiseInstances) / sizeof(kThinDepthwiseInstances[0]);
+inline constexpr int32_t kNumThinDepthwiseInstances = count_of(kThinDepthwiseInstances);
 
 // Position in kThinDepthwiseInstances.
 enum ThinDepthwiseInstanceIndex : int32_t {
@@ -123,8 +123,7 @@ inline constexpr ThinChannelsLastInstance kThinChannelsLastInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinChannelsLastInstances =
-    sizeof(kThinChannelsLastInstances) / sizeof(kThinChannelsLastInstances[0]);
+inline constexpr int32_t kNumThinChannelsLastInstances = count_of(kThinChannelsLastInstances);
 
 // Position in kThinChannelsLastInstances.
 enum ThinChannelsLastInstanceIndex : int32_t {
@@ -137,10 +136,7 @@ enum ThinChannelsLastInstanceIndex : int32_t {
 
 namespace convt::depthwise {
 
-// Each returns its kernel as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
-CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::depthwise

@@ -8,8 +8,8 @@
 #include "depthwise/layout.h"
 #include "depthwise/params.h"
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 

@@ -14,7 +14,7 @@
 
 namespace convt {
 
-// The same engine's rows of a warp for a depthwise layer, in any direction: depthwise/layout.h.
+// The rows of a warp for a depthwise layer, in any direction.
 struct ThinDepthwiseTile {
   int32_t instance;  // index into kThinDepthwiseInstances
   int32_t rows;      // of positions;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -32,7 +33,7 @@ inline constexpr ThinDirectInstance kThinDirectInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinDirectInstances = sizeof(kThinDirectInstances) / sizeof(kThinDirectInstances[0]);
+inline constexpr int32_t kNumThinDirectInstances = count_of(kThinDirectInstances);
 
 // Position in kThinDirectInstances.
 enum ThinDirectInstanceIndex : int32_t {
@@ -45,9 +46,6 @@ enum ThinDirectInstanceIndex : int32_t {
 
 namespace convt::direct {
 
-// Each returns its kernel as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_THIN_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::direct

@@ -6,7 +6,7 @@
 #include "direct/params.h"
 #include "direct/weight_params.h"
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 
@@ -18,13 +18,14 @@ namespace {
   throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
 }
 
-void launch_weight(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream) {
+void launch_weight(const ConvTProblem& problem, const Plan& plan, const ThinDirectTile& tile, const Pointers& pointers,
+                   cudaStream_t stream) {
   direct::DirectWeightParams params{};
   if (!make_thin_direct_weight_layout(problem, &params) || params.num_blocks != plan.num_blocks) refuse(plan);
   params.x = pointers.x;
   params.gy = pointers.y;
   params.weight = pointers.w;
-  launch_kernel(direct::kKernels[tile_of<ThinDirectTile>(plan).instance](), grid_of(plan), stream, params);
+  launch_kernel(direct::kKernels[tile.instance](), grid_of(plan), stream, params);
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const Thi
                              name_of(problem.dtype));
   }
   if (kThinDirectInstances[index].direction != problem.direction) refuse(plan);
-  if (problem.direction == Direction::kGradWeight) return launch_weight(problem, plan, pointers, stream);
+  if (problem.direction == Direction::kGradWeight) return launch_weight(problem, plan, tile, pointers, stream);
   direct::DirectParams params{};
   if (!make_thin_direct_layout(problem, &params) || params.num_blocks != plan.num_blocks ||
       params.terms != tile.terms) {

@@ -11,7 +11,7 @@
 
 namespace convt {
 
-// The same engine's kernel of small layers: direct/layout.h and, of the weight, direct/weight_layout.h.
+// The kernel of small layers: direct/layout.h and, of the weight, direct/weight_layout.h.
 struct ThinDirectTile {
   int32_t instance;  // index into kThinDirectInstances
   int32_t terms;  // of a thread's sum, at most;

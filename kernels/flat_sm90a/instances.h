@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -56,20 +57,12 @@ inline constexpr FlatInstance kFlatInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumFlatInstances = sizeof(kFlatInstances) / sizeof(kFlatInstances[0]);
+inline constexpr int32_t kNumFlatInstances = count_of(kFlatInstances);
 
 }  // namespace convt
 
 namespace convt::flat_sm90a {
 
-// The two kernels of an instance, as the runtime takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
-
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_FLAT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_FLAT_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 }  // namespace convt::flat_sm90a

@@ -6,13 +6,13 @@
 #include "flat_sm90a/layout.h"
 #include "flat_sm90a/params.h"
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "plan/gemm_shape.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES, Kernels)
+CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES, PackedKernel)
 
 namespace {
 
@@ -145,7 +145,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
   }
   layout.gemm = make_gemm_shape(problem);
   layout.grid = make_flat_grid(problem, layout.geometry, tile);
-  const flat_sm90a::Kernels kernels = flat_sm90a::kKernels[tile.instance]();
+  const PackedKernel kernels = flat_sm90a::kKernels[tile.instance]();
   const bool forward = problem.direction == Direction::kForward;
 
   int64_t source_blocks = 0;
@@ -154,7 +154,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
   PackLaunch weights = make_pack_launch(problem, layout.program, kFlatChannels, tile.k_steps, tile.num_chunks,
                                         tile.tap_bytes, pointers.w, pointers.packed);
   if (pointers.is_packed) weights.blocks = 0;
-  const Grid packing{plan.kernel, weights.blocks + source_blocks, dim3(kFlatPackThreads), 0, false, 1};
+  const Grid packing{plan.kernel, weights.blocks + source_blocks, dim3(kFlatPackThreads)};
   launch_kernel(kernels.pack, packing, stream, source, weights.params, static_cast<int32_t>(weights.blocks));
 
   flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers.workspace,

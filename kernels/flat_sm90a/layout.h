@@ -3,7 +3,7 @@
 // All images of one plane of the packed source are one sequence of positions. Rows and images are followed by as many
 // zeros as the longest reach of a tap beyond them, so that a tap is the same distance in the sequence for every
 // position, and a tile is any run of neighbours, across rows and images.
-// Called by: plan/choose.cpp, flat_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
+// Called by: plan/families.h, flat_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace convt {
 
-// The flat engine's tile: flat_sm90a/layout.h.
+// The flat engine's tile.
 struct FlatTile {
   int32_t instance;  // index into kFlatInstances
   int32_t phases;    // W phases of a tile

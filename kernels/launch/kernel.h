@@ -16,11 +16,11 @@ struct Grid {
   const char* name;  // of the kernel, in errors
   int64_t blocks;
   dim3 threads;
-  int32_t shared_bytes;  // dynamic; may need an opt-in
+  int32_t shared_bytes = 0;  // dynamic; may need an opt-in
   // The CTAs may begin before the stream's kernel before this one has ended: sm_90 and newer. What reads that kernel's
   // results waits for it (ptx::wait_for_previous_kernel), so it must be our own.
-  bool waits_itself;
-  int32_t cluster;  // so many neighbouring CTAs reach each other's shared memory
+  bool waits_itself = false;
+  int32_t cluster = 1;  // so many neighbouring CTAs reach each other's shared memory
 };
 
 // The plan's own.

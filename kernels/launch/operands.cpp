@@ -83,7 +83,7 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
 }
 
 void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream) {
-  launch_kernel(kernel, {plan.kernel, packing.blocks, dim3(pack::kPackThreads), 0, false, 1}, stream, packing.params);
+  launch_kernel(kernel, Grid{plan.kernel, packing.blocks, dim3(pack::kPackThreads)}, stream, packing.params);
 }
 
 int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {

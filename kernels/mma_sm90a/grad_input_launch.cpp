@@ -2,10 +2,10 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_input_params.h"
 #include "mma_sm90a/instances.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 

@@ -19,7 +19,7 @@
 
 namespace convt {
 
-// The same engine's tile for the gradient of the input: mma_sm90a/grad_input_layout.h.
+// The tile for the gradient of the input.
 struct MmaGradInputTile {
   int32_t instance;  // index into kMmaGradInputInstances
   int32_t warps;  // that multiply

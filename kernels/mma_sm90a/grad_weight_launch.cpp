@@ -3,10 +3,10 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/grad_weight_params.h"
 #include "mma_sm90a/instances.h"
+#include "plan/kernel_table.h"
 #include "reduce/launch.h"
 #include "thin/weight_params.h"
 

@@ -22,7 +22,7 @@
 
 namespace convt {
 
-// The same engine's tile for the gradient of the weight: mma_sm90a/grad_weight_layout.h.
+// The tile for the gradient of the weight.
 struct MmaGradWeightTile {
   int32_t instance;  // index into kMmaGradWeightInstances
   int32_t strip;  // columns of pixels;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -46,7 +47,7 @@ inline constexpr MmaInstance kMmaRowsInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumMmaRowsInstances = sizeof(kMmaRowsInstances) / sizeof(kMmaRowsInstances[0]);
+inline constexpr int32_t kNumMmaRowsInstances = count_of(kMmaRowsInstances);
 
 // Position in kMmaRowsInstances.
 enum MmaRowsInstanceIndex : int32_t {
@@ -98,9 +99,9 @@ inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumMmaGradInputInstances = sizeof(kMmaGradInputInstances) / sizeof(kMmaGradInputInstances[0]);
+inline constexpr int32_t kNumMmaGradInputInstances = count_of(kMmaGradInputInstances);
 
-inline constexpr int32_t kNumMmaInstances = sizeof(kMmaInstances) / sizeof(kMmaInstances[0]);
+inline constexpr int32_t kNumMmaInstances = count_of(kMmaInstances);
 
 // Position in kMmaInstances.
 enum MmaInstanceIndex : int32_t {
@@ -180,8 +181,7 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumMmaGradWeightInstances =
-    sizeof(kMmaGradWeightInstances) / sizeof(kMmaGradWeightInstances[0]);
+inline constexpr int32_t kNumMmaGradWeightInstances = count_of(kMmaGradWeightInstances);
 
 // Position in kMmaGradWeightInstances.
 enum MmaGradWeightInstanceIndex : int32_t {
@@ -194,11 +194,9 @@ enum MmaGradWeightInstanceIndex : int32_t {
 
 namespace convt::mma_sm90a {
 
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_MMA_INSTANCES(CONVT_ROW)
-CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)
-CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)
-CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_MMA_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_MMA_ROWS_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::mma_sm90a

@@ -2,10 +2,10 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/layout.h"
 #include "mma_sm90a/params.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 

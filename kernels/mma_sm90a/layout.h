@@ -13,7 +13,7 @@
 
 namespace convt {
 
-// The mma engine's tile: mma_sm90a/layout.h.
+// The mma engine's tile.
 struct MmaTile {
   int32_t instance;  // index into kMmaInstances
   int32_t threads;  // 128 or 256

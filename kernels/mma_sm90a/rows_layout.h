@@ -6,7 +6,7 @@
 
 namespace convt {
 
-// The same engine's tile of whole rows: mma_sm90a/rows_layout.h.
+// The tile of whole rows.
 struct MmaRowsTile {
   int32_t instance;  // index into kMmaRowsInstances
   int32_t warps;     // that multiply

@@ -6,7 +6,7 @@
 #include "pack/pack_weights.cuh"
 
 #define CONVT_NHWC_INSTANCE(symbol, operand, blocks, block_n, steps)                 \
-  convt::nhwc_sm90a::Kernels convt::nhwc_sm90a::symbol() {                           \
+  convt::PackedKernel convt::nhwc_sm90a::symbol() {                                  \
     using Traits = element::ProductTraits<element::Operand::operand, block_n>;       \
     return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),              \
             reinterpret_cast<const void*>(&convolve<Shape<Traits, blocks, steps>>)}; \

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -49,20 +50,12 @@ inline constexpr NhwcInstance kNhwcInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumNhwcInstances = sizeof(kNhwcInstances) / sizeof(kNhwcInstances[0]);
+inline constexpr int32_t kNumNhwcInstances = count_of(kNhwcInstances);
 
 }  // namespace convt
 
 namespace convt::nhwc_sm90a {
 
-// The two kernels of an instance, as the runtime takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
-
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_NHWC_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_NHWC_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 }  // namespace convt::nhwc_sm90a

@@ -3,17 +3,17 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"
 #include "plan/gemm_shape.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, Kernels)
+CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, PackedKernel)
 
 namespace {
 
@@ -181,7 +181,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const nhwc_sm90a::Kernels kernels = nhwc_sm90a::kKernels[tile.instance]();
+  const PackedKernel kernels = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
                                         nhwc_tap_bytes(kNhwcInstances[tile.instance]), pointers.w, pointers.packed);

@@ -177,12 +177,11 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       if (tile_h == last) continue;
       last = tile_h;
       Plan plan = begun;
-      tile_of<NhwcTile>(plan).tile_w = tile_w;
-      tile_of<NhwcTile>(plan).tile_h = tile_h;
-      tile_of<NhwcTile>(plan).tile_n =
-          static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
-      for (tile_of<NhwcTile>(plan).parts = 1; tile_of<NhwcTile>(plan).parts <= kNhwcMostParts;
-           tile_of<NhwcTile>(plan).parts *= 2) {
+      NhwcTile& tile = tile_of<NhwcTile>(plan);
+      tile.tile_w = tile_w;
+      tile.tile_h = tile_h;
+      tile.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
+      for (tile.parts = 1; tile.parts <= kNhwcMostParts; tile.parts *= 2) {
         if (!lay_out(problem, device, instance, work, &plan)) continue;
         estimate(problem, device, instance, work, &plan);
         plans.push_back(plan);
@@ -286,20 +285,21 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     const NhwcInstance& instance = kNhwcInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     Plan begun = begin_plan(instance.name, problem.precision, NhwcTile{});
+    NhwcTile& tile = tile_of<NhwcTile>(begun);
     begun.threads = kNhwcThreads;
-    tile_of<NhwcTile>(begun).instance = index;
-    tile_of<NhwcTile>(begun).direct = is_direct(problem);
+    tile.instance = index;
+    tile.direct = is_direct(problem);
     begun.source_on_vectors = true;
-    begun.weight_on_vectors = tile_of<NhwcTile>(begun).direct;
+    begun.weight_on_vectors = tile.direct;
     const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
     const int64_t packed_tiles =
         ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
     if (packed_tiles > kLimit / work.program.total_taps) continue;
-    if (!tile_of<NhwcTile>(begun).direct) {
+    if (!tile.direct) {
       begun.packed_bytes = begun.workspace_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);
     }
     for (const bool staged : {false, true}) {
-      tile_of<NhwcTile>(begun).staged = staged;
+      tile.staged = staged;
       for (const Plan& plan : tiles(problem, device, instance, work, begun)) {
         if (tile_of<NhwcTile>(plan).num_tiles <= kLimit) plans->push_back(plan);
       }

@@ -3,12 +3,12 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "patch_sm90a/direct_layout.h"
 #include "patch_sm90a/direct_params.h"
 #include "patch_sm90a/instances.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 

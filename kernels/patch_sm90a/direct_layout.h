@@ -16,7 +16,7 @@
 
 namespace convt {
 
-// The same engine's tile of weights as they are: patch_sm90a/direct_layout.h.
+// The tile of weights as they are.
 struct PatchDirectTile {
   int32_t instance;  // index into kPatchDirectInstances
   int32_t consumers;  // warpgroups that multiply;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -88,7 +89,7 @@ inline constexpr PatchInstance kPatchInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumPatchInstances = sizeof(kPatchInstances) / sizeof(kPatchInstances[0]);
+inline constexpr int32_t kNumPatchInstances = count_of(kPatchInstances);
 
 // A kernel for weights as they are (patch_sm90a/direct_layout.h).
 struct PatchDirectInstance {
@@ -114,7 +115,7 @@ inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumPatchDirectInstances = sizeof(kPatchDirectInstances) / sizeof(kPatchDirectInstances[0]);
+inline constexpr int32_t kNumPatchDirectInstances = count_of(kPatchDirectInstances);
 
 // A kernel for runs of grad_output (patch_sm90a/runs_layout.h).
 struct PatchRunsInstance {
@@ -143,25 +144,15 @@ inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumPatchRunsInstances = sizeof(kPatchRunsInstances) / sizeof(kPatchRunsInstances[0]);
+inline constexpr int32_t kNumPatchRunsInstances = count_of(kPatchRunsInstances);
 
 }  // namespace convt
 
 namespace convt::patch_sm90a {
 
-// The two kernels of an instance, as the runtime takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
+CONVT_PATCH_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_PATCH_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_PATCH_DIRECT_INSTANCES(CONVT_ROW)
-CONVT_PATCH_RUNS_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_PATCH_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_PATCH_RUNS_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::patch_sm90a

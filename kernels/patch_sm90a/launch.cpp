@@ -3,16 +3,16 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/layout.h"
 #include "patch_sm90a/params.h"
 #include "plan/gemm_shape.h"
+#include "plan/kernel_table.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, Kernels)
+CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, PackedKernel)
 
 namespace {
 
@@ -80,7 +80,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
     throw std::runtime_error("convt_ext: no patch kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const patch_sm90a::Kernels kernels = patch_sm90a::kKernels[tile.instance]();
+  const PackedKernel kernels = patch_sm90a::kKernels[tile.instance]();
   const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);

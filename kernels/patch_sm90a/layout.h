@@ -4,7 +4,7 @@
 // Such a layer is one matrix product, [positions, channels] times [channels, taps times channels], and its gradient of
 // the input [positions, taps times channels] times [taps times channels, channels]. Positions are the rows: fragments
 // of the source come from shared memory as it lies in global memory, in either layout, so that nothing is transposed. A
-// thread's sums are then whole runs of a patch. Called by: plan/choose.cpp, patch_sm90a/launch.cpp, tests. Must not
+// thread's sums are then whole runs of a patch. Called by: plan/families.h, patch_sm90a/launch.cpp, tests. Must not
 // know: torch, CUDA.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace convt {
 
-// The patch engine's tile: patch_sm90a/layout.h.
+// The patch engine's tile.
 struct PatchTile {
   int32_t instance;  // index into kPatchInstances
   int32_t blocks;  // of 64 columns of the product

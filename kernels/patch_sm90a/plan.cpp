@@ -283,16 +283,16 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
-        tile_of<PatchTile>(plan).instance = index;
+        PatchTile& tile = tile_of<PatchTile>(plan);
+        tile.instance = index;
         if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
           continue;
-        const PatchGrid grid = make_patch_grid(problem, tile_of<PatchTile>(plan));
+        const PatchGrid grid = make_patch_grid(problem, tile);
         const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
-        const int64_t packed_blocks =
-            problem.groups * grid.channel_blocks * tile_of<PatchTile>(plan).num_chunks * tap_tiles;
+        const int64_t packed_blocks = problem.groups * grid.channel_blocks * tile.num_chunks * tap_tiles;
         const int64_t positions = problem.batch * problem.h.in * problem.w.in;
         constexpr int64_t kLimit = int64_t{1} << 30;
-        if (tile_of<PatchTile>(plan).num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
+        if (tile.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
             packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
         plan.threads = patch_threads(instance.consumers);

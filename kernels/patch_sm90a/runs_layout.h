@@ -15,7 +15,7 @@
 
 namespace convt {
 
-// And its tile of runs of grad_output, of which a position has its patch: patch_sm90a/runs_layout.h.
+// The tile of runs of grad_output, of which a position has its patch.
 struct PatchRunsTile {
   int32_t instance;  // index into kPatchRunsInstances
   int32_t channels;  // of the result, of a CTA;

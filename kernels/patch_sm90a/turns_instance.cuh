@@ -6,7 +6,7 @@
 #include "patch_sm90a/turns.cuh"
 
 #define CONVT_PATCH_TURNS(symbol, operand)                                              \
-  convt::patch_sm90a::Kernels convt::patch_sm90a::symbol() {                            \
+  convt::PackedKernel convt::patch_sm90a::symbol() {                                    \
     using Instance = element::ProductTraits<element::Operand::operand, kPatchChannels>; \
     return {reinterpret_cast<const void*>(&pack::pack_weights<Instance>),               \
             reinterpret_cast<const void*>(&convolve_in_turn<TurnsShape<Instance>>)};    \

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <type_traits>
 
 #include "plan/plan.h"
 
@@ -14,6 +13,7 @@ class JsonWriter {
   void end(char bracket) { text_ += bracket, first_ = false; }
   void key(const char* name) { separate(), text_ += '"', text_ += name, text_ += "\": ", first_ = true; }
   void value(int64_t number) { separate(), text_ += std::to_string(number); }
+  void value(int32_t number) { value(int64_t{number}); }
   void value(double number) {
     // Not snprintf: its decimal point follows the locale.
     char digits[340];  // the longest double in fixed notation
@@ -39,25 +39,11 @@ class JsonWriter {
 
 void write_axis(JsonWriter& json, const char* name, const Axis& axis) {
   json.key(name), json.begin('{');
-  json.field("in", int64_t{axis.in}), json.field("out", int64_t{axis.out});
-  json.field("kernel", int64_t{axis.kernel}), json.field("stride", int64_t{axis.stride});
-  json.field("padding", int64_t{axis.padding}), json.field("dilation", int64_t{axis.dilation});
+  json.field("in", axis.in), json.field("out", axis.out);
+  json.field("kernel", axis.kernel), json.field("stride", axis.stride);
+  json.field("padding", axis.padding), json.field("dilation", axis.dilation);
   json.end('}');
 }
-
-// What a family says of its tile, as fields of an object.
-struct WriteField {
-  JsonWriter& json;
-
-  template <typename T>
-  void operator()(const char* name, T value) const {
-    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, const char*>) {
-      json.field(name, value);
-    } else {
-      json.field(name, static_cast<int64_t>(value));
-    }
-  }
-};
 
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
@@ -65,9 +51,9 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("family", family_of(plan.tile).name);
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));
-  json.field("threads", int64_t{plan.threads});
-  visit_fields(plan.tile, WriteField{json});
-  json.field("shared_bytes", int64_t{plan.shared_bytes}), json.field("num_blocks", plan.num_blocks);
+  json.field("threads", plan.threads);
+  visit_fields(plan.tile, [&json](const char* name, auto value) { json.field(name, value); });
+  json.field("shared_bytes", plan.shared_bytes), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
   json.field("estimate_us", plan.estimate_us), json.field("measured", plan.measured);
@@ -82,11 +68,11 @@ void write_phases(JsonWriter& json, const char* name, const Axis& axis) {
   json.key(name), json.begin('[');
   for (int32_t number = 0; number < listed; ++number) {
     const Phase phase = make_phase(axis, number);
-    json.begin('{'), json.field("phase", int64_t{number}), json.key("taps"), json.begin('[');
+    json.begin('{'), json.field("phase", number), json.key("taps"), json.begin('[');
     for (int32_t t = 0; t < phase.num_taps && t < kMostTaps; ++t) {
       json.begin('[');
-      json.value(int64_t{phase.first_tap + t * phase.tap_step});
-      json.value(int64_t{phase.first_shift - t * phase.shift_step});
+      json.value(phase.first_tap + t * phase.tap_step);
+      json.value(phase.first_shift - t * phase.shift_step);
       json.end(']');
     }
     json.end(']'), json.end('}');
@@ -109,10 +95,10 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   json.field("has_bias", problem.has_bias);
   json.end('}');
   json.key("device"), json.begin('{');
-  json.field("compute_capability", int64_t{device.compute_capability});
-  json.field("num_sms", int64_t{device.num_sms});
-  json.field("shared_per_block", int64_t{device.shared_per_block});
-  json.field("shared_per_sm", int64_t{device.shared_per_sm});
+  json.field("compute_capability", device.compute_capability);
+  json.field("num_sms", device.num_sms);
+  json.field("shared_per_block", device.shared_per_block);
+  json.field("shared_per_sm", device.shared_per_sm);
   json.field("clock_ghz", device.clock_ghz), json.field("copy_gb_per_s", device.copy_gb_per_s);
   json.end('}');
   json.key("plan"), write_plan(json, problem, plans.front());

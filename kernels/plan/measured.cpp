@@ -62,16 +62,14 @@ bool same_kernel(std::string_view measured, std::string_view kernel) {
 
 PlanSignature signature_of(const Plan& plan) {
   PlanSignature signature{plan.kernel, plan.threads, plan.shared_bytes, plan.num_blocks, 0, 0};
-  // Families without tiles that CTAs walk over say nothing of them, and rows have 0 there.
-  int64_t num_tiles = 0, tile_h = 0;
   visit_fields(plan.tile, [&](std::string_view name, auto value) {
     if constexpr (std::is_arithmetic_v<decltype(value)>) {
-      if (name == "num_tiles") num_tiles = static_cast<int64_t>(value);
-      if (name == "tile_h") tile_h = static_cast<int64_t>(value);
+      if (name == "num_tiles") signature.num_tiles = value;
+      if (name == "tile_h") signature.tile_h = static_cast<int32_t>(value);
     }
   });
-  signature.num_tiles = num_tiles;
-  signature.tile_h = num_tiles > 0 ? static_cast<int32_t>(tile_h) : 0;
+  // Of families whose CTAs do not walk over tiles rows say nothing, and have 0.
+  if (signature.num_tiles == 0) signature.tile_h = 0;
   return signature;
 }
 

@@ -98,7 +98,7 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
     const void* kernel = reduce::add_few_slabs(dtype);
     const int64_t few_blocks = ceil_div(params.num_elements, int64_t{reduce::kFewSlabsThreads});
-    const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel), 1};
+    const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel)};
     return launch_kernel(kernel, grid, stream, params);
   }
   int64_t rows =
@@ -106,7 +106,7 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   if (blocks > kMostFullBlocks) rows = std::min(rows, kRowsOfMany);
   const void* kernel = reduce::add_slabs(dtype);
   const dim3 threads(reduce::kSlabLanes, static_cast<uint32_t>(rows));
-  launch_kernel(kernel, Grid{"add_slabs", blocks, threads, 0, can_wait(kernel), 1}, stream, params);
+  launch_kernel(kernel, Grid{"add_slabs", blocks, threads, 0, can_wait(kernel)}, stream, params);
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {
@@ -121,7 +121,7 @@ void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, 
   params.slabs = workspace;
   params.result = chunks == 1 ? result : nullptr;
   const int64_t blocks = chunks * ceil_div(params.channels, int64_t{params.channel_lanes});
-  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads), 0, false, 1};
+  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads)};
   launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
   if (chunks == 1) return;
   const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -53,15 +54,13 @@ inline constexpr ScatterInstance kScatterInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumScatterInstances = sizeof(kScatterInstances) / sizeof(kScatterInstances[0]);
+inline constexpr int32_t kNumScatterInstances = count_of(kScatterInstances);
 
 }  // namespace convt
 
 namespace convt::scatter_sm90a {
 
 // A kernel, as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_SCATTER_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_SCATTER_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::scatter_sm90a

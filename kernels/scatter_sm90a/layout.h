@@ -15,7 +15,7 @@
 
 namespace convt {
 
-// The scatter engine's tile: scatter_sm90a/layout.h.
+// The scatter engine's tile.
 struct ScatterTile {
   int32_t instance;     // index into kScatterInstances
   int32_t strips;       // images beside each other

@@ -18,10 +18,9 @@ int32_t registers_of(const Instance& instance) {
 }  // namespace
 
 void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
-  const Instance& instance = kInstances[tile_of<SimtTile>(*plan).instance];
-  const TileShape shape{tile_of<SimtTile>(*plan).block_co, tile_of<SimtTile>(*plan).tile_n,
-                        tile_of<SimtTile>(*plan).tile_h, tile_of<SimtTile>(*plan).tile_w,
-                        tile_of<SimtTile>(*plan).phases_w};
+  const SimtTile& tile = tile_of<SimtTile>(*plan);
+  const Instance& instance = kInstances[tile.instance];
+  const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
   const TileGrid grid = make_tile_grid(problem, shape);
   const double threads = plan->threads, warps = threads / 32;
   const double group_c_in = static_cast<double>(problem.c_in / problem.groups);
@@ -31,20 +30,18 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const bool forward = problem.direction == Direction::kForward;
 
   // Taps of an average phase that has any.
-  const double phases_h = num_phases(problem.h),
-               phases_w = std::min(tile_of<SimtTile>(*plan).phases_w, num_phases(problem.w));
+  const double phases_h = num_phases(problem.h), phases_w = std::min(tile.phases_w, num_phases(problem.w));
   const double filled_h = std::min<double>(phases_h, problem.h.kernel),
                filled_w = std::min<double>(problem.w.stride, problem.w.kernel) / problem.w.stride;
   const double taps_h = problem.h.kernel / filled_h;
   const double taps_w = std::max(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
   const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
 
-  const double kh = std::min<double>(taps_h, tile_of<SimtTile>(*plan).chunk_kh),
-               kw = std::min<double>(taps_w, tile_of<SimtTile>(*plan).chunk_kw);
+  const double kh = std::min<double>(taps_h, tile.chunk_kh), kw = std::min<double>(taps_w, tile.chunk_kw);
   const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), shift_step(problem.h),
-                                 problem.h.position_step, tile_of<SimtTile>(*plan).tile_h);
+                                 problem.h.position_step, tile.tile_h);
   const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), shift_step(problem.w),
-                                       problem.w.position_step, tile_of<SimtTile>(*plan).tile_w);
+                                       problem.w.position_step, tile.tile_w);
 
   // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
   // three operands rarely arrive in one cycle, least of all in short runs.
@@ -53,36 +50,30 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (columns.copies ? 1 : 4));
   const double weight_reads = taps_h * taps_w * std::max(1.0, instance.thread_co / 4.0);
   // Rows of fewer than 8 quads make the lanes of a warp meet at the same banks.
-  const double window_reads =
-      runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1) * (tile_of<SimtTile>(*plan).tile_w < 32 ? 2 : 1);
+  const double window_reads = runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1) * (tile.tile_w < 32 ? 2 : 1);
   const double multiply_slots = product_slots * multiply_adds + weight_reads + window_reads + 10 * runs;
 
   // Loads: elements of a channel per thread times the instructions that each costs.
   const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums bring the input once per tap
-  const double positions =
-      static_cast<double>(tile_of<SimtTile>(*plan).tile_n) * rows.extent * input_pitch(columns.extent);
-  const double weights = tile_of<SimtTile>(*plan).block_co * kh * kw;
+  const double positions = static_cast<double>(tile.tile_n) * rows.extent * input_pitch(columns.extent);
+  const double weights = tile.block_co * kh * kw;
   const bool input_vectors = float32 && forward && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && !columns.copies;
-  const bool weight_vectors = float32 && forward && problem.h.stride == 1 && problem.w.stride == 1 &&
-                              tile_of<SimtTile>(*plan).fused_w == 1 && !tap_sums;
+  const bool weight_vectors =
+      float32 && forward && problem.h.stride == 1 && problem.w.stride == 1 && tile.fused_w == 1 && !tap_sums;
   constexpr double kCopySlots = 9.5, kVectorSlots = 2, kWeightVectorSlots = 4.5;
   const double input_slots = positions / threads * (input_vectors ? kVectorSlots : kCopySlots) * reload;
   const double weight_slots = weights / threads * (weight_vectors ? kWeightVectorSlots : kCopySlots) * reload;
   // Vectors of weights pass through registers, in batches of four that are waited for.
-  const double batches = weight_vectors ? std::ceil(weights * tile_of<SimtTile>(*plan).chunk_ci / 4 / threads / 4) : 0;
-  const double stages = std::ceil(group_c_in / tile_of<SimtTile>(*plan).chunk_ci) * reload *
-                        (tap_sums ? 1 : std::ceil(taps_h / kh) * std::ceil(taps_w / kw));
-  const double lists = tap_sums                                                             ? reload
-                       : stages > std::ceil(group_c_in / tile_of<SimtTile>(*plan).chunk_ci) ? stages
-                                                                                            : 1;
+  const double batches = weight_vectors ? std::ceil(weights * tile.chunk_ci / 4 / threads / 4) : 0;
+  const double stages =
+      std::ceil(group_c_in / tile.chunk_ci) * reload * (tap_sums ? 1 : std::ceil(taps_h / kh) * std::ceil(taps_w / kw));
+  const double lists = tap_sums ? reload : stages > std::ceil(group_c_in / tile.chunk_ci) ? stages : 1;
   const double list_slots = 200 + 45 * (positions + weights) / threads;
   const double phase_slots =
       group_c_in * (multiply_slots + input_slots + weight_slots) + stages * (250 + 200 * batches) + lists * list_slots;
 
-  const double outputs = static_cast<double>(tile_of<SimtTile>(*plan).block_co) * tile_of<SimtTile>(*plan).tile_n *
-                         tile_of<SimtTile>(*plan).tile_h * tile_of<SimtTile>(*plan).tile_w / threads;
-  const double store_runs = static_cast<double>(tile_of<SimtTile>(*plan).block_co) / tile_of<SimtTile>(*plan).fused_w *
-                            tile_of<SimtTile>(*plan).tile_n * tile_of<SimtTile>(*plan).tile_h / warps;
+  const double outputs = static_cast<double>(tile.block_co) * tile.tile_n * tile.tile_h * tile.tile_w / threads;
+  const double store_runs = static_cast<double>(tile.block_co) / tile.fused_w * tile.tile_n * tile.tile_h / warps;
   const double store_slots = phases_w * outputs * (instance.dtype == DataType::kFloat64 ? 12 : 18) + 25 * store_runs;
   const double cta_slots = (700 + store_slots + share_h * filled_w * phases_w * phase_slots) * warps;
 
@@ -113,18 +104,16 @@ void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const bool channels_last = is_channels_last(problem.y_stride);
   const double group_c_out = static_cast<double>(problem.c_out / problem.groups);
   const double run_bytes =
-      channels_last ? std::min<double>(tile_of<SimtTile>(*plan).block_co, group_c_out) * bytes
-      : tile_of<SimtTile>(*plan).phases_w >= problem.w.stride
-          ? std::min<double>(int64_t{tile_of<SimtTile>(*plan).tile_w} * problem.w.stride, problem.w.out) *
-                tile_of<SimtTile>(*plan).fused_w * bytes
-          : tile_of<SimtTile>(*plan).phases_w * bytes;
+      channels_last ? std::min<double>(tile.block_co, group_c_out) * bytes
+      : tile.phases_w >= problem.w.stride
+          ? std::min<double>(int64_t{tile.tile_w} * problem.w.stride, problem.w.out) * tile.fused_w * bytes
+          : tile.phases_w * bytes;
   const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 &&
                        (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
   const double sectors = run_bytes / 32 + (aligned ? 0 : 6);
   const double output_bytes = bytes * output_elements(problem);
   const double input_bytes = bytes * input_elements(problem);
-  const double halo = static_cast<double>(rows.extent) * columns.extent / tile_of<SimtTile>(*plan).tile_h /
-                      tile_of<SimtTile>(*plan).tile_w;
+  const double halo = static_cast<double>(rows.extent) * columns.extent / tile.tile_h / tile.tile_w;
   const double l2_reads = input_bytes * halo * grid.co_tiles * phases_h * share_h * phases_w * reload;
   plan->memory_us = output_bytes * (sectors * 32 / run_bytes) / (device.copy_gb_per_s * 1e3) +
                     std::max(input_bytes / (device.copy_gb_per_s * 1e3), l2_reads / (device.copy_gb_per_s * 1.3e3));

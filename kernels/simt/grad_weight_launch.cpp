@@ -2,7 +2,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "reduce/launch.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/grad_weight_params.h"

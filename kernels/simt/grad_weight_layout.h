@@ -17,7 +17,7 @@
 
 namespace convt {
 
-// The same engine's tile for the gradient of the weight: simt/grad_weight_layout.h.
+// The tile for the gradient of the weight.
 struct SimtGradWeightTile {
   int32_t instance;     // index into kGradWeightInstances
   int32_t block_ci;     // channels of a CTA, multiples of the instance's

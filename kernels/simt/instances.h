@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -48,7 +49,7 @@ inline constexpr Instance kInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumInstances = sizeof(kInstances) / sizeof(kInstances[0]);
+inline constexpr int32_t kNumInstances = count_of(kInstances);
 
 // Position in kInstances of the row that CONVT_SIMT_INSTANCES calls `symbol`.
 enum InstanceIndex : int32_t {
@@ -89,7 +90,7 @@ inline constexpr GradWeightInstance kGradWeightInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumGradWeightInstances = sizeof(kGradWeightInstances) / sizeof(kGradWeightInstances[0]);
+inline constexpr int32_t kNumGradWeightInstances = count_of(kGradWeightInstances);
 
 // Position in kGradWeightInstances.
 enum GradWeightInstanceIndex : int32_t {
@@ -102,9 +103,7 @@ enum GradWeightInstanceIndex : int32_t {
 
 namespace convt::simt {
 
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_SIMT_INSTANCES(CONVT_ROW)
-CONVT_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_SIMT_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_GRAD_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::simt

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "simt/instances.h"

@@ -36,20 +36,21 @@ Precision served_order(const ConvTProblem& problem) {
 // Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only
 // for single channels, which keeps the order of the sums.
 bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, Plan* plan) {
+  SimtTile& tile = tile_of<SimtTile>(*plan);
   const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB: static tables
   for (;;) {
-    const int64_t bytes = make_shared_layout(problem, tile_of<SimtTile>(*plan), nullptr);
+    const int64_t bytes = make_shared_layout(problem, tile, nullptr);
     if (bytes <= limit) {
       plan->shared_bytes = static_cast<int32_t>(bytes);
       return true;
     }
-    if (tile_of<SimtTile>(*plan).chunk_ci > 1) return false;  // a smaller chunk is another candidate
-    if (tile_of<SimtTile>(*plan).phases_w > 1) {
-      tile_of<SimtTile>(*plan).phases_w = (tile_of<SimtTile>(*plan).phases_w + 1) / 2;
-    } else if (tile_of<SimtTile>(*plan).chunk_kh > 1) {
-      tile_of<SimtTile>(*plan).chunk_kh = (tile_of<SimtTile>(*plan).chunk_kh + 1) / 2;
-    } else if (tile_of<SimtTile>(*plan).chunk_kw > 1) {
-      tile_of<SimtTile>(*plan).chunk_kw = (tile_of<SimtTile>(*plan).chunk_kw + 1) / 2;
+    if (tile.chunk_ci > 1) return false;  // a smaller chunk is another candidate
+    if (tile.phases_w > 1) {
+      tile.phases_w = (tile.phases_w + 1) / 2;
+    } else if (tile.chunk_kh > 1) {
+      tile.chunk_kh = (tile.chunk_kh + 1) / 2;
+    } else if (tile.chunk_kw > 1) {
+      tile.chunk_kw = (tile.chunk_kw + 1) / 2;
     } else {
       return false;
     }
@@ -68,15 +69,14 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
       for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
         Plan trial = *plan;
-        tile_of<SimtTile>(trial).stages = stages;
-        tile_of<SimtTile>(trial).chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));
-        tile_of<SimtTile>(trial).chunk_kh = tap_sums ? 1 : max_taps(problem.h);
-        tile_of<SimtTile>(trial).chunk_kw = tap_sums ? 1 : max_taps(problem.w);
-        tile_of<SimtTile>(trial).phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
+        SimtTile& tile = tile_of<SimtTile>(trial);
+        tile.stages = stages;
+        tile.chunk_ci = static_cast<int32_t>(std::min<int64_t>(chunk, group_c_in));
+        tile.chunk_kh = tap_sums ? 1 : max_taps(problem.h);
+        tile.chunk_kw = tap_sums ? 1 : max_taps(problem.w);
+        tile.phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
         if (!fit(problem, device, budget, &trial)) continue;
-        const TileShape shape{tile_of<SimtTile>(trial).block_co, tile_of<SimtTile>(trial).tile_n,
-                              tile_of<SimtTile>(trial).tile_h, tile_of<SimtTile>(trial).tile_w,
-                              tile_of<SimtTile>(trial).phases_w};
+        const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
         trial.num_blocks = num_tiles(make_tile_grid(problem, shape));
         if (trial.num_blocks > INT32_MAX) continue;
         estimate_simt(problem, device, &trial);
@@ -100,18 +100,17 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   widths.push_back(std::min(capacity, row_quads));
   for (const int32_t width : widths) {
     Plan plan = begin_plan(instance.name, instance.precision, SimtTile{});
-    tile_of<SimtTile>(plan).instance = instance_index;
+    SimtTile& tile = tile_of<SimtTile>(plan);
+    tile.instance = instance_index;
     plan.threads = threads;
-    tile_of<SimtTile>(plan).block_co = block_co;
-    tile_of<SimtTile>(plan).fused_w = fused_w;
-    tile_of<SimtTile>(plan).tile_w = 4 * width;
-    tile_of<SimtTile>(plan).tile_h = std::min(capacity / width, positions_h);
+    tile.block_co = block_co;
+    tile.fused_w = fused_w;
+    tile.tile_w = 4 * width;
+    tile.tile_h = std::min(capacity / width, positions_h);
     // Spread the rows evenly over the tiles that are needed anyway.
-    tile_of<SimtTile>(plan).tile_h = ceil_div(positions_h, ceil_div(positions_h, tile_of<SimtTile>(plan).tile_h));
-    const int32_t images =
-        tile_of<SimtTile>(plan).tile_h == positions_h ? capacity / width / tile_of<SimtTile>(plan).tile_h : 1;
-    tile_of<SimtTile>(plan).tile_n =
-        static_cast<int32_t>(std::min<int64_t>(std::max(images, 1), std::max<int64_t>(problem.batch, 1)));
+    tile.tile_h = ceil_div(positions_h, ceil_div(positions_h, tile.tile_h));
+    const int32_t images = tile.tile_h == positions_h ? capacity / width / tile.tile_h : 1;
+    tile.tile_n = static_cast<int32_t>(std::min<int64_t>(std::max(images, 1), std::max<int64_t>(problem.batch, 1)));
     if (choose_stages(problem, device, &plan)) plans->push_back(plan);
   }
 }

@@ -1,4 +1,4 @@
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "streamed/gather_layout.h"
 #include "streamed/gather_params.h"
 #include "streamed/instances.h"

@@ -14,7 +14,7 @@
 
 namespace convt {
 
-// The same engine's tile of gathered terms: streamed/gather_layout.h.
+// The tile of gathered terms.
 struct ThinGatherTile {
   int32_t instance;  // index into kThinGatherInstances
   int32_t lanes_channels;  // of a warp; the others go along positions

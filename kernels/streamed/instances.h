@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -32,7 +33,7 @@ inline constexpr ThinGatherInstance kThinGatherInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinGatherInstances = sizeof(kThinGatherInstances) / sizeof(kThinGatherInstances[0]);
+inline constexpr int32_t kNumThinGatherInstances = count_of(kThinGatherInstances);
 
 // Position in kThinGatherInstances.
 enum ThinGatherInstanceIndex : int32_t {
@@ -72,7 +73,7 @@ inline constexpr ThinStreamedInstance kThinStreamedInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinStreamedInstances = sizeof(kThinStreamedInstances) / sizeof(kThinStreamedInstances[0]);
+inline constexpr int32_t kNumThinStreamedInstances = count_of(kThinStreamedInstances);
 
 // Position in kThinStreamedInstances.
 enum ThinStreamedInstanceIndex : int32_t {
@@ -85,10 +86,7 @@ enum ThinStreamedInstanceIndex : int32_t {
 
 namespace convt::streamed {
 
-// Each returns its kernel as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_THIN_GATHER_INSTANCES(CONVT_ROW)
-CONVT_THIN_STREAMED_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_THIN_GATHER_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_THIN_STREAMED_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::streamed

@@ -1,4 +1,4 @@
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
 #include "streamed/params.h"

@@ -13,7 +13,7 @@
 
 namespace convt {
 
-// The same engine's tile of streamed sources: streamed/layout.h.
+// The tile of streamed sources.
 struct ThinStreamedTile {
   int32_t instance;  // index into kThinStreamedInstances
   int32_t warps_channels;

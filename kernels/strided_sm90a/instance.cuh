@@ -6,7 +6,7 @@
 #include "strided_sm90a/kernel.cuh"
 
 #define CONVT_STRIDED_INSTANCE(symbol, operand, form, block_n, kernel, alternate)                             \
-  convt::strided_sm90a::Kernels convt::strided_sm90a::symbol() {                                              \
+  convt::PackedKernel convt::strided_sm90a::symbol() {                                                        \
     using Instance = element::ProductTraits<element::Operand::operand, block_n>;                              \
     return {reinterpret_cast<const void*>(&pack::pack_weights<Instance>),                                     \
             reinterpret_cast<const void*>(&convolve<Shape<Instance, StridedForm::form, kernel, alternate>>)}; \

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -62,20 +63,12 @@ inline constexpr StridedInstance kStridedInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumStridedInstances = sizeof(kStridedInstances) / sizeof(kStridedInstances[0]);
+inline constexpr int32_t kNumStridedInstances = count_of(kStridedInstances);
 
 }  // namespace convt
 
 namespace convt::strided_sm90a {
 
-// The two kernels of an instance, as the runtime takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
-
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_STRIDED_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_STRIDED_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 }  // namespace convt::strided_sm90a

@@ -3,17 +3,17 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "plan/gemm_shape.h"
+#include "plan/kernel_table.h"
 #include "strided_sm90a/instances.h"
 #include "strided_sm90a/layout.h"
 #include "strided_sm90a/params.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(strided_sm90a, CONVT_STRIDED_INSTANCES, Kernels)
+CONVT_KERNEL_TABLE(strided_sm90a, CONVT_STRIDED_INSTANCES, PackedKernel)
 
 namespace {
 
@@ -124,7 +124,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Strided
     throw std::runtime_error("convt_ext: no strided kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const strided_sm90a::Kernels kernels = strided_sm90a::kKernels[tile.instance]();
+  const PackedKernel kernels = strided_sm90a::kKernels[tile.instance]();
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks,
                                         strided_tap_bytes(tile.block_n, problem.precision == Precision::kTf32x3),
                                         pointers.w, pointers.packed);

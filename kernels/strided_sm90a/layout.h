@@ -5,7 +5,7 @@
 // source, is read into registers from the source as it lies in memory. A thread has four neighbouring positions of a
 // row, a quad. An image is cut into strips of columns; the quads of a strip are one sequence, row after row, and a tile
 // is a piece of it or, where images are small, several whole images.
-// Called by: plan/choose.cpp, strided_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
+// Called by: plan/families.h, strided_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace convt {
 
-// The strided engine's tile: strided_sm90a/layout.h.
+// The strided engine's tile.
 struct StridedTile {
   int32_t instance;  // index into kStridedInstances
   int32_t block_n;  // result channels

@@ -210,12 +210,13 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
     }
     for (int32_t parts = 1; parts <= (instance.alternate ? 1 : kStridedMostParts); parts *= 2) {
       Plan plan = begin_plan(instance.name, problem.precision, StridedTile{});
-      tile_of<StridedTile>(plan).instance = index;
+      StridedTile& tile = tile_of<StridedTile>(plan);
+      tile.instance = index;
       if (!lay_out(problem, device, instance, parts, &plan)) continue;
-      const StridedGrid grid = make_strided_grid(problem, tile_of<StridedTile>(plan));
-      const int64_t packed_tiles = problem.groups * grid.channel_tiles * tile_of<StridedTile>(plan).num_chunks;
+      const StridedGrid grid = make_strided_grid(problem, tile);
+      const int64_t packed_tiles = problem.groups * grid.channel_tiles * tile.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
-      if (tile_of<StridedTile>(plan).num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
+      if (tile.num_tiles > kLimit || packed_tiles > kLimit / program.total_taps) continue;
       plan.packed_bytes = plan.workspace_bytes = packed_tiles * program.total_taps * tap_bytes(instance);
       plan.threads = kStridedThreads;
       estimate(problem, device, instance, &plan);

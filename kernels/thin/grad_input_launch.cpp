@@ -3,7 +3,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "thin/grad_input_layout.h"
 #include "thin/grad_input_params.h"
 #include "thin/instances.h"

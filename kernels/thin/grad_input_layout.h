@@ -17,7 +17,7 @@
 
 namespace convt {
 
-// The same engine's tile for the gradient of the input: thin/grad_input_layout.h.
+// The tile for the gradient of the input.
 struct ThinGradInputTile {
   int32_t instance;      // index into kThinGradInputInstances
   int32_t tile_h;        // positions: elements of the result; a multiple of the instance's

@@ -24,7 +24,7 @@
 
 namespace convt {
 
-// The same engine's tile for the gradient of the weight: thin/grad_weight_layout.h. The first two decide the order of
+// The tile for the gradient of the weight. The first two decide the order of
 // sums.
 struct ThinGradWeightTile {
   int32_t strip;  // columns of pixels;

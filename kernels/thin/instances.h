@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -37,7 +38,7 @@ inline constexpr ThinInstance kThinInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinInstances = sizeof(kThinInstances) / sizeof(kThinInstances[0]);
+inline constexpr int32_t kNumThinInstances = count_of(kThinInstances);
 
 // Position in kThinInstances.
 enum ThinInstanceIndex : int32_t {
@@ -72,8 +73,7 @@ inline constexpr ThinGradInputInstance kThinGradInputInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinGradInputInstances =
-    sizeof(kThinGradInputInstances) / sizeof(kThinGradInputInstances[0]);
+inline constexpr int32_t kNumThinGradInputInstances = count_of(kThinGradInputInstances);
 
 // Position in kThinGradInputInstances.
 enum ThinGradInputInstanceIndex : int32_t {
@@ -114,8 +114,7 @@ inline constexpr ThinGradWeightInstance kThinGradWeightInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinGradWeightInstances =
-    sizeof(kThinGradWeightInstances) / sizeof(kThinGradWeightInstances[0]);
+inline constexpr int32_t kNumThinGradWeightInstances = count_of(kThinGradWeightInstances);
 
 // Position in kThinGradWeightInstances.
 enum ThinGradWeightInstanceIndex : int32_t {
@@ -144,8 +143,7 @@ inline constexpr ThinOuterWeightInstance kThinOuterWeightInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumThinOuterWeightInstances =
-    sizeof(kThinOuterWeightInstances) / sizeof(kThinOuterWeightInstances[0]);
+inline constexpr int32_t kNumThinOuterWeightInstances = count_of(kThinOuterWeightInstances);
 
 // Position in kThinOuterWeightInstances.
 enum ThinOuterWeightInstanceIndex : int32_t {
@@ -158,12 +156,9 @@ enum ThinOuterWeightInstanceIndex : int32_t {
 
 namespace convt::thin {
 
-// Each returns its kernel as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_THIN_INSTANCES(CONVT_ROW)
-CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
-CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_THIN_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
+CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::thin

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "thin/instances.h"
 #include "thin/layout.h"
 #include "thin/params.h"

@@ -16,7 +16,7 @@
 
 namespace convt {
 
-// The thin engine's tile: thin/layout.h.
+// The thin engine's tile.
 struct ThinTile {
   int32_t instance;  // index into kThinInstances
   int32_t tile_h;  // positions

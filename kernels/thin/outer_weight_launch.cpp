@@ -2,7 +2,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
+#include "plan/kernel_table.h"
 #include "reduce/launch.h"
 #include "thin/instances.h"
 #include "thin/outer_weight_layout.h"

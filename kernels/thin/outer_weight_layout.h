@@ -27,7 +27,7 @@
 
 namespace convt {
 
-// The same engine's outer products for the gradient of the weight: thin/outer_weight_layout.h. All but the instance and
+// The outer products for the gradient of the weight. All but the instance and
 // the blocks decide the order of sums.
 struct ThinOuterWeightTile {
   int32_t instance;  // index into kThinOuterWeightInstances

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -26,15 +27,13 @@ inline constexpr UpsampleInstance kUpsampleInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumUpsampleInstances = sizeof(kUpsampleInstances) / sizeof(kUpsampleInstances[0]);
+inline constexpr int32_t kNumUpsampleInstances = count_of(kUpsampleInstances);
 
 }  // namespace convt
 
 namespace convt::upsample_sm90a {
 
 // A kernel, as the runtime takes it.
-#define CONVT_ROW(symbol, ...) const void* symbol();
-CONVT_UPSAMPLE_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_UPSAMPLE_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::upsample_sm90a

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/tensor_map.h"
+#include "plan/kernel_table.h"
 #include "upsample_sm90a/instances.h"
 #include "upsample_sm90a/params.h"
 

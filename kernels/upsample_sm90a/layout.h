@@ -16,7 +16,7 @@
 
 namespace convt {
 
-// The upsample engine's tile: upsample_sm90a/layout.h.
+// The upsample engine's tile.
 struct UpsampleTile {
   int32_t instance;  // index into kUpsampleInstances
   int32_t tile_rows;  // of positions

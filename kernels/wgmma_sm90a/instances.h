@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -39,20 +40,12 @@ inline constexpr WgmmaInstance kWgmmaInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumWgmmaInstances = sizeof(kWgmmaInstances) / sizeof(kWgmmaInstances[0]);
+inline constexpr int32_t kNumWgmmaInstances = count_of(kWgmmaInstances);
 
 }  // namespace convt
 
 namespace convt::wgmma_sm90a {
 
-// The two kernels of an instance, as cudaLaunchKernel takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
-
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_WGMMA_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_WGMMA_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 }  // namespace convt::wgmma_sm90a

@@ -1,5 +1,5 @@
 // Plans of the wgmma engine (wgmma_sm90a/): which tiles, how deep the pipelines, and where things lie.
-// Called by: plan/choose.cpp, wgmma_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
+// Called by: plan/families.h, wgmma_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class BlockShape : int32_t {
   kFlat,  // 64 neighbours of the operand plane, from row to row and image to image; halo positions are computed too
 };
 
-// The wgmma engine's tile: wgmma_sm90a/layout.h.
+// The wgmma engine's tile.
 struct WgmmaTile {
   int32_t instance;  // index into kWgmmaInstances
   int32_t block_n;  // result channels of a tile

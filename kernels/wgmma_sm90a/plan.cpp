@@ -177,21 +177,19 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
 
   auto add = [&](const WgmmaTile& tile) {
     Plan plan = begin_plan(kWgmmaInstances[tile.instance].name, problem.precision, tile);
-    if (!lay_out(problem, device, program, gemm, &tile_of<WgmmaTile>(plan), &plan.shared_bytes)) return;
+    WgmmaTile& laid_out = tile_of<WgmmaTile>(plan);
+    if (!lay_out(problem, device, program, gemm, &laid_out, &plan.shared_bytes)) return;
     const WgmmaGrid grid = make_wgmma_grid(problem, program, tile);
-    tile_of<WgmmaTile>(plan).num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h *
-                                         grid.h_tiles * problem.groups * grid.batch_tiles;
-    const int64_t packed_taps =
-        problem.groups * grid.channel_tiles * int64_t{tile_of<WgmmaTile>(plan).num_chunks} * program.total_taps;
+    laid_out.num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h * grid.h_tiles *
+                         problem.groups * grid.batch_tiles;
+    const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{laid_out.num_chunks} * program.total_taps;
     // CTAs step from tile to tile in 32 bits, beyond the last one too.
     constexpr int64_t kLimit = int64_t{1} << 30;
-    if (tile_of<WgmmaTile>(plan).num_tiles > kLimit || packed_taps > kLimit) return;
-    plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * tile_of<WgmmaTile>(plan).tap_bytes, 16);
-    if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, tile_of<WgmmaTile>(plan)))
-      return;
+    if (laid_out.num_tiles > kLimit || packed_taps > kLimit) return;
+    plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * laid_out.tap_bytes, 16);
+    if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, laid_out)) return;
     plan.threads = kWgmmaThreads;
-    plan.num_blocks =
-        std::min<int64_t>(tile_of<WgmmaTile>(plan).num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
+    plan.num_blocks = std::min<int64_t>(laid_out.num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
     estimate_wgmma(problem, device, program, gemm, &plan);
     plans->push_back(plan);
   };

@@ -6,7 +6,7 @@
 #include "window_sm90a/kernel.cuh"
 
 #define CONVT_WINDOW_INSTANCE(symbol, operand, block_n, kernel_w)               \
-  convt::window_sm90a::Kernels convt::window_sm90a::symbol() {                  \
+  convt::PackedKernel convt::window_sm90a::symbol() {                           \
     using Traits = element::ProductTraits<element::Operand::operand, block_n>;  \
     return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),         \
             reinterpret_cast<const void*>(&convolve<Shape<Traits, kernel_w>>)}; \

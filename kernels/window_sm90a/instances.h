@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/kernel_table.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -51,20 +52,12 @@ inline constexpr WindowInstance kWindowInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumWindowInstances = sizeof(kWindowInstances) / sizeof(kWindowInstances[0]);
+inline constexpr int32_t kNumWindowInstances = count_of(kWindowInstances);
 
 }  // namespace convt
 
 namespace convt::window_sm90a {
 
-// The two kernels of an instance, as the runtime takes them.
-struct Kernels {
-  const void* pack;
-  const void* convolve;
-};
-
-#define CONVT_ROW(symbol, ...) Kernels symbol();
-CONVT_WINDOW_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+CONVT_WINDOW_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 }  // namespace convt::window_sm90a

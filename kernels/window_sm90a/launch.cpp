@@ -3,17 +3,17 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/kernel_table.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
 #include "plan/gemm_shape.h"
+#include "plan/kernel_table.h"
 #include "window_sm90a/instances.h"
 #include "window_sm90a/layout.h"
 #include "window_sm90a/params.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(window_sm90a, CONVT_WINDOW_INSTANCES, Kernels)
+CONVT_KERNEL_TABLE(window_sm90a, CONVT_WINDOW_INSTANCES, PackedKernel)
 
 namespace {
 
@@ -110,7 +110,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTi
                              ", or no workspace for it");
   }
   order_by_source(problem.direction, &program);
-  const window_sm90a::Kernels kernels = window_sm90a::kKernels[tile.instance]();
+  const PackedKernel kernels = window_sm90a::kKernels[tile.instance]();
   const int32_t tap_bytes = 32 * tile.block_n * window_parts(problem.precision);
   PackLaunch packing =
       make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);

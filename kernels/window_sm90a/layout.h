@@ -13,7 +13,7 @@
 
 namespace convt {
 
-// The window engine's tile: window_sm90a/layout.h.
+// The window engine's tile.
 struct WindowTile {
   int32_t instance;  // index into kWindowInstances
   int32_t block_n;  // result channels

@@ -169,15 +169,15 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       const int32_t tile_w = 32 << way % 3, overlap = way < 3 ? 0 : sector;
       if (overlap > 0 && on_sectors(problem, begin)) continue;
       Plan plan = begin_plan(instance.name, problem.precision, WindowTile{});
-      tile_of<WindowTile>(plan).instance = index;
-      tile_of<WindowTile>(plan).tile_w = tile_w;
-      tile_of<WindowTile>(plan).overlap = overlap;
+      WindowTile& tile = tile_of<WindowTile>(plan);
+      tile.instance = index;
+      tile.tile_w = tile_w;
+      tile.overlap = overlap;
       if (!lay_out(problem, device, instance, &plan)) continue;
-      const WindowGrid grid = make_window_grid(problem, tile_of<WindowTile>(plan));
-      const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * tile_of<WindowTile>(plan).num_chunks;
+      const WindowGrid grid = make_window_grid(problem, tile);
+      const int64_t packed_blocks = int64_t{grid.groups} * grid.channel_tiles * tile.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;
-      if (tile_of<WindowTile>(plan).num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w)
-        continue;
+      if (tile.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
       plan.packed_bytes =
           packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;

@@ -53,7 +53,7 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
 #define ONE(symbol, ...) \
   const void* symbol() { return #symbol; }
 #define TWO(symbol, ...) \
-  Kernels symbol() { return {#symbol " pack", #symbol}; }
+  PackedKernel symbol() { return {#symbol " pack", #symbol}; }
 
 namespace simt {
 CONVT_SIMT_INSTANCES(ONE)

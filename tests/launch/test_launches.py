@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 from pathlib import Path
 from random import Random
 
@@ -16,19 +16,13 @@ SHARDS = 4
 
 @pytest.fixture(scope="module")
 def launch_module():
-    try:
-        return build.load("_launches")
-    except build.NoCompiler as error:
-        pytest.skip(str(error))
+    return build.load_or_skip("_launches")
 
 
 @pytest.fixture
 def dump_plans(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
-    sys.modules.pop("dump_plans", None)
-    import dump_plans
-
-    return dump_plans
+    return importlib.import_module("dump_plans")
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

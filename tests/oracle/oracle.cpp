@@ -1,6 +1,6 @@
 // `_oracle`: conv_transpose2d and the gradient of its input with every sum in the documented order of docs/numerics.md,
 // as scalar loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of phases,
-// tiles or plans, and so can judge the kernels bit for bit. Called by: tests, through load_oracle(). Must not know:
+// tiles or plans, and so can judge the kernels bit for bit. Called by: tests, through oracle/plugin.py. Must not know:
 // anything of kernels/.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>

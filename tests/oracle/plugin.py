@@ -16,17 +16,9 @@ from plan import build
 KERNEL_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def load_oracle() -> ModuleType:
-    """Builds the oracle if necessary and imports it. Raises plan.build.NoCompiler."""
-    return build.load("_oracle")
-
-
 @pytest.fixture(scope="session")
 def oracle() -> ModuleType:
-    try:
-        return load_oracle()
-    except build.NoCompiler as error:
-        pytest.skip(str(error))
+    return build.load_or_skip("_oracle")
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

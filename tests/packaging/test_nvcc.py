@@ -129,7 +129,7 @@ def test_the_check_of_a_wheel_counts_files(nvcc, monkeypatch, tmp_path, found, f
     program = tmp_path / "cuobjdump"
     program.write_text(f"#!/bin/sh\n[ $1 = --list-elf ] || exit 255\ncat <<END\n{listing(found)}\nEND\n")
     program.chmod(0o755)
-    monkeypatch.setattr(check_wheel, "find_cuobjdump", lambda: str(program))
+    monkeypatch.setattr(check_wheel, "find_program", lambda name: str(tmp_path / name))
     architectures = ["8.0", "9.0a", "12.0+PTX"]
     if fault is None:
         check_wheel.check_code(tmp_path / "binary", architectures)

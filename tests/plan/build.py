@@ -73,7 +73,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
 
 def is_launcher(source: Path) -> bool:
     """It needs CUDA's headers, as all in these folders and, in the families' folders, what is named so."""
-    return source.parent.name == "launch" or source.stem.endswith(("launch", "launch_params"))
+    return source.parent.name == "launch" or source.stem.endswith("launch")
 
 
 def planners() -> list[Path]:
@@ -170,6 +170,16 @@ def load(name: str, out: Path = DEFAULT_OUT) -> ModuleType:
     spec.loader.exec_module(module)
     sys.modules[name] = module
     return module
+
+
+def load_or_skip(name: str) -> ModuleType:
+    """For fixtures: as `load`; the test is skipped where the machine cannot build the module."""
+    import pytest
+
+    try:
+        return load(name)
+    except NoCompiler as error:
+        pytest.skip(str(error))
 
 
 def main() -> int:

@@ -14,10 +14,7 @@ __all__ = ["one_thread", "plan_module", "run_seed"]
 @pytest.fixture(scope="session")
 def plan_module():
     """The planner as a Python module."""
-    try:
-        return build.load("_plan")
-    except build.NoCompiler as error:
-        pytest.skip(str(error))
+    return build.load_or_skip("_plan")
 
 
 @pytest.fixture(scope="session")

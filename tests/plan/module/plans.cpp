@@ -63,7 +63,12 @@ static py::dict dict_of(const convt::Plan& plan) {
       py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("packed_bytes") = plan.packed_bytes,
       py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
       py::arg("estimate_us") = plan.estimate_us, py::arg("measured") = plan.measured);
-  convt::visit_fields(plan.tile, [&](const char* name, auto value) { result[name] = value; });
+  py::list fields;
+  convt::visit_fields(plan.tile, [&](const char* name, auto value) {
+    fields.append(name);
+    result[name] = value;
+  });
+  result["fields"] = fields;
   std::visit(
       [&result](const auto& tile) {
         if constexpr (!std::is_same_v<std::decay_t<decltype(tile)>, std::monostate>) {

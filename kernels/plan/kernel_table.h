@@ -1,0 +1,34 @@
+// What all lists of compiled kernels (<engine>/instances.h) share. A plan's instance is the number of a row.
+// Must not know: torch, CUDA, any family.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace convt {
+
+template <typename Row, size_t kCount>
+constexpr int32_t count_of(const Row (&)[kCount]) {
+  return static_cast<int32_t>(kCount);
+}
+
+// The kernel of an instance whose operands are packed, and the one that packs them, as the runtime takes them.
+struct PackedKernel {
+  const void* pack;
+  const void* convolve;
+};
+
+}  // namespace convt
+
+// For a list of rows: functions that return the kernel of an instance as the runtime takes it, or both.
+#define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
+#define CONVT_DECLARE_PACKED_KERNEL(symbol, ...) PackedKernel symbol();
+
+// Declares <engine>::kKernels in this file: functions in the order of the list, which return a `Symbols`.
+#define CONVT_KERNEL_TABLE(engine, LIST, Symbols)                     \
+  namespace engine {                                                  \
+  namespace {                                                         \
+  constexpr Symbols (*kKernels[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
+  }                                                                   \
+  }
+#define CONVT_KERNEL_TABLE_ROW(symbol, ...) &symbol,
