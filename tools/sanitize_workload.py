@@ -46,7 +46,8 @@ PROBLEMS = (
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "doubled_groups", "doubled_k3_groups",
     "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
-    "few_out", "few_out_k9", "few_out_images", "few_out_chunks", "few_out_gaps", "few_out_nhwc",
+    "few_out", "few_out_k9", "few_out_five", "few_out_images", "few_out_chunks", "few_out_gaps",
+    "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five",
     "upsampled", "upsampled_wide", "upsampled_images", "upsampled_unaligned",
     "windows_between", "windows_between_k5",
 )  # fmt: skip
@@ -164,13 +165,27 @@ def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
     return launches, wrong
 
 
+def names_for_tensor_cores(short: bool) -> tuple[str, ...]:
+    """The problems that the tensor-core engines run."""
+    return (*SHORT, "many_channels_out", "gcd_2", *ENGINES_OF_SHORT) if short else PROBLEMS
+
+
+def in_short(name: str, plan: dict) -> bool:
+    """Whether the short list has this plan of the problem `name`."""
+    # Blocks that share a tile store their sums where weights were copied to, behind a barrier of the cluster, at which
+    # the thread that asked for the copies does not arrive: racecheck takes them for unordered. The threads that arrive
+    # have waited for every copy.
+    shares_tile = plan.get("parts", 1) > 1
+    return plan["engine"] in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES) and not shares_tile
+
+
 def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     """launch_all() for the tensor-core engines, in all directions; small integers are exact in every class."""
     launches: Counter[str] = Counter()
     wrong: list[str] = []
     seen: set[tuple] = set()
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in (*SHORT, "many_channels_out", "gcd_2", *ENGINES_OF_SHORT) if short else PROBLEMS:
+    for name in names_for_tensor_cores(short):
         case = by_name[name]
         for dtype, precision in TENSOR_CORE_CLASSES.values():
             on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
@@ -187,12 +202,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                             way += (name, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
-                        if short and plan["engine"] not in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES):
-                            continue
-                        # Blocks that share a tile store their sums where weights were copied to, behind a barrier of
-                        # the cluster, at which the thread that asked for the copies does not arrive: racecheck takes
-                        # them for unordered. The threads that arrive have waited for every copy.
-                        if short and plan.get("parts", 1) > 1:
+                        if short and not in_short(name, plan):
                             continue
                         seen.add(way)
                         launches[plan["kernel"]] += 1

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
       Ring first = ring;
       load_direct_weights<Element>(params, first_tile, 0, at_once, s_weights, &first);
     }
-    __syncthreads();  // the barriers exist
+    meet_all_roles<kConsumers>();
     ptx::take_registers<direct_consumer_registers(kConsumers)>();
     // A value that the compiler knows to be the same for the whole warp.
     const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);

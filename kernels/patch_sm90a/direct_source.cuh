@@ -12,10 +12,18 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+// All threads of the CTA meet here; afterwards the mbarriers in shared memory exist. The roles arrive from different
+// places of the code, where __syncthreads() is undefined, and a barrier with a number and a count is not.
+template <int kConsumers>
+__device__ __forceinline__ void meet_all_roles() {
+  ptx::named_barrier(1, direct_threads(kConsumers));
+}
+
 // How a warpgroup's 128 threads share a stage: each has one or two neighbouring positions of a few planes.
-template <typename ElementValue, int kConsumers, int kTogetherValue>
+template <typename ElementValue, int kConsumersValue, int kTogetherValue>
 struct SourceShape {
   using Element = ElementValue;
+  static constexpr int kConsumers = kConsumersValue;
   static constexpr int kElement = sizeof(Element);
   static constexpr int kTogether = kTogetherValue;
   static constexpr int kPositions = kDirectPositions * kConsumers;
@@ -115,7 +123,7 @@ __device__ __forceinline__ void load_source(const DirectParams& params, int32_t 
       const int32_t before = (chunk + i) * kStageChannels;
       words[i].load(g_source + before * step, step, channels - before);
     }
-    if (chunk == 0) __syncthreads();  // the barriers exist
+    if (chunk == 0) meet_all_roles<Shape::kConsumers>();
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (chunk + i < params.num_chunks) {

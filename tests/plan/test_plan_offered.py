@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import product
+from pathlib import Path
 
 import pytest
 from cases import CASES, STAGED_CASES
@@ -11,6 +13,7 @@ from gpu.test_tensor_cores import CONTAINED, contained_call
 from plan.problems import H200
 from raw_ops import (
     CLASSES,
+    DIRECTIONS,
     DTYPES,
     TENSOR_CORE_CLASSES,
     Call,
@@ -83,3 +86,17 @@ def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
             served |= kernels
     calls = (tensor_core_call(case, kind, direction, layout) for case, layout in product(ALL_CASES, LAYOUTS))
     assert offered(calls) & set(tensor_core_kernels()) - served == set()
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_the_sanitizers_problems_meet_every_tensor_core_kernel(short, monkeypatch):
+    """Of the short list too, where a kernel whose sums a cluster adds is left out."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
+    workload = importlib.import_module("sanitize_workload")
+    by_name = {case.name: case for case in ALL_CASES}
+    met = set()
+    for name in workload.names_for_tensor_cores(short):
+        for kind, direction, layout in product(TENSOR_CORE_CLASSES, DIRECTIONS, LAYOUTS):
+            call = tensor_core_call(by_name[name], kind, direction, layout)
+            met |= {plan["kernel"] for plan in call.candidates(H200) if not short or workload.in_short(name, plan)}
+    assert set(tensor_core_kernels()) - met == set()
