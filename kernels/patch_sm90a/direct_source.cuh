@@ -12,11 +12,10 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// All threads of the CTA meet here; afterwards the mbarriers in shared memory exist. The roles arrive from different
-// places of the code, where __syncthreads() is undefined, and a barrier with a number and a count is not.
+// All threads of the CTA meet here, each role from its own place of the code; afterwards the mbarriers exist.
 template <int kConsumers>
 __device__ __forceinline__ void meet_all_roles() {
-  ptx::named_barrier(1, direct_threads(kConsumers));
+  ptx::named_barrier_of_roles(1, direct_threads(kConsumers));
 }
 
 // How a warpgroup's 128 threads share a stage: each has one or two neighbouring positions of a few planes.

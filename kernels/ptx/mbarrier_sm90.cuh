@@ -60,6 +60,11 @@ __device__ __forceinline__ void named_barrier(int32_t id, int32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// barrier.sync: the same for threads that come from different places of the code, which bar.sync must not.
+__device__ __forceinline__ void named_barrier_of_roles(int32_t id, int32_t threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // elect.sync: true for one thread of the warp, all of which are here. The compiler keeps what that thread computes in
 // uniform registers, which copies take their addresses from.
 __device__ __forceinline__ bool elect_one() {
