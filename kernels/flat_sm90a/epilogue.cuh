@@ -1,4 +1,4 @@
-// Sums -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as runs of
+// Accumulators -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as runs of
 // channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
 #pragma once
 
@@ -56,7 +56,7 @@ class Walk {
 // 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
 // sequence's rows are a multiple of 4 columns apart.
 template <typename Shape>
-__device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_columns(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                               int32_t first_channel, int32_t first_position, float* s_staged) {
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kPassPositions = kFlatPassColumns / kPhases;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
 }
 
 template <typename Shape>
-__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_channels(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                                int32_t first_channel, int32_t first_position, float* s_staged) {
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kQuads = kFlatChannels / 4;

@@ -23,7 +23,7 @@ __device__ __forceinline__ void consume(const Params& params, uint32_t s_source,
   float* s_mine = s_staged + consumer * kFlatStagedFloats;
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
-    Sums<Shape> sums;
+    Accumulators<Shape> sums;
     multiply_tile<Shape>(sums, params, tile, s_source, s_weights, &sources, &weights);
     const int32_t channel_tile =
         params.split_channels ? tile.block_tile * Shape::kConsumers + consumer : tile.block_tile;

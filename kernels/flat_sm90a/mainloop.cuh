@@ -85,7 +85,7 @@ class Leaving {
  public:
   __device__ __forceinline__ void set_weights(uint32_t barrier) { weights_ = barrier; }
   __device__ __forceinline__ void set_source(uint32_t barrier) { source_ = barrier; }
-  __device__ __forceinline__ void leave() {
+  __device__ __forceinline__ void release() {
     if (threadIdx.x % 32 == 0) {  // every warp says for itself that it has left a slot
       if (weights_ != 0) ptx::mbarrier_arrive(weights_);
       if (source_ != 0) ptx::mbarrier_arrive(source_);
@@ -127,7 +127,7 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
 
 // All products of a tile. The sums' order: stages, residues, taps, steps of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                               uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
   const int32_t consumer = consumer_of_thread<Shape>();
   const uint32_t plane_bytes = params.window * 16;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
           if (--taps_left == 0) {
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
-            leaving.leave();
+            leaving.release();
             leaving.set_weights(weights->empty());
             weights->advance();
           }
@@ -178,7 +178,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     }
   }
   ptx::wgmma_wait<0>();
-  leaving.leave();
+  leaving.release();
 }
 
 #endif

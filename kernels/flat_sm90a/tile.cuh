@@ -54,7 +54,7 @@ __device__ __forceinline__ int32_t consumer_of_thread() {
 }
 
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kPhases * Shape::kBlocks][Shape::kColumns / 2];  // [phase][block]
 
   __device__ __forceinline__ void clear() {

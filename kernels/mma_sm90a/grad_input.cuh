@@ -37,7 +37,7 @@ __device__ __forceinline__ bool place_unit(const GradInputParams& params, const 
 
 // A unit's sums to shared memory, or those there are added to them.
 template <typename Traits, bool kAdd>
-__device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_sums) {
+__device__ __forceinline__ void exchange_sums(Accumulators<Traits>& r_sums, uint32_t s_sums) {
 #pragma unroll
   for (int m = 0; m < Traits::kColumnTiles; ++m) {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_s
 // that it writes at once, of one position tile or, where there are four, of two.
 template <typename Traits, int kNeighbours>
 __device__ __forceinline__ void store_unit(const GradInputParams& params, const GradInputTile& tile, int32_t group,
-                                           const Sums<Traits>& r_sums, const int2* s_positions, int32_t ci) {
+                                           const Accumulators<Traits>& r_sums, const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
   constexpr int kTiles = (kNeighbours + 1) / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 // The same where the channels of a position are neighbours: a lane has neighbours of them.
 template <typename Traits, int kVector>
 __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
-                                                         int32_t group, const Sums<Traits>& r_sums,
+                                                         int32_t group, const Accumulators<Traits>& r_sums,
                                                          const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
 #pragma unroll 1
   for (int32_t index = first_tile; index < end_tile; ++index) {
     const GradInputTile tile = grad_input_tile(params, index);
-    Sums<Traits> r_sums;
+    Accumulators<Traits> r_sums;
     bool masked = false;
     int32_t chunk = first_chunk;
 #pragma unroll 1

@@ -147,7 +147,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->turn_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
   layout->by_turns =
       Reciprocal::of(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
-  // Sums of several stages, or parts of K, stay in the registers of their warp.
+  // Accumulators of several stages, or parts of K, stay in the registers of their warp.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
   layout->depth = plan.chunk_co * plan.chunk_kh * w.kernel;

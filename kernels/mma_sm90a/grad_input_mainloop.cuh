@@ -97,7 +97,7 @@ __device__ __forceinline__ void round_words(uint32_t (&r)[kCount]) {
 }
 
 template <typename Traits, bool kVector>
-__device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, SourceFragments<Traits>& r_source,
+__device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_sums, SourceFragments<Traits>& r_source,
                                               uint32_t (&r_weight)[Traits::kColumnTiles][4]) {
   if constexpr (kVector) {
 #pragma unroll
@@ -113,7 +113,7 @@ __device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, SourceFragme
 
 // Steps first .. end. Operands are read a step ahead.
 template <typename Traits, bool kVector, bool kMasked>
-__device__ __forceinline__ void multiply_steps(Sums<Traits>& r_sums, const GradInputOperands<Traits>& operands,
+__device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_sums, const GradInputOperands<Traits>& operands,
                                                int32_t first, int32_t end) {
   if (first >= end) return;
   SourceFragments<Traits> r_even, r_odd;

@@ -31,7 +31,7 @@ struct RunOperands {
 // Tensor cores round sums toward zero: they add a run, the small products first, and runs are added in float32
 // registers.
 template <typename Traits, int kSteps>
-__device__ __forceinline__ void multiply_run(Sums<Traits>& r_sums, const RunOperands<Traits>& operands) {
+__device__ __forceinline__ void multiply_run(Accumulators<Traits>& r_sums, const RunOperands<Traits>& operands) {
   constexpr int kRows = Traits::kColumnTiles;
   uint32_t high[kSteps][kRows][4], low[kSteps][kRows][4];
 #pragma unroll
@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_run(Sums<Traits>& r_sums, const RunOper
 }
 
 template <typename Traits, bool kVector, bool kMasked, int kSteps>
-__device__ __forceinline__ void load_and_multiply_run(Sums<Traits>& r_sums, const GradInputOperands<Traits>& operands,
+__device__ __forceinline__ void load_and_multiply_run(Accumulators<Traits>& r_sums, const GradInputOperands<Traits>& operands,
                                                       int32_t step) {
   RunOperands<Traits> r;
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load_and_multiply_run(Sums<Traits>& r_sums, cons
 
 // Steps first .. end. Nothing is read ahead: other warps multiply meanwhile, and registers are few.
 template <typename Traits, bool kVector, bool kMasked>
-__device__ __forceinline__ void multiply_split_steps(Sums<Traits>& r_sums, const GradInputOperands<Traits>& operands,
+__device__ __forceinline__ void multiply_split_steps(Accumulators<Traits>& r_sums, const GradInputOperands<Traits>& operands,
                                                      int32_t first, int32_t end) {
   int32_t step = first;
 #pragma unroll 1

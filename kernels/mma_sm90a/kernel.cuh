@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     TileStore* s_store = s_stores + (index & 1);
     if (threadIdx.x == 0) *s_store = make_tile_store<Traits>(params, pass, tile_of(params, index));
     if (pass.filled_h == 0) __syncthreads();  // the tile's place is known to everybody
-    Sums<Traits> r_sums;
+    Accumulators<Traits> r_sums;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < num_chunks && pass.filled_h != 0; ++chunk) {
       if (loads) {

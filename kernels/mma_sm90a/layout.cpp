@@ -147,7 +147,7 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout
   layout->num_chunks = layout->steps / layout->chunk_steps;
   layout->loaders = layout->num_chunks > 1 ? plan.threads : plan.threads - 32;
   if (layout->steps % layout->chunk_steps != 0) return false;
-  // Sums of several stages stay in the registers of their warp.
+  // Accumulators of several stages stay in the registers of their warp.
   if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
   if (!lay_out_source(element, layout)) return false;
   layout->raw_slots = plan.raw_slots;

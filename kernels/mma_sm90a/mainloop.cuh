@@ -10,7 +10,7 @@ namespace convt::mma_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 template <typename Traits>
-using Sums = float[Traits::kColumnTiles][Traits::kPositionTiles][4];
+using Accumulators = float[Traits::kColumnTiles][Traits::kPositionTiles][4];
 
 // A step of K of one tap.
 struct Step {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_fragments(Fragments<Traits>& r,
 }
 
 template <typename Traits>
-__device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, const Fragments<Traits>& r, uint32_t mask) {
+__device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_sums, const Fragments<Traits>& r, uint32_t mask) {
 #pragma unroll
   for (int m = 0; m < Traits::kColumnTiles; ++m) {
     if ((mask >> m & 1) == 0) continue;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, const Fragme
 // s_position: the lane's first plane at its positions, at the least offsets; s_weight: the lane's weights of the unit's
 // first column tile, at the stage's first step. Operands are read a step ahead.
 template <typename Traits>
-__device__ __forceinline__ void multiply(Sums<Traits>& r_sums, int32_t steps, const Step* s_steps,
+__device__ __forceinline__ void multiply(Accumulators<Traits>& r_sums, int32_t steps, const Step* s_steps,
                                          const uint32_t (&s_position)[Traits::kPositionTiles], uint32_t s_weight,
                                          uint32_t weight_step) {
   Fragments<Traits> r_even, r_odd;

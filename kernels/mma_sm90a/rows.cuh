@@ -79,7 +79,7 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
 
 // The sums of a unit, with the bias, to their places: eight neighbouring positions of a column are a lane's.
 template <typename Traits, bool kInside>
-__device__ __forceinline__ void stage_rows_columns(const Params& params, const Sums<Traits>& r_sums,
+__device__ __forceinline__ void stage_rows_columns(const Params& params, const Accumulators<Traits>& r_sums,
                                                    const RowsColumn* s_columns, int32_t column, uint32_t s_row) {
   using Element = typename Traits::Element;
   constexpr int32_t kBytes = sizeof(Element);
@@ -108,7 +108,7 @@ __device__ __forceinline__ void stage_rows_columns(const Params& params, const S
 }
 
 template <typename Traits>
-__device__ __forceinline__ void stage_rows_unit(const Params& params, const RowsUnit& unit, const Sums<Traits>& r_sums,
+__device__ __forceinline__ void stage_rows_unit(const Params& params, const RowsUnit& unit, const Accumulators<Traits>& r_sums,
                                                 const RowsColumn* s_columns, uint32_t s_slot) {
   const RowsColumn* s_unit_columns = s_columns + unit.column_unit * Traits::kUnitColumns;
   const int32_t column = unit.q_w * params.w.out_stride - params.w.out_origin;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& 
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t end = tiles.count * params.units;
   RowsUnit unit{};
-  Sums<Traits> r_sums;
+  Accumulators<Traits> r_sums;
   const RowsStep* s_unit_steps = s_steps;
   uint32_t s_unit_weights = s_weights;
   int32_t index = warp - warps, group = groups;

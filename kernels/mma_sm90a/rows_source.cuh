@@ -172,7 +172,7 @@ __device__ __forceinline__ void make_rows_operand(uint32_t (&r_operand)[Traits::
 
 // Returns the number of steps.
 template <typename Traits>
-__device__ __forceinline__ int32_t multiply_rows_batch(Sums<Traits>& r_sums, const RowsSource<Traits>& r_source,
+__device__ __forceinline__ int32_t multiply_rows_batch(Accumulators<Traits>& r_sums, const RowsSource<Traits>& r_source,
                                                        const RowsGroup* s_groups, int32_t groups,
                                                        const RowsStep* s_steps, uint32_t s_weights) {
   int32_t number = 0;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void stage_element(uint32_t s_to, float value) {
 
 // The sums of a unit, with the bias, to their places from s_stage on.
 template <typename Traits>
-__device__ __forceinline__ void stage_unit(const Sums<Traits>& r_sums, const int2* s_columns, const int2* s_positions,
+__device__ __forceinline__ void stage_unit(const Accumulators<Traits>& r_sums, const int2* s_columns, const int2* s_positions,
                                            uint32_t s_stage) {
   using Element = typename Traits::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;

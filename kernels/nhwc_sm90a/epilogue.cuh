@@ -1,11 +1,11 @@
-// Sums -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours, and four
+// Accumulators -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours, and four
 // threads whole sectors: results go to memory from registers or, so that the next tile's products need not wait for it,
 // by way of shared memory in boxes of all positions.
 #pragma once
 
 #include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "nhwc_sm90a/parts.cuh"
+#include "nhwc_sm90a/cluster.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/tensor_copy.cuh"
@@ -15,7 +15,7 @@ namespace convt::nhwc_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 template <typename Shape>
-__device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_tile(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                            const Share& share, int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
@@ -78,7 +78,7 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
 
 // All threads that multiply. `bias` is bias_of_thread(); `turn` counts buffers from tile to tile.
 template <typename Shape>
-__device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void stage_tile(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                            int32_t warp, float bias, uint32_t s_staged, uint32_t s_bias,
                                            uint32_t* turn) {
   using Element = typename Shape::Element;

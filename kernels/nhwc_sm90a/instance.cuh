@@ -1,13 +1,9 @@
 // What a file of instances/ consists of.
 #pragma once
 
+#include "hopper/instance.cuh"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/kernel.cuh"
-#include "pack/pack_weights.cuh"
 
-#define CONVT_NHWC_INSTANCE(symbol, operand, blocks, block_n, steps)                 \
-  convt::PackedKernel convt::nhwc_sm90a::symbol() {                                  \
-    using Traits = element::ProductTraits<element::Operand::operand, block_n>;       \
-    return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),              \
-            reinterpret_cast<const void*>(&convolve<Shape<Traits, blocks, steps>>)}; \
-  }
+#define CONVT_NHWC_INSTANCE(symbol, dtype, precision, blocks, block_n, k_steps) \
+  CONVT_DEFINE_PACKED_KERNEL(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, blocks, k_steps>)

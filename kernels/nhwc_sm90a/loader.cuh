@@ -16,7 +16,7 @@ using pipeline::Ring;
 template <typename Shape>
 __device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
                                             Ring sources) {
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
     const Tile tile = tile_of(params, number);
     const int32_t column = tile.column * params.step_w, row = tile.row * params.step_h;
     int32_t index = first_window(params, tile) + stages.first_window, chunk = stages.first_chunk;
@@ -58,7 +58,7 @@ template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
                                              Ring weights) {
   ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: others need not wait
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
     const Tile tile = tile_of(params, number);
     const char* g_tile = static_cast<const char*>(params.packed) + tile.channel_tile * params.packed_tile_step;
     int32_t index = first_window(params, tile) + stages.first_window, chunk = stages.first_chunk;

@@ -12,7 +12,7 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 using pipeline::Ring;
 
 // Of a group of products: [step of K][block].
@@ -59,7 +59,7 @@ __device__ __forceinline__ int32_t place_of_lane(const Params& params, int32_t w
 
 // All products of a tile. The sums' order: windows, chunks of channels, taps, steps of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t first_window,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& sums, const Params& params, int32_t first_window,
                                               const Stages& stages, const int32_t (&places)[Shape::kBlocks],
                                               uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
@@ -122,24 +122,24 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
           }
         }
         ptx::wgmma_commit();
-        if (group == 1 && used != 0) leave(used);
+        if (group == 1 && used != 0) release(used);
       }
       used = weights->empty();
       weights->advance();
     }
-    leave(sources->empty());
+    release(sources->empty());
     sources->advance();
   }
   ptx::wgmma_wait<0>();
 #pragma unroll
   for (int i = 0; i < 2; ++i) keep<Shape>(fragments[i]);
-  if (used != 0) leave(used);
+  if (used != 0) release(used);
 }
 
 // The same where positions of the tile are neighbours in the box: a stage has one tap, and both operands of its
 // products lie in shared memory as descriptors have them.
 template <typename Shape>
-__device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& params, int32_t first_window,
+__device__ __forceinline__ void multiply_boxes(Accumulators<Shape>& sums, const Params& params, int32_t first_window,
                                                const Stages& stages, int32_t warp, uint32_t s_source,
                                                uint32_t s_weights, Ring* sources, Ring* weights) {
 #pragma unroll
@@ -174,8 +174,8 @@ __device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& 
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();  // the stage before this one has been multiplied
     if (used_source != 0) {
-      leave(used_source);
-      leave(used_weights);
+      release(used_source);
+      release(used_weights);
     }
     used_source = sources->empty();
     used_weights = weights->empty();
@@ -184,8 +184,8 @@ __device__ __forceinline__ void multiply_boxes(Sums<Shape>& sums, const Params& 
   }
   ptx::wgmma_wait<0>();
   if (used_source != 0) {
-    leave(used_source);
-    leave(used_weights);
+    release(used_source);
+    release(used_weights);
   }
 }
 

@@ -68,7 +68,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Of the widest tiles, results from registers take less time than slots are worth.
   if (plan.staged &&
-      (plan.parts > 1 || instance.block_n > 128 ||
+      (plan.splits > 1 || instance.block_n > 128 ||
        work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases || !result_has_maps(problem))) {
     return false;
   }
@@ -102,14 +102,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles * grid.image_tiles;
   // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int32_t clustered = plan.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (plan.parts > 1 &&
-      (plan.num_tiles * plan.parts > clustered || plan.num_chunks * plan.num_windows < 2 * plan.parts ||
-       nhwc_least_share(element) * plan.parts > plan.block_n ||
+  const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (plan.splits > 1 &&
+      (plan.num_tiles * plan.splits > clustered || plan.num_chunks * plan.num_windows < 2 * plan.splits ||
+       nhwc_least_share(element) * plan.splits > plan.block_n ||
        nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits : std::min<int64_t>(plan.num_tiles, device.num_sms);
   return true;
 }
 
@@ -140,13 +140,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
-  const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.splits) / device.num_sms);
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
   const double stores =
-      (boxes ? 500 : 1085) + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+      (boxes ? 500 : 1085) + per_byte * results + (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   whole->compute_us =
-      tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
+      tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.splits + stores) / (device.clock_ghz * 1e3);
 
   // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
@@ -181,7 +181,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       tile.tile_w = tile_w;
       tile.tile_h = tile_h;
       tile.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
-      for (tile.parts = 1; tile.parts <= kNhwcMostParts; tile.parts *= 2) {
+      for (tile.splits = 1; tile.splits <= kNhwcMostSplits; tile.splits *= 2) {
         if (!lay_out(problem, device, instance, work, &plan)) continue;
         estimate(problem, device, instance, work, &plan);
         plans.push_back(plan);

@@ -99,7 +99,7 @@ __device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, cons
 
 // Its products. The small ones first: the smaller a sum, the less its rounding.
 template <typename Shape>
-__device__ __forceinline__ void multiply_half(Sums<Shape>& runs, const SplitFragments<Shape>& fragments,
+__device__ __forceinline__ void multiply_half(Accumulators<Shape>& runs, const SplitFragments<Shape>& fragments,
                                               const ptx::MatrixDescriptor& weights, int half) {
   ptx::wgmma_fence();
 #pragma unroll
@@ -121,12 +121,12 @@ __device__ __forceinline__ void multiply_half(Sums<Shape>& runs, const SplitFrag
 }
 
 template <typename Shape>
-__device__ __forceinline__ void add_runs(Sums<Shape>& sums, Sums<Shape>& runs) {
+__device__ __forceinline__ void add_runs(Accumulators<Shape>& sums, Accumulators<Shape>& runs) {
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) {
-      ptx::keep_sum(runs.r[block][i]);
+      ptx::keep_accumulator(runs.r[block][i]);
       sums.r[block][i] = __fadd_rn(sums.r[block][i], runs.r[block][i]);
     }
   }
@@ -134,12 +134,12 @@ __device__ __forceinline__ void add_runs(Sums<Shape>& sums, Sums<Shape>& runs) {
 
 // All products of a tile. The sums' order: windows, chunks of channels, taps, each of which is a run.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t first_window,
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& sums, const Params& params, int32_t first_window,
                                                     const Stages& stages, const int32_t (&places)[Shape::kBlocks],
                                                     uint32_t s_source, uint32_t s_weights, Ring* sources,
                                                     Ring* weights) {
   SplitFragments<Shape> first, second;  // halves of a run
-  Sums<Shape> runs;
+  Accumulators<Shape> runs;
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; ++block) {
 #pragma unroll
@@ -160,7 +160,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
     multiply_half<Shape>(runs, second, b, 1);
     // While these run: the first half of the next run.
     if (walk.ends_stage()) {
-      leave(sources->empty());
+      release(sources->empty());
       sources->advance();
     }
     goes_on = walk.advance(params, s_source, *sources);
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
     ptx::wgmma_wait<0>();
     keep<Shape>(second);
     add_runs<Shape>(sums, runs);
-    leave(weights->empty());
+    release(weights->empty());
     weights->advance();
   }
 }

@@ -2,9 +2,13 @@
 #pragma once
 
 #include "element/operand.cuh"
+#include "hopper/tiles.cuh"
 #include "nhwc_sm90a/params.h"
 
 namespace convt::nhwc_sm90a {
+
+using hopper::first_tile;
+using hopper::tile_step;
 
 inline constexpr int kConsumerThreads = 128 * kNhwcConsumers;
 
@@ -20,7 +24,7 @@ struct Shape {
   static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place of a stage
   static constexpr int kStageChannels = kRowBytes / kElement;
   static constexpr int kPartBytes = nhwc_part_bytes(kN, kSteps);  // of a tap's weights
-  static constexpr int kTapBytes = kPartBytes * Traits::kParts;
+  static constexpr int kTapBytes = kPartBytes * Traits::kTerms;
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
   static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
@@ -74,23 +78,18 @@ __device__ __forceinline__ int32_t positions_before(int32_t warp, int block) {
 // Block b, sum 4 * j + 2 * h + i is column 8 * j + 2 * (lane % 4) + i of the weights, of position lane / 4 + 8 * h of
 // the warp's sixteen.
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kBlocks][Shape::kN / 2];
 };
-
-// CTAs of a cluster have the same tile, and each a part of its stages.
-__device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
-}
 
 // Windows, and of each of them the chunks of channels: neighbours in memory are read one after the other.
 struct Stages {
   int32_t begin, end;
   int32_t first_window, first_chunk;  // of the first
 };
-__device__ __forceinline__ Stages stages_of_part(const Params& params, int32_t part) {
-  const int32_t begin = params.part_begin[part];
-  return {begin, params.part_begin[part + 1], begin / params.num_chunks, begin % params.num_chunks};
+__device__ __forceinline__ Stages stages_of_split(const Params& params, int32_t part) {
+  const int32_t begin = params.split_begin[part];
+  return {begin, params.split_begin[part + 1], begin / params.num_chunks, begin % params.num_chunks};
 }
 
 }  // namespace convt::nhwc_sm90a

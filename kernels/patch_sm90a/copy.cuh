@@ -17,7 +17,7 @@ using pipeline::copy_vector;
 template <int kBytes, int kVectors>
 struct RowCopy {
   static constexpr int kLanes = kVectors < 32 ? kVectors : 32;
-  static constexpr int kParts = kVectors / kLanes;
+  static constexpr int kTerms = kVectors / kLanes;
   static constexpr int kRows = 32 / kLanes;
   static constexpr int kStep = kPatchLoaderWarps * kRows;  // of all warps together
 

@@ -141,7 +141,7 @@ __device__ __forceinline__ void multiply_direct(DirectSums& sums, const DirectPa
         }
       }
       ptx::wgmma_commit();
-      pipeline::leave(weights->empty());  // its words are in registers
+      pipeline::release(weights->empty());  // its words are in registers
       weights->advance();
       b = b.moved(2 * kDirectSteps * kPlane);
     }

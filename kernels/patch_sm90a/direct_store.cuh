@@ -1,4 +1,4 @@
-// Sums -> bias -> result of the kernel for weights as they are: by way of shared memory, so that whole rows of a tile's
+// Accumulators -> bias -> result of the kernel for weights as they are: by way of shared memory, so that whole rows of a tile's
 // positions leave together. Every warp has quads of its own and stages them alone.
 #pragma once
 

@@ -1,9 +1,9 @@
-// Sums -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
+// Accumulators -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
 #pragma once
 
 #include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/parts.cuh"
+#include "patch_sm90a/cluster.cuh"
 #include "ptx/shared.cuh"
 
 namespace convt::patch_sm90a {
@@ -59,7 +59,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
 
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape>
-__device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_planes(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                              const Share& share, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kColumns = Shape::kColumns;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 // their two channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
 // (params.exchange).
 template <typename Shape>
-__device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                                 const Share& share) {
   using Element = typename Shape::Element;
   constexpr int kWords = 2 * Shape::kElement / 4;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
 
 // channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
 template <typename Shape>
-__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_channels(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns, whose pairs are a thread's neighbours

@@ -57,10 +57,10 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
   constexpr int kOfVector = kBytes / Shape::kElement;
   using Copy = RowCopy<kBytes, Shape::kGatherColumns * Shape::kStagePositions / kOfVector>;
   constexpr int kTogether = kOfVector > Shape::kGatherColumns ? kOfVector / Shape::kGatherColumns : 1;  // positions
-  constexpr int kParts = Copy::kParts, kRows = Shape::kGatherRows;
+  constexpr int kTerms = Copy::kTerms, kRows = Shape::kGatherRows;
   constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
-  constexpr bool kKeeps = kBytes > 2 && kParts <= 2 * Shape::kConsumers;  // more want registers
-  constexpr int kKept = kKeeps ? kParts : 1;
+  constexpr bool kKeeps = kBytes > 2 && kTerms <= 2 * Shape::kConsumers;  // more want registers
+  constexpr int kKept = kKeeps ? kTerms : 1;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   const int64_t channel_bytes = params.source_stride[1] * Shape::kElement;
   const int64_t line_bytes = params.source_stride[2] * Shape::kElement;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
     const char* g_kept[kKept];
     if constexpr (kKeeps) {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) g_kept[part] = find(part);
+      for (int part = 0; part < kTerms; ++part) g_kept[part] = find(part);
     }
     PatchPart patch = PatchPart::of<Shape>(params, stages.begin);
     for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
         }
       } else {
 #pragma unroll 1
-        for (int part = 0; part < kParts; ++part) {
+        for (int part = 0; part < kTerms; ++part) {
           const char* g_part = find(part) + begin;
           const uint32_t s_part = s_row + place_in_row<Shape>((part * Copy::kLanes + lane) * kOfVector);
 #pragma unroll 1

@@ -5,7 +5,7 @@
 
 #include "patch_sm90a/epilogue.cuh"
 #include "patch_sm90a/loader.cuh"
-#include "patch_sm90a/parts.cuh"
+#include "patch_sm90a/cluster.cuh"
 #include "patch_sm90a/split.cuh"
 #include "patch_sm90a/staged.cuh"
 
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
       Tile tile = tile_of<Shape>(params, number);
       Bias<Shape> bias;
       if constexpr (!Shape::kGathers) bias.load(params, tile);
-      Sums<Shape> sums;
+      Accumulators<Shape> sums;
       if constexpr (Shape::kSplit) {
         multiply_split_tile<Shape>(sums, params, stages.end - stages.begin, number == first_tile(params), consumer,
                                    s_source, s_weights, &sources, &weights);
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::k
       if constexpr (!Shape::kGathers) bias.store(s_bias);
       const Share share = share_of_block<Shape>(params);
       if constexpr (Shape::kShares) {
-        if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+        if (params.splits > 1) reduce_cluster<Shape>(sums, params, share, s_source);
       }
       tile.begin += consumer * params.step;
       if constexpr (Shape::kByChannels) {

@@ -54,7 +54,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.tile_positions = plan.tile_positions;
   params.step = plan.step;
   params.num_chunks = plan.num_chunks;
-  params.parts = plan.parts;
+  params.splits = plan.splits;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
@@ -92,7 +92,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   }
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.parts), stream, params);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
 }
 
 }  // namespace convt

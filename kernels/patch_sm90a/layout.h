@@ -23,7 +23,7 @@ struct PatchTile {
   int32_t step;  // positions of a warpgroup
   int32_t tile_positions;  // of all
   int32_t num_chunks;  // stages
-  int32_t parts;  // CTAs that share a tile, each a part of its stages
+  int32_t splits;  // CTAs that share a tile, each a part of its stages
   int32_t source_slots, weight_slots;
   bool resident;  // a CTA's weights stay in shared memory
   bool staged;  // results leave by way of shared memory
@@ -39,7 +39,7 @@ struct PatchTile {
     field("tile_positions", tile_positions);
     field("num_tiles", num_tiles);
     field("num_chunks", num_chunks);
-    field("parts", parts);
+    field("splits", splits);
     field("source_slots", source_slots);
     field("weight_slots", weight_slots);
     field("resident", resident);
@@ -57,7 +57,7 @@ inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 1
 // Operands that are split (tf32x3) have low parts behind the high ones, and a slot of weights has one block alone.
 inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
 inline constexpr int32_t patch_slot_blocks(bool split, int32_t blocks) { return split ? 1 : blocks; }
-inline constexpr int32_t kPatchMostParts = 8;  // CTAs that share a tile, where patches are gathered
+inline constexpr int32_t kPatchMostSplits = 8;  // CTAs that share a tile, where patches are gathered
 inline constexpr int32_t kPatchSharingConsumers = 2;  // warpgroups of such a CTA that multiply
 inline constexpr int32_t kPatchLoaderWarps = 3;  // that copy the source; one thread of the fourth has the weights
 inline constexpr int32_t patch_threads(int32_t consumers) { return 128 * (consumers + 1); }

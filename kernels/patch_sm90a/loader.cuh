@@ -20,10 +20,10 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
   Ring ring(s_barriers, params.source_slots);
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of<Shape>(params, number);
-    const Element* g_vector[Copy::kParts];
-    bool exists[Copy::kParts];
+    const Element* g_vector[Copy::kTerms];
+    bool exists[Copy::kTerms];
 #pragma unroll
-    for (int part = 0; part < Copy::kParts; ++part) {
+    for (int part = 0; part < Copy::kTerms; ++part) {
       const int32_t position = tile.begin + (part * Copy::kLanes + lane) * kOfVector;
       exists[part] = position < params.positions;
       int32_t place;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
 #pragma unroll 4
       for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
 #pragma unroll
-        for (int part = 0; part < Copy::kParts; ++part) {
+        for (int part = 0; part < Copy::kTerms; ++part) {
           const bool copy = exists[part] && step < left;
           const Element* g = g_vector[part] + (copy ? step * params.source_stride[1] : 0);
           copy_vector<kBytes>(s_row + step * Shape::kRowBytes + part * Copy::kLanes * kBytes, g, copy);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
       announce<kBytes>(ring);
       ring.advance();
 #pragma unroll
-      for (int part = 0; part < Copy::kParts; ++part) {
+      for (int part = 0; part < Copy::kTerms; ++part) {
         g_vector[part] += Shape::kStageChannels * params.source_stride[1];
       }
     }
@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
 #pragma unroll 4
       for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
 #pragma unroll
-        for (int part = 0; part < Copy::kParts; ++part) {
+        for (int part = 0; part < Copy::kTerms; ++part) {
           const int32_t further = part * Copy::kLanes * kOfVector;  // channels
           const bool copy = further < left && step < rows;
           const Element* g =

@@ -9,7 +9,7 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 
 // The first operand of each step of K in a stage.
 using Fragments = uint32_t[kPatchSteps][4];
@@ -125,7 +125,7 @@ __device__ __forceinline__ void keep(Fragments& fragments) {
 // are gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
 template <typename Shape>
 __device__ constexpr uint32_t weights_place(int block, int step) {
-  constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kParts;
+  constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kTerms;
   const uint32_t first = block * (Shape::kBlockBytes / 16);
   if constexpr (Shape::kGathers) return first + step % 2 * 2 * kTapPlanes * kPlane + step / 2 * kPlane;
   return first + step * 2 * kPlane;
@@ -136,13 +136,13 @@ inline constexpr uint32_t kLowWeights = Shape::kGathers ? 2 * kPatchChannels : k
 // The weights of a slot.
 template <typename Shape>
 __device__ __forceinline__ ptx::MatrixDescriptor weights_of(uint32_t s_weights, int32_t slot) {
-  constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kParts : 1) * kPatchChannels * 16;
+  constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kTerms : 1) * kPatchChannels * 16;
   return ptx::MatrixDescriptor::of(s_weights + slot * Shape::kSlotBlocks * Shape::kBlockBytes, kAlongK, 128);
 }
 
 // All products of a tile. The sums' order: stages, steps of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t num_stages,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& sums, const Params& params, int32_t num_stages,
                                               bool first_tile, int32_t consumer, uint32_t s_source, uint32_t s_weights,
                                               Ring* sources, Ring* weights) {
   const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
@@ -153,11 +153,11 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     Fragments words;
     sources->wait_full();
     load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);
-    leave(sources->empty());
+    release(sources->empty());
     sources->advance();
     ptx::wgmma_wait<0>();
     keep(fragments);
-    if (used != 0) leave(used);
+    if (used != 0) release(used);
     to_operand<Shape>(fragments, words, static_cast<uint32_t>(params.num_chunks) >> 31);
     if (first_tile || !params.resident) weights->wait_full();
     const ptx::MatrixDescriptor b = weights_of<Shape>(s_weights, weights->slot());
@@ -176,7 +176,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   }
   ptx::wgmma_wait<0>();
   keep(fragments);
-  if (used != 0) leave(used);
+  if (used != 0) release(used);
 }
 
 #endif

@@ -34,7 +34,7 @@ struct Params {
   int32_t num_tiles, tile_positions;
   int32_t step;  // positions of a warpgroup: kPatchPositions, or as many as fill whole rows
   int32_t num_chunks;  // stages of a tile
-  int32_t parts;       // CTAs of a cluster, that share a tile
+  int32_t splits;       // CTAs of a cluster that share a tile
   int32_t source_slots, weight_slots;
   bool resident;  // every stage has its weights in a slot of its own, for all tiles of the CTA
   int64_t packed_tile_step, packed_row_step;  // bytes, from one channel tile's weights, one row of taps' to the next

@@ -38,7 +38,7 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
 // Everything that follows from the instance, the CTAs of an SM and the number of parts, or false where it does not fit,
 // or where more than one CTA would have nothing to do or no weights of its own.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
-             int32_t parts, Plan* whole) {
+             int32_t splits, Plan* whole) {
   PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
@@ -57,23 +57,23 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int64_t chunks = ceil_div(k_channels, of_stage) * of_patch;
   if (chunks > kMostChunks) return false;
   plan.num_chunks = static_cast<int32_t>(chunks);
-  plan.parts = parts;
+  plan.splits = splits;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
   plan.num_tiles = columns * grid.position_tiles;
   // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
   // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int64_t clustered = int64_t{ctas} * (parts > 2 ? device.num_sms * 7 / 8 : device.num_sms);
-  if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
+  const int64_t clustered = int64_t{ctas} * (splits > 2 ? device.num_sms * 7 / 8 : device.num_sms);
+  if (splits > 1 && (plan.num_tiles * splits > clustered || plan.num_chunks < 2 * splits)) return false;
   const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
   whole->num_blocks =
-      parts > 1 ? plan.num_tiles * parts : std::min(plan.num_tiles, columns <= most ? each * columns : most);
+      splits > 1 ? plan.num_tiles * splits : std::min(plan.num_tiles, columns <= most ? each * columns : most);
   const bool split = instance.precision == Precision::kTf32x3;
   const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
   const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
-  const int32_t most_slots = kWeightBytes / slot_bytes / (parts > 1 ? ctas : 1),
+  const int32_t most_slots = kWeightBytes / slot_bytes / (splits > 1 ? ctas : 1),
                 tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
-  plan.resident = parts == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
+  plan.resident = splits == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
   plan.weight_slots = plan.resident ? tile_slots : most_slots;
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
@@ -84,12 +84,12 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int32_t left = room - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
   if (plan.source_slots < 2 ||
-      (ctas > 1 && ((!plan.resident && parts == 1) || plan.num_tiles * parts <= device.num_sms)))
+      (ctas > 1 && ((!plan.resident && splits == 1) || plan.num_tiles * splits <= device.num_sms)))
     return false;
   plan.weights_begin = plan.source_slots * stage_bytes;
   plan.staged_begin = plan.weights_begin + weight_bytes;
   plan.barriers_begin = plan.staged_begin + staged_bytes;
-  if (parts > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
+  if (splits > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
     return false;
   whole->shared_bytes = plan.barriers_begin + barrier_bytes;
   return true;
@@ -106,7 +106,7 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
     return false;
   plan.blocks = kPatchTaps;
   plan.consumers = 2;
-  plan.parts = 1;
+  plan.splits = 1;
   plan.whole_rows = width <= positions;
   plan.staged = plan.resident = true;
   plan.step = plan.tile_positions = plan.whole_rows ? positions / width * width : positions;
@@ -161,7 +161,7 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
 // tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
 // H200 (docs/engines/patch.md).
 double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
-  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
+  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
   const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
   const double products = chunks * (split ? 3 : 1) * 128 * plan.blocks * consumers / rate;
@@ -172,10 +172,10 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
   // What only one column of tiles reads comes from memory, not from L2.
   const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
   const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;
-  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.parts;
-  const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.parts - 1) / plan.parts;
+  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.splits;
+  const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.splits - 1) / plan.splits;
   // CTAs of a large cluster begin at different times, as SMs become free.
-  const double exchange = plan.parts > 1 ? (plan.parts > 4 ? 5900 : 1900) + sent / 11 : 0;
+  const double exchange = plan.splits > 1 ? (plan.splits > 4 ? 5900 : 1900) + sent / 11 : 0;
   return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
 }
 
@@ -278,14 +278,14 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     if (instance.dtype != problem.dtype || instance.precision != problem.precision || (instance.form != form && !turns))
       continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
-    const int32_t most_parts =
-        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
+    const int32_t most_splits =
+        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostSplits : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
-      for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
+      for (int32_t splits = 1; splits <= most_splits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
         PatchTile& tile = tile_of<PatchTile>(plan);
         tile.instance = index;
-        if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
+        if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, splits, &plan))
           continue;
         const PatchGrid grid = make_patch_grid(problem, tile);
         const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;

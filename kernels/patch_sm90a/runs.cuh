@@ -33,22 +33,22 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
       }
       ptx::mbarrier_init(s_sums_barrier, 1);
       ptx::fence_mbarrier_init();
-      if (params.parts > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
+      if (params.splits > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
     }
     __syncwarp();
     ptx::named_arrive(1, kMeeting);  // the barriers exist
-    if (params.parts > 1) ptx::cluster_arrive();
+    if (params.splits > 1) ptx::cluster_arrive();
     load_runs(params, tile, s_weights, s_source, ring);
-    if (params.parts > 1) ptx::cluster_wait();
+    if (params.splits > 1) ptx::cluster_wait();
     return;
   }
   if constexpr (runs_moves_registers(kChannels)) ptx::take_registers<kRunsConsumerRegisters>();
   ptx::named_barrier(1, kMeeting);
-  if (params.parts > 1) ptx::cluster_arrive();
+  if (params.splits > 1) ptx::cluster_arrive();
   RunsSums<kChannels> sums;
   multiply_runs<Element>(sums, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
-  const Share share = reduce::share_of_block(params.parts, kChannels);
-  if (params.parts > 1) add_runs_parts(sums, params, share, s_weights + params.sums_begin, s_sums_barrier);
+  const Share share = reduce::share_of_block(params.splits, kChannels);
+  if (params.splits > 1) reduce_runs_cluster(sums, params, share, s_weights + params.sums_begin, s_sums_barrier);
   store_runs_tile<Element>(sums, params, tile, share, s_weights);
 #endif
 }

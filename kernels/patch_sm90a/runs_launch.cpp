@@ -68,7 +68,7 @@ void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Patc
   const int64_t together = problem.x_stride[0] | problem.x_stride[1] | int64_t{problem.h.in} * problem.w.in |
                            int64_t{params.rows} * problem.w.in;
   params.quads = together % 4 == 0 && is_aligned(params.result, 4 * element);
-  launch_kernel(patch_sm90a::kKernels[tile.instance](), grid_of(plan, false, tile.parts), stream, params);
+  launch_kernel(patch_sm90a::kKernels[tile.instance](), grid_of(plan, false, tile.splits), stream, params);
 }
 
 }  // namespace convt

@@ -20,7 +20,7 @@ struct PatchRunsTile {
   int32_t instance;  // index into kPatchRunsInstances
   int32_t channels;  // of the result, of a CTA;
   int32_t rows;      // of positions, of a CTA
-  int32_t parts;     // CTAs that share a tile, each a part of its stages
+  int32_t splits;     // CTAs that share a tile, each a part of its stages
   int32_t slots;     // stages in shared memory
 
   // What tells it from other tiles of the kernel, and what people are told of it.
@@ -28,7 +28,7 @@ struct PatchRunsTile {
   void fields(Visitor&& field) const {
     field("channels", channels);
     field("rows", rows);
-    field("parts", parts);
+    field("splits", splits);
     field("slots", slots);
   }
 };
@@ -42,9 +42,9 @@ inline constexpr int32_t runs_threads(int32_t channels) {
   return kRunsConsumerThreads + (runs_moves_registers(channels) ? 128 : 32);
 }
 inline constexpr int32_t kRunsPairedChannels = 64;  // of a tile, two of which an SM may have
-inline constexpr int32_t kRunsMostParts = 8;  // CTAs that share a tile
+inline constexpr int32_t kRunsMostSplits = 8;  // CTAs that share a tile
 
-// Sums are staged as float32 [channel][position]; the gap lets those of four pairs of channels meet all banks.
+// Accumulators are staged as float32 [channel][position]; the gap lets those of four pairs of channels meet all banks.
 inline constexpr int32_t kRunsStagedPitch = kRunsPositions + 4;
 
 struct PatchRunsLayout {
@@ -53,7 +53,7 @@ struct PatchRunsLayout {
   int32_t total_rows;  // of all images
   int32_t rows;  // of a tile
   Divisor channel_tiles;
-  int32_t parts, parts_log2;
+  int32_t splits, splits_log2;
   int32_t num_stages, stage_channels;  // of the source
   int32_t stage_elements;  // of K
   int32_t kernel_h;

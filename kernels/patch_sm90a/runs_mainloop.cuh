@@ -11,7 +11,7 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 using pipeline::Ring;
 
 // The first operand of each step of K in a stage.
@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_runs(RunsSums<kChannels>& sums, const R
     }
     ptx::wgmma_wait<0>();
     keep(fragments);
-    if (used != 0) leave(used);
+    if (used != 0) release(used);
 #pragma unroll
     for (int i = 0; i < 4 * kRunsSteps; ++i) {
       if constexpr (sizeof(Element) == 4) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ void multiply_runs(RunsSums<kChannels>& sums, const R
   ptx::wgmma_wait<0>();
   keep(fragments);
 #pragma unroll
-  for (int i = 0; i < kChannels / 2; ++i) ptx::keep_sum(sums.r[i]);
+  for (int i = 0; i < kChannels / 2; ++i) ptx::keep_accumulator(sums.r[i]);
 }
 
 #endif

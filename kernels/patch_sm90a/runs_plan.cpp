@@ -68,19 +68,19 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const double weights = 128.0 * problem.c_in * layout.num_stages;
   plan->memory_us = (element * (input_elements(problem) + output_elements(problem)) + weights) / copy;
   const auto rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
-  const double parts = tile.parts, channels = tile.channels / 64.0;
-  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.parts);  // of an SM
+  const double splits = tile.splits, channels = tile.channels / 64.0;
+  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.splits);  // of an SM
   const double positions = tile.rows * problem.w.in;
-  const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.parts) * 128e-6 *
+  const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.splits) * 128e-6 *
                          (tile.channels + positions);
   const int32_t images = has_box(problem, tile.rows) ? std::max(1, tile.rows / problem.h.in) : 2;
   const double copies = layout.boxes ? 0 : std::max(0, layout.stage_channels * images - 4);
   const double of_stage = costs.products * channels + costs.stage + costs.copies * copies +
                           (tile.slots == kLeastSlots ? costs.few_slots : 0);
-  const double sums = tile.parts > 1 ? costs.sums * ctas * channels * (parts - 1) / parts : 0;
+  const double sums = tile.splits > 1 ? costs.sums * ctas * channels * (splits - 1) / splits : 0;
   plan->compute_us = costs.round * (rounds - 1) + stages * of_stage + costs.traffic * traffic + sums +
-                     (tile.parts == kRunsMostParts ? costs.large_cluster : 0) +
-                     costs.stores * rounds * ctas * channels / parts;
+                     (tile.splits == kRunsMostSplits ? costs.large_cluster : 0) +
+                     costs.stores * rounds * ctas * channels / splits;
   plan->compute_us *= 1.89 / device.clock_ghz;
   plan->estimate_us = costs.launch + plan->compute_us + costs.memory * plan->memory_us;
 }
@@ -92,12 +92,12 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas
   PatchRunsLayout layout;
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
   // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int64_t sms = tile.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (layout.num_blocks > sms * (tile.parts > 1 ? ctas : kMostTiles)) return false;
+  const int64_t sms = tile.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (layout.num_blocks > sms * (tile.splits > 1 ? ctas : kMostTiles)) return false;
   if (ctas > 1 && layout.num_blocks <= device.num_sms) return false;
   const int32_t slot_bytes = layout.weights_bytes + layout.source_bytes + 16;
   const int32_t most = kLeastSlots + (room - layout.shared_bytes) / slot_bytes;
-  tile.slots = std::clamp(ceil_div(layout.num_stages, tile.parts), kLeastSlots, std::min(most, kMostSlots));
+  tile.slots = std::clamp(ceil_div(layout.num_stages, tile.splits), kLeastSlots, std::min(most, kMostSlots));
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
   set_launch(layout, plan);
   plan->source_on_vectors = plan->weight_on_vectors = true;
@@ -128,12 +128,12 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->total_rows = static_cast<int32_t>(problem.batch * h.in);
   layout->rows = plan.rows;
   layout->channel_tiles = Divisor::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
-  layout->parts = plan.parts;
-  layout->parts_log2 = log2_of(plan.parts);
+  layout->splits = plan.splits;
+  layout->splits_log2 = log2_of(plan.splits);
   layout->num_stages = static_cast<int32_t>(problem.c_out * taps / of_stage);
   layout->stage_channels = static_cast<int32_t>(of_stage / taps);
   layout->stage_elements = static_cast<int32_t>(of_stage);
-  if (layout->num_stages < plan.parts) return false;
+  if (layout->num_stages < plan.splits) return false;
   layout->kernel_h = h.kernel;
   layout->patch_log2 = log2_of(taps * element);
   layout->columns_log2 = log2_of(w.kernel * element);
@@ -148,14 +148,14 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->weights_bytes = 128 * plan.channels;
   layout->source_bytes = round_up(layout->stage_channels * layout->channel_pitch, 128);
   const int32_t pipeline = plan.slots * (layout->weights_bytes + layout->source_bytes);
-  const int32_t staged = plan.channels / plan.parts * kRunsStagedPitch * 4;
+  const int32_t staged = plan.channels / plan.splits * kRunsStagedPitch * 4;
   layout->sums_begin = round_up(std::max(pipeline, staged), 16);
-  layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.parts * (plan.parts - 1);
+  layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.splits * (plan.splits - 1);
   layout->barriers_begin = layout->sums_begin + layout->sums_bytes;
   layout->threads = runs_threads(plan.channels);
   layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8;
   layout->num_blocks =
-      ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
+      ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.splits;
   return layout->num_blocks < kLimit;
 }
 
@@ -170,9 +170,9 @@ void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device,
     const PatchRunsInstance& instance = kPatchRunsInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     for (int32_t ctas = 1; ctas <= (instance.channels == kRunsPairedChannels ? 2 : 1); ++ctas) {
-      for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
+      for (int32_t splits = 1; splits <= kRunsMostSplits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchRunsTile{});
-        plan.tile = PatchRunsTile{index, instance.channels, rows, parts, kLeastSlots};
+        plan.tile = PatchRunsTile{index, instance.channels, rows, splits, kLeastSlots};
         if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
       }
     }

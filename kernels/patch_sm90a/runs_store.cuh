@@ -1,9 +1,9 @@
-// Sums -> result of the kernel for runs of grad_output: by way of shared memory, so that a channel's positions leave
+// Accumulators -> result of the kernel for runs of grad_output: by way of shared memory, so that a channel's positions leave
 // together.
 #pragma once
 
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/runs_parts.cuh"
+#include "patch_sm90a/runs_cluster.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_runs_tile(const RunsSums<kChannels>& sums,
     }
   }
   ptx::named_barrier(1, kRunsConsumerThreads);  // all sums are staged
-  const int32_t channels = kChannels >> params.parts_log2, first = tile.first_channel + share.rank * channels;
+  const int32_t channels = kChannels >> params.splits_log2, first = tile.first_channel + share.rank * channels;
   if (params.quads) {
     leave_runs<Element, 4>(params, tile, first, channels, s_staged);
   } else {

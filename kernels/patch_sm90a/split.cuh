@@ -7,7 +7,7 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Infinities have no low part, as in element::low_part().
+// Infinities have no low part, as in element::low_term().
 __device__ __forceinline__ void to_parts(Fragments& high, Fragments& low, const Fragments& words) {
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void multiply_parts(float (&run)[kPatchChannels / 2],
 // All products of a tile. Tensor cores round their sums toward zero: a stage's are added in float32 registers. With as
 // many registers as there are, a block's products are in flight while the ones before are added.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, int32_t num_stages,
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& sums, const Params& params, int32_t num_stages,
                                                     bool first_tile, int32_t consumer, uint32_t s_source,
                                                     uint32_t s_weights, Ring* sources, Ring* weights) {
   constexpr int kRuns = Shape::kRuns;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
     Fragments words;
     sources->wait_full();
     load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);
-    leave(sources->empty());
+    release(sources->empty());
     sources->advance();
     to_parts(high, low, words);
     uint32_t used[Shape::kBlocks];  // the barriers of the weights
@@ -82,7 +82,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
         keep(high);
         keep(low);
       }
-      if (!params.resident) leave(used[done]);
+      if (!params.resident) release(used[done]);
 #pragma unroll
       for (int i = 0; i < kPatchChannels / 2; ++i) sums.r[done][i] += run[done % kRuns][i];
     }

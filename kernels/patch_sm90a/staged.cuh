@@ -27,7 +27,7 @@ struct Staging {
 
 // kTogether: a thread's two positions are of one row.
 template <typename Shape, int kVector, bool kTogether>
-__device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Params& params,
+__device__ __forceinline__ void store_staged(const Accumulators<Shape>& sums, const Params& params,
                                              const Staging<Shape, kVector>& staging, int32_t consumer,
                                              uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Para
 // Whole rows of pairs of columns, which are one run of memory but for the end of an image. kEven: rows have an even
 // number of positions.
 template <typename Shape, bool kEven>
-__device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_rows(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // rows of patches are a multiple of it
@@ -117,7 +117,7 @@ __device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params
 // Tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions. kVector results
 // never are of two rows.
 template <typename Shape, int kVector>
-__device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_runs(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
   using Staging = Staging<Shape, kVector>;

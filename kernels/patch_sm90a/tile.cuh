@@ -72,10 +72,10 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
 
 // The CTAs of a cluster have the same tile, and each a part of its stages.
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
+  return static_cast<int32_t>(blockIdx.x) / params.splits;
 }
 __device__ __forceinline__ int32_t tile_step(const Params& params) {
-  return static_cast<int32_t>(gridDim.x) / params.parts;
+  return static_cast<int32_t>(gridDim.x) / params.splits;
 }
 
 struct Stages {
@@ -84,9 +84,9 @@ struct Stages {
 
 template <typename Shape>
 __device__ __forceinline__ Stages stages_of_block(const Params& params) {
-  if (!Shape::kShares || params.parts == 1) return {0, params.num_chunks};
-  const int32_t part = static_cast<int32_t>(blockIdx.x) % params.parts;  // its rank in the cluster
-  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+  if (!Shape::kShares || params.splits == 1) return {0, params.num_chunks};
+  const int32_t part = static_cast<int32_t>(blockIdx.x) % params.splits;  // its rank in the cluster
+  return {params.num_chunks * part / params.splits, params.num_chunks * (part + 1) / params.splits};
 }
 
 // From the first of a row's even positions to the first odd one, where quads of float32 are gathered.
@@ -95,7 +95,7 @@ inline constexpr int kQuadsOddBegin = Shape::kStagePositions * 8 + kPatchQuadsGa
 
 // This thread's part: sum 4 * j + 2 * h + i of a block is channel 8 * j + 2 * (lane % 4) + i of the lane's position h.
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kBlocks][kPatchChannels / 2];
 };
 

@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_column_weights(const Params& params, uint32
 
 // All products of a tile. Those of a step of K are in flight while the next one's fragments are made.
 template <typename Shape>
-__device__ __forceinline__ void multiply_in_turn(typename Shape::Sums& sums, const Params& params, bool first_tile,
+__device__ __forceinline__ void multiply_in_turn(typename Shape::Accumulators& sums, const Params& params, bool first_tile,
                                                  uint32_t s_mine, uint32_t s_weights, uint32_t s_weight_barriers,
                                                  uint32_t s_next, Ring* sources) {
   constexpr int kRows = Shape::kRowBlocks, kSteps = Shape::kSteps;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply_in_turn(typename Shape::Sums& sums, con
         load_pairs<Shape>(words[step][row], s_stage + row * kPatchPositions * Shape::kElement, step);
       }
     }
-    pipeline::leave(sources->empty());
+    pipeline::release(sources->empty());
     sources->advance();
   };
   load();
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(patch_threads(2), 1) convolve_in_turn(const __
     uint32_t parity = consumer == 0;  // of its turns to multiply and to store: the first warpgroup's have come
     for (int32_t number = first_tile(params) + consumer * step; number < params.num_tiles; number += 2 * step) {
       const Tile tile = tile_of<Shape>(params, number);
-      typename Shape::Sums sums;
+      typename Shape::Accumulators sums;
       // Vectors of the source may begin before the tile.
       const int32_t lead = tile.begin & params.vector_mask;
       // The other warpgroup has had all stages before these: a slot's barrier tells no more than odd from even.

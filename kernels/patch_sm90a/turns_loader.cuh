@@ -15,7 +15,7 @@ __device__ __forceinline__ void load_stages(const Params& params, uint32_t s_sou
                                             int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kOfVector = kBytes / Shape::kElement, kVectors = Shape::kStagePositions / kOfVector;
-  constexpr int kLanes = kVectors < 32 ? kVectors : 32, kParts = kVectors / kLanes, kRows = 32 / kLanes;
+  constexpr int kLanes = kVectors < 32 ? kVectors : 32, kTerms = kVectors / kLanes, kRows = 32 / kLanes;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) % 32, row = thread / kLanes, lane = thread % kLanes;
   const uint32_t s_mine = s_source + row * Shape::kRowBytes + lane * kBytes;
   const int64_t step = kRows * params.source_stride[1];
@@ -26,10 +26,10 @@ __device__ __forceinline__ void load_stages(const Params& params, uint32_t s_sou
     if (chunk < params.num_chunks) {
       const Tile tile = tile_of<Shape>(params, number);
       const int32_t begin = tile.begin & ~params.vector_mask;
-      const Element* g_vector[kParts];
-      bool exists[kParts];
+      const Element* g_vector[kTerms];
+      bool exists[kTerms];
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
+      for (int part = 0; part < kTerms; ++part) {
         const int32_t position = begin + (part * kLanes + lane) * kOfVector;
         exists[part] = position < params.positions;
         int32_t place;
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_stages(const Params& params, uint32_t s_sou
         const int32_t first = chunk * Shape::kStageChannels, left = params.k_channels - first - row;
         ring.wait_empty();  // the consumers have read what was here
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
+        for (int part = 0; part < kTerms; ++part) {
           const Element* g_stage = g_vector[part] + first * params.source_stride[1];
 #pragma unroll 8
           for (int k = 0; k < Shape::kStageRows / kRows; ++k) {

@@ -32,7 +32,7 @@ struct TurnsShape {
   static constexpr bool kByChannels = false, kGathers = false;
 
   // Sum 4 * j + 2 * h + i of blocks [row][column] is column 8 * j + 2 * (lane % 4) + i of the lane's position h.
-  struct Sums {
+  struct Accumulators {
     float r[kRowBlocks * kColumnBlocks][64];
   };
 
@@ -102,7 +102,7 @@ class RowStore {
     }
   }
 
-  __device__ __forceinline__ void store_tile(const typename Shape::Sums& sums, const Params& params, const Tile& tile,
+  __device__ __forceinline__ void store_tile(const typename Shape::Accumulators& sums, const Params& params, const Tile& tile,
                                              uint32_t parity) const {
     ptx::mbarrier_wait(s_turns_ + 8 * consumer_, parity);  // the other warpgroup has read its results
     const Vectors mine = vectors_of(params, tile);
@@ -120,11 +120,11 @@ class RowStore {
             uint4{words[0], words[1], words[2], words[3]};
       }
     }
-    pipeline::leave(s_turns_ + 8 * (consumer_ ^ 1));
+    pipeline::release(s_turns_ + 8 * (consumer_ ^ 1));
   }
 
  private:
-  __device__ __forceinline__ void stage(const typename Shape::Sums& sums, int pass, int32_t buffer) const {
+  __device__ __forceinline__ void stage(const typename Shape::Accumulators& sums, int pass, int32_t buffer) const {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       const int j = pass * kBlocks + block;

@@ -80,7 +80,7 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
 
 // Slot 0 leaves.
 template <typename Shape>
-__device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params& params, uint32_t s_staged) {
+__device__ __forceinline__ void stage_slot(const Accumulators<Shape>& sums, const Params& params, uint32_t s_staged) {
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t column = lane % 4 * 2;
   const int32_t position = warp * 16 + lane / 4 * (Shape::kChannelsLast ? 1 : 2);
@@ -104,7 +104,7 @@ __device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params
 
 // A tap row that a phase does not have was multiplied by zeros, which a NaN or Inf shows: what came of it is dropped.
 template <typename Shape>
-__device__ __forceinline__ void move_slots(Sums<Shape>& sums, const Params& params) {
+__device__ __forceinline__ void move_slots(Accumulators<Shape>& sums, const Params& params) {
   constexpr int kSlotSums = Shape::kSlotSums;
   const int32_t column = static_cast<int32_t>(threadIdx.x) % 4 * 2;
 #pragma unroll

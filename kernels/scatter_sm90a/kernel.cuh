@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     const uint32_t s_mine = s_warp + (Shape::kChannelsLast ? 0 : tile.source_column % Shape::kVector * Shape::kElement);
-    Sums<Shape> sums;
+    Accumulators<Shape> sums;
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) sums[i] = 0;
 #pragma unroll 1

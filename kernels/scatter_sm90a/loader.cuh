@@ -83,7 +83,7 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
     }
     if (begin == 0) {
 #pragma unroll 1
-      for (int32_t i = thread; i < Shape::kParts * params.steps * 2 * Shape::kN; i += params.weight_threads) {
+      for (int32_t i = thread; i < Shape::kTerms * params.steps * 2 * Shape::kN; i += params.weight_threads) {
         reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
       }
       ptx::named_barrier(2, params.weight_threads);  // zeros are there

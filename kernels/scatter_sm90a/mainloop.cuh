@@ -65,11 +65,11 @@ __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const W
 // This thread's sums: of position 16 * warp + 2 * (lane / 4) + h, in channels_last 16 * warp + lane / 4 + 8 * h, of
 // slot s, column 8 * j + 2 * (lane % 4) + i in sums[s * kSlotSums + 4 * j + 2 * h + i].
 template <typename Shape>
-using Sums = float[Shape::kN / 2];
+using Accumulators = float[Shape::kN / 2];
 
 // All products of a source row. s_mine: where the thread's first word lies in a stage.
 template <typename Shape>
-__device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& params, uint32_t s_mine,
+__device__ __forceinline__ void multiply_row(Accumulators<Shape>& sums, const Params& params, uint32_t s_mine,
                                              uint32_t channel_bytes, const ptx::MatrixDescriptor& weights, Ring* ring) {
   auto b = weights;
 #pragma unroll 1

@@ -10,7 +10,7 @@ namespace convt::scatter_sm90a {
 
 // All products of a source row. TF32 was rounded by the copies.
 template <typename Shape>
-__device__ __forceinline__ void multiply_pixel_row(Sums<Shape>& sums, const Params& params, uint32_t s_begin,
+__device__ __forceinline__ void multiply_pixel_row(Accumulators<Shape>& sums, const Params& params, uint32_t s_begin,
                                                    const ptx::MatrixDescriptor& weights, Ring* ring) {
   auto b = weights;
 #pragma unroll 1
@@ -24,7 +24,7 @@ __device__ __forceinline__ void multiply_pixel_row(Sums<Shape>& sums, const Para
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
-    pipeline::leave(ring->empty());
+    pipeline::release(ring->empty());
     ring->advance();
   }
 }

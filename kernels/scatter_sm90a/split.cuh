@@ -21,7 +21,7 @@ __device__ __forceinline__ void make_split_fragments(uint32_t (&high)[4], uint32
 // All products of a source row. Tensor cores round their sums toward zero: a batch's, the small ones first, are a run
 // of 32 terms, and runs are added in float32 registers.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split_row(Sums<Shape>& sums, const Params& params, uint32_t s_mine,
+__device__ __forceinline__ void multiply_split_row(Accumulators<Shape>& sums, const Params& params, uint32_t s_mine,
                                                    uint32_t channel_bytes, const ptx::MatrixDescriptor& weights,
                                                    Ring* ring) {
   auto b = weights;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_split_row(Sums<Shape>& sums, const Para
         }
         make_split_fragments<Shape>(high[i], low[i], words);
       }
-      Sums<Shape> run;
+      Accumulators<Shape> run;
       ptx::wgmma_fence();
 #pragma unroll
       for (int product = 0; product < 3; ++product) {  // low * high, high * low, high * high
@@ -72,7 +72,7 @@ __device__ __forceinline__ void multiply_split_row(Sums<Shape>& sums, const Para
       }
 #pragma unroll
       for (int i = 0; i < Shape::kN / 2; ++i) {
-        ptx::keep_sum(run[i]);
+        ptx::keep_accumulator(run[i]);
         sums[i] = element::add(sums[i], run[i]);
       }
     }

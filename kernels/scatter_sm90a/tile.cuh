@@ -20,7 +20,7 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
   static constexpr bool kChannelsLast = kChannelsLastValue;
-  static constexpr int kParts = kSplit ? 2 : 1;  // of the weights
+  static constexpr int kTerms = kSplit ? 2 : 1;  // of the weights
   static constexpr int kStoreThreads = scatter_store_threads(kSplit);
   static constexpr int kWorkThreads = scatter_work_threads(kSplit);
   static constexpr int kThreads = scatter_threads(kSplit);

@@ -1,9 +1,9 @@
-// Sums -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
+// Accumulators -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
 #pragma once
 
 #include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "strided_sm90a/parts.cuh"
+#include "strided_sm90a/cluster.cuh"
 
 namespace convt::strided_sm90a {
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ void store_run(const Params& params, Element* g, cons
 // The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
 // quads exchange halves, so that each of them reaches whole sectors.
 template <typename Shape>
-__device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_output(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                              const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
 
 // The input's gradient: 4 neighbouring columns of a channel.
 template <typename Shape>
-__device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_gradient(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
                                                const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x) % 4 * 2;

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
   }
   if (threadIdx.x < kStridedZeroBytes / 4) ptx::store_shared(s_zeros + 4 * threadIdx.x, 0);
   __syncthreads();  // the barriers exist
-  const Chunks chunks = chunks_of_part(params, share_of_block<Shape>(params).rank);
+  const Chunks chunks = chunks_of_split(params, share_of_block<Shape>(params).rank);
 
   // A value that the compiler knows to be the same for the whole warp.
   const int32_t warpgroup = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
     ptx::take_registers<kConsumerRegisters>();
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
     for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
-      Sums<Shape> sums;
+      Accumulators<Shape> sums;
       const Quad of_products = quad_of_thread<Shape>(params, tile_of(params, number));
       if constexpr (Shape::kSplit) {
         multiply_split_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_cons
       const Share share = Shape::kAlternate ? share_of_warpgroup<Shape>(warpgroup) : share_of_block<Shape>(params);
       if constexpr (Shape::kAlternate) {
         add_warpgroups<Shape>(sums, share, s_source);
-      } else if (params.parts > 1) {
-        add_parts<Shape>(sums, params, share, s_source);
+      } else if (params.splits > 1) {
+        reduce_cluster<Shape>(sums, params, share, s_source);
       }
       ptx::forget(number);  // what follows from it takes registers from the products
       const Tile tile = tile_of(params, number);

@@ -8,12 +8,12 @@ namespace convt::strided_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 using pipeline::Ring;
 
 // The products of one group. `b` is the slot's begin.
 template <typename Shape>
-__device__ __forceinline__ void multiply_group(Sums<Shape>& sums, const Fragments<Shape>& fragments,
+__device__ __forceinline__ void multiply_group(Accumulators<Shape>& sums, const Fragments<Shape>& fragments,
                                                const ptx::MatrixDescriptor& b, int row, int group) {
   constexpr uint32_t kTap = Shape::kTapBytes / 16;
   if constexpr (Shape::kAllPhases) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void load_row(Words<Shape>& words, const Params& para
 }
 
 template <typename Shape>
-__device__ __forceinline__ void clear(Sums<Shape>& sums) {
+__device__ __forceinline__ void clear(Accumulators<Shape>& sums) {
 #pragma unroll
   for (int phase = 0; phase < Shape::kPhases; ++phase) {
 #pragma unroll
@@ -84,18 +84,18 @@ __device__ __forceinline__ void clear(Sums<Shape>& sums) {
 // Here sums are in registers: ptxas, which may make them later or use them sooner, would serialize products (C7514,
 // C7515).
 template <typename Shape>
-__device__ __forceinline__ void keep(Sums<Shape>& sums) {
+__device__ __forceinline__ void keep(Accumulators<Shape>& sums) {
 #pragma unroll
   for (int plane = 0; plane < 2 * Shape::kPhases; ++plane) {
 #pragma unroll
-    for (int i = 0; i < Shape::kN / 2; ++i) ptx::keep_sum(sums.r[plane / 2][plane % 2][i]);
+    for (int i = 0; i < Shape::kN / 2; ++i) ptx::keep_accumulator(sums.r[plane / 2][plane % 2][i]);
   }
 }
 
 // All products of a tile, or of every other stage from number `first` on. The sums' order: stages, rows, taps, steps
 // of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& sums, const Params& params, const Quad& quad,
                                               const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
                                               uint32_t s_zeros, Ring* sources, Ring* weights, int32_t first) {
   constexpr int kStep = Shape::kAlternate ? kStridedConsumers : 1;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       multiply_group<Shape>(sums, mine, b, row, group);
       ptx::wgmma_commit();
       if (number % kOfSlot == kOfSlot - 1) {
-        if (used != 0) leave(used);
+        if (used != 0) release(used);
         used = weights->empty();
         weights->advance();
       }
@@ -142,7 +142,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       if (row < Shape::kRows - 1) {
         load(row + 1);
       } else {
-        leave(sources->empty());
+        release(sources->empty());
         sources->advance();
         if constexpr (kStep > 1) {  // the other warpgroup's
           sources->advance(kStep - 1);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
 #pragma unroll
   for (int i = 0; i < 2; ++i) keep<Shape>(fragments[i]);
   if constexpr (Shape::kAlternate) keep<Shape>(sums);
-  leave(used);
+  release(used);
 }
 
 #endif

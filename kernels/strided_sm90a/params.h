@@ -55,7 +55,7 @@ struct Params {
   int32_t row_bytes, channel_bytes, image_bytes;  // from one to the next
   int32_t stage_bytes;
 
-  int32_t parts;       // of the stages: CTAs of a cluster that share a tile
+  int32_t splits;       // of the stages: CTAs of a cluster that share a tile
   int32_t num_chunks;  // stages of a tile
   int32_t source_slots, weight_slots;
   int32_t num_copies;  // of weights for a slot

@@ -80,18 +80,18 @@ __device__ __forceinline__ void write_set(FragmentSet<Shape>& set, const Words<S
   }
 }
 
-// Sums of one block that tensor cores add.
+// Accumulators of one block that tensor cores add.
 template <typename Shape>
 using Runs = float[Turns<Shape>::kRuns][Shape::kN / 2];
 
 // Behind the wait for the turn's products of the block.
 template <typename Shape>
-__device__ __forceinline__ void add_runs(Sums<Shape>& sums, Runs<Shape>& runs, int turn, int block) {
+__device__ __forceinline__ void add_runs(Accumulators<Shape>& sums, Runs<Shape>& runs, int turn, int block) {
 #pragma unroll
   for (int run = 0; run < Turns<Shape>::kRuns; ++run) {
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) {
-      ptx::keep_sum(runs[run][i]);
+      ptx::keep_accumulator(runs[run][i]);
       sums.r[Turns<Shape>::phase(turn, run)][block][i] += runs[run][i];
     }
   }
@@ -125,7 +125,7 @@ __device__ __forceinline__ void multiply_turn(Runs<Shape>& runs, const FragmentS
 
 // All products of a tile.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params, const Quad& quad,
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& sums, const Params& params, const Quad& quad,
                                                     const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
                                                     uint32_t s_zeros, Ring* sources, Ring* weights) {
   using Turns = Turns<Shape>;
@@ -139,7 +139,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
     load_row<Shape>(words, params, quad, s_source + sources->slot() * params.stage_bytes, s_zeros, row);
   };
   const auto leave_source = [&] {
-    leave(sources->empty());
+    release(sources->empty());
     sources->advance();
   };
   // Before the first products: the sets that no turn of the round before them writes.
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
           multiply_turn<Shape>(runs[block], sets, b, turn, block);
           ptx::wgmma_commit();
         }
-        if (turn == 0 && used != 0) leave(used);
+        if (turn == 0 && used != 0) release(used);
         // While these products run: the fragments of others, and what of the source follows.
         if constexpr (Turns::kAllPhases) {
           if (turn == 0 && goes_on) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
   }
 #pragma unroll
   for (int block = 0; block < 2; ++block) add_runs<Shape>(sums, runs[block], Turns::kCount - 1, block);
-  leave(used);
+  release(used);
 }
 
 #endif

@@ -50,7 +50,7 @@ struct Tile {
 
 // CTAs of a cluster have the same tile, and no other.
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
+  return static_cast<int32_t>(blockIdx.x) / params.splits;
 }
 
 // Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
@@ -79,14 +79,14 @@ __device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
 struct Chunks {
   int32_t begin, end;
 };
-__device__ __forceinline__ Chunks chunks_of_part(const Params& params, int32_t part) {
-  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+__device__ __forceinline__ Chunks chunks_of_split(const Params& params, int32_t part) {
+  return {params.num_chunks * part / params.splits, params.num_chunks * (part + 1) / params.splits};
 }
 
 // This thread's part. Block b, sum 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the lane's
 // position b + 2 * h: what a tap reads for the second block, its neighbour reads for the first.
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kPhases][2][Shape::kN / 2];
 
   __device__ __forceinline__ float of_position(int phase, int position, int i) const {

@@ -10,17 +10,17 @@ namespace convt::upsample_sm90a {
 
 // g_row: the result's row at the operand's first channel and the thread's first position.
 template <typename S>
-__device__ __forceinline__ void store_row(const Params& params, const Sums& sums, typename S::Element* g_row,
+__device__ __forceinline__ void store_row(const Params& params, const Accumulators& sums, typename S::Element* g_row,
                                           int32_t channels, int32_t columns, const float* s_bias) {
   using Element = typename S::Element;
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32, t = lane % 4;
-  constexpr int kParts = S::kElement == 4 ? 2 : 1;
+  constexpr int kTerms = S::kElement == 4 ? 2 : 1;
   const int64_t step = 4 * params.result_stride[1];
 #pragma unroll
-  for (int part = 0; part < kParts; ++part) {
+  for (int part = 0; part < kTerms; ++part) {
     // TF32: two lanes store an octet of the even one's channel, then of the odd one's.
-    const bool second = kParts == 2 && (t & 1) != part;
-    const int32_t first = kParts == 1 ? t : part == 0 ? t & 2 : t | 1;
+    const bool second = kTerms == 2 && (t & 1) != part;
+    const int32_t first = kTerms == 1 ? t : part == 0 ? t & 2 : t | 1;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int32_t column = 8 * h * params.w.stride + (second ? 4 : 0);

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kUpsampleThreads, 1) upsample(const __grid_con
       ptx::mbarrier_wait(s_barriers + 16 * older.slot, older.parity);
       ptx::mbarrier_wait(s_barriers + 16 * newer.slot, newer.parity);
       const uint32_t s_rows[2] = {s_begin + newer.slot * params.slot_bytes, s_begin + older.slot * params.slot_bytes};
-      Sums sums;
+      Accumulators sums;
       multiply_rows<S>(sums, s_rows, source_column, operand, weights);
       __syncwarp();
       if (lane == 0) {

@@ -9,7 +9,7 @@ namespace convt::upsample_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 // Of position 16 * warp + lane / 4 + 8 * h, quad q, column 8 * j + 2 * (lane % 4) + i: sums[q][4 * j + 2 * h + i].
-using Sums = float[2][kUpsampleColumns / 2];
+using Accumulators = float[2][kUpsampleColumns / 2];
 
 // What a thread reads of a source row for a quad: of its positions and channels, the columns of both taps along W.
 template <typename S>
@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_fragments(uint32_t (&fragments)[S::kSteps][
 // All products of a position row. s_rows: the source rows of the taps along H. Other warpgroups multiply or store while
 // this one waits.
 template <typename S>
-__device__ __forceinline__ void multiply_rows(Sums& sums, const uint32_t (&s_rows)[2], int32_t column,
+__device__ __forceinline__ void multiply_rows(Accumulators& sums, const uint32_t (&s_rows)[2], int32_t column,
                                               const Operand& operand, const ptx::MatrixDescriptor& weights) {
 #pragma unroll
   for (int i = 0; i < kUpsampleColumns; ++i) sums[i % 2][i / 2] = 0;

@@ -263,7 +263,7 @@ __device__ __forceinline__ void convert_stage(const Params& params, const int32_
     const RawPlace next = find(min(item + kLoaderThreads, items - 1), &position, &plane);  // on its way meanwhile
     if (kGather && !place.inside()) {
       const uint32_t zeros[4] = {0, 0, 0, 0};
-      for (int32_t part = 0; part < Traits::kParts; ++part) {
+      for (int32_t part = 0; part < Traits::kTerms; ++part) {
         for (int32_t i = 0; i < planes; ++i) {
           const uint32_t s_zeros = s_place + (part * 2 * params.k_steps + i) * plane_bytes;
           ptx::store_shared(s_zeros, zeros);

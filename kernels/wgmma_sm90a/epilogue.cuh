@@ -1,4 +1,4 @@
-// Sums -> result. NCHW: 8 channels at a time go through shared memory, where the W phases of a row interleave, and
+// Accumulators -> result. NCHW: 8 channels at a time go through shared memory, where the W phases of a row interleave, and
 // leave as runs of neighbouring columns. channels_last: straight from registers, where pairs of channels are
 // neighbours. What does not change from channel to channel is worked out once per tile.
 #pragma once
@@ -76,9 +76,9 @@ __device__ __forceinline__ int32_t position_of_thread(int half) {
   return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * half;
 }
 
-// Sums of 8 channels -> shared memory: [channel][position][W phase]. `staged` are floats from a channel's first, or -1.
+// Accumulators of 8 channels -> shared memory: [channel][position][W phase]. `staged` are floats from a channel's first, or -1.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void stage_channels(const Sums<Traits>& sums, int pass, const int32_t (&staged)[kBlocks][2],
+__device__ __forceinline__ void stage_channels(const Accumulators<Traits>& sums, int pass, const int32_t (&staged)[kBlocks][2],
                                                const float (&bias)[2], int32_t staged_stride, float* s_staged) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void store_rows(typename Traits::Element* g_channel, 
 
 // kWidth is 2 where pairs of elements are neighbours in the result.
 template <typename Traits, int kPhases, int kBlocks, int kWidth>
-__device__ __forceinline__ void store_staged(const Sums<Traits>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_staged(const Accumulators<Traits>& sums, const Params& params, const Tile& tile,
                                              float* s_staged) {
   constexpr int kUnits = (kBlocks * kPhases + 2 * kWidth - 1) / (2 * kWidth);  // 64 positions a block, 128 threads
   int32_t staged[kBlocks][2];
@@ -204,7 +204,7 @@ __device__ __forceinline__ void store_staged(const Sums<Traits>& sums, const Par
 
 // channels_last: the 4 lanes of a position hold 8 neighbouring channels.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void store_channels_last(const Sums<Traits>& sums, const Params& params, const Tile& tile) {
+__device__ __forceinline__ void store_channels_last(const Accumulators<Traits>& sums, const Params& params, const Tile& tile) {
   using Element = typename Traits::Element;
   const ResultTile result(params, tile);
   int32_t offset[kBlocks][2];  // of W phase 0

@@ -19,7 +19,7 @@ __device__ __forceinline__ void consume(const Params& params, uint32_t s_source,
   const bool channels_last = params.result_stride[1] == 1 && params.result_stride[3] != 1;
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
-    Sums<Traits> sums;
+    Accumulators<Traits> sums;
     sums.clear();
     multiply_tile<Traits, kPhases, kBlocks>(sums, params, tile, s_source, s_weights, &sources, &weights);
     if (channels_last) {
@@ -63,15 +63,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) convolve(const __grid_
   if (threadIdx.x < kConsumerThreads) {
     ptx::take_registers<kConsumerRegisters>();
     // All accumulators or half of them, shared by 1, 2 or 4 W phases.
-    const bool half = params.split_phases * params.num_blocks < Traits::kSums;
+    const bool half = params.split_phases * params.num_blocks < Traits::kAccumulators;
     auto consume_phases = [&](auto phases) {
       constexpr int kPhases = decltype(phases)::value;
-      if constexpr (kPhases <= Traits::kSums) {
+      if constexpr (kPhases <= Traits::kAccumulators) {
         if (!half)
-          return consume<Traits, kPhases, Traits::kSums / kPhases>(params, s_source, s_weights, s_barriers, s_staged);
+          return consume<Traits, kPhases, Traits::kAccumulators / kPhases>(params, s_source, s_weights, s_barriers, s_staged);
       }
-      if constexpr (2 * kPhases <= Traits::kSums) {
-        consume<Traits, kPhases, Traits::kSums / kPhases / 2>(params, s_source, s_weights, s_barriers, s_staged);
+      if constexpr (2 * kPhases <= Traits::kAccumulators) {
+        consume<Traits, kPhases, Traits::kAccumulators / kPhases / 2>(params, s_source, s_weights, s_barriers, s_staged);
       }
     };
     if (params.split_phases == 1) {

@@ -34,7 +34,7 @@ __device__ __forceinline__ void announce(const Ring& ring, int32_t thread) {
 template <typename Traits, bool kGather>
 __device__ __forceinline__ void load_columns(const Params& params, uint32_t s_source, uint32_t s_raw, int32_t* s_lists,
                                              uint32_t s_barriers, int32_t thread) {
-  const uint32_t stage_bytes = Traits::kParts * 2 * params.k_steps * params.plane_positions * 16;
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * params.plane_positions * 16;
   int32_t* s_places = s_lists;
   int32_t* s_lines = s_lists + params.num_places;
   Ring ring(s_barriers, params.source_slots);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_columns(const Params& params, uint32_t s_so
 template <typename Traits>
 __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_source, int32_t* s_places,
                                               uint32_t s_barriers, int32_t thread) {
-  const uint32_t stage_bytes = Traits::kParts * 2 * params.k_steps * params.plane_positions * 16;
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * params.plane_positions * 16;
   Ring copy_ring(s_barriers, params.source_slots), ring(s_barriers, params.source_slots);
   StageWalk copied;  // the next stage
   copied.begin(params);

@@ -13,14 +13,14 @@ namespace convt::wgmma_sm90a {
 
 using pipeline::Ring;
 
-// The results: kSums accumulators of 64 positions x kN channels, those of W phase p from p * kBlocks on.
+// The results: kAccumulators accumulators of 64 positions x kN channels, those of W phase p from p * kBlocks on.
 template <typename Traits>
-struct Sums {
-  float r[Traits::kSums][Traits::kN / 2];
+struct Accumulators {
+  float r[Traits::kAccumulators][Traits::kN / 2];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int i = 0; i < Traits::kSums; ++i) {
+    for (int i = 0; i < Traits::kAccumulators; ++i) {
 #pragma unroll
       for (int j = 0; j < Traits::kN / 2; ++j) r[i][j] = 0;
     }
@@ -83,11 +83,11 @@ __device__ __forceinline__ void multiply_taps(float (*r)[Traits::kN / 2], const 
 
 // The whole tile. kPhases W phases of kBlocks blocks each.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void multiply_tile(Sums<Traits>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void multiply_tile(Accumulators<Traits>& sums, const Params& params, const Tile& tile,
                                               uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
   const bool elected = threadIdx.x % 32 == 0;  // every warp says for itself that it has left a slot
   const uint32_t plane_bytes = params.plane_positions * 16;
-  const uint32_t stage_bytes = Traits::kParts * 2 * params.k_steps * plane_bytes;
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * plane_bytes;
   uint32_t block_origin[kBlocks];
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {

@@ -43,7 +43,7 @@ struct Params {
   int32_t tile_n, tile_h, tile_w;
   int32_t split_phases;  // W phases of a tile
 
-  // The operand tile: planes [kParts][2 * k_steps][sub-tile][image][window row][pitch][16 bytes].
+  // The operand tile: planes [kTerms][2 * k_steps][sub-tile][image][window row][pitch][16 bytes].
   int32_t rows, pitch;  // of a window
   int32_t plane_positions;
   int32_t k_steps;     // steps of K that a stage holds

@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_float32(const Params& params, uint32_t s_p
   if constexpr (Traits::kSplit) {
     uint32_t low[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) low[i] = __float_as_uint(low_part(__uint_as_float(r[i]), __uint_as_float(high[i])));
+    for (int i = 0; i < 4; ++i) low[i] = __float_as_uint(low_term(__uint_as_float(r[i]), __uint_as_float(high[i])));
     ptx::store_shared(s_place + 2 * params.k_steps * params.plane_positions * 16, low);
   }
 }

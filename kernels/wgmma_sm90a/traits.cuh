@@ -21,7 +21,7 @@ inline constexpr int kConsumerRegisters = 184;
 inline constexpr int kLoaderRegisters = 72;  // 184 + 72 = 2 * 128, the launch's
 
 #ifdef CONVT_HAS_WGMMA
-using element::low_part;
+using element::low_term;
 #endif
 
 }  // namespace convt::wgmma_sm90a

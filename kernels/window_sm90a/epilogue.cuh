@@ -1,4 +1,4 @@
-// Sums -> bias -> shared memory -> result. Warps of their own store what is staged while the next tile is multiplied.
+// Accumulators -> bias -> shared memory -> result. Warps of their own store what is staged while the next tile is multiplied.
 // Every row of a tile owns a part of a row of the result that begins and ends on a sector of memory where tiles
 // overlap, and leaves in 16-byte stores that are neighbours in memory.
 #pragma once
@@ -14,7 +14,7 @@ namespace convt::window_sm90a {
 
 // Part of a warpgroup's sums with their bias, as elements, to [channel][row][column].
 template <typename Shape>
-__device__ __forceinline__ void stage_part(const Sums<Shape>& sums, int part, const Params& params, int32_t warp,
+__device__ __forceinline__ void stage_part(const Accumulators<Shape>& sums, int part, const Params& params, int32_t warp,
                                            uint32_t s_staged) {
   constexpr int kPitch = Shape::kStagedPitch;
   constexpr int kBlocks = Shape::kStagedChannels / 8;

@@ -25,7 +25,7 @@ __device__ __forceinline__ void multiply_tiles(const Params& params, int32_t war
   Source<Shape, kShifted> source(params, warp, s_slots);
   uint32_t parity = 0;
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    Sums<Shape> sums;
+    Accumulators<Shape> sums;
     if constexpr (kShifted) source.begin(tile_of(params, number));
     if constexpr (Shape::Traits::kSplit) {
       multiply_split_tile(sums, params, source, s_slots, &ring);

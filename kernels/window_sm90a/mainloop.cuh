@@ -12,7 +12,7 @@ namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 using pipeline::Ring;
 
 // The first operands of one tap for both blocks.
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_next(Window<Shape>& window, const Params& p
 
 // All products of a tile. The order of a sum: stages, taps by ascending source row, then column.
 template <typename Shape, bool kShifted>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& sums, const Params& params,
                                               const Source<Shape, kShifted>& source, uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
   static_assert(Shape::kSourceRows % 2 == 0);  // the next stage's first window is the first of both
@@ -120,7 +120,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
         }
         ptx::wgmma_commit();
         // All products of the stage before are done since the second wait of this one.
-        if (row == 0 && tap == 1 && used != 0) leave(used);
+        if (row == 0 && tap == 1 && used != 0) release(used);
         if (tap == kNextWindow) {  // while these products run
           load_next(windows[(row + 1) % 2], params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
         }
@@ -131,7 +131,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
   ptx::wgmma_wait<0>();
   keep(fragments[0]);
   keep(fragments[1]);
-  leave(used);
+  release(used);
 }
 
 #endif

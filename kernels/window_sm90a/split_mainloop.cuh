@@ -44,7 +44,7 @@ struct Steps {
 
 // The three products of a term for all taps of a column of taps that a source row has, the small ones first.
 template <typename Shape>
-__device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int row, const SplitColumns& columns,
+__device__ __forceinline__ void multiply_split(Accumulators<Shape>& runs, int block, int row, const SplitColumns& columns,
                                                const ptx::MatrixDescriptor& b, int tap, bool add) {
 #pragma unroll
   for (int tap_row = 0; tap_row < Shape::kKernelH; ++tap_row) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void multiply_split(Sums<Shape>& runs, int block, int
 }
 
 template <typename Shape>
-__device__ __forceinline__ void add_run(Sums<Shape>& sums, const Sums<Shape>& runs, int row, int block) {
+__device__ __forceinline__ void add_run(Accumulators<Shape>& sums, const Accumulators<Shape>& runs, int row, int block) {
 #pragma unroll
   for (int i = 0; i < Shape::kN / 2; ++i) {
     float& sum = sums.r[row][block][i];
@@ -68,7 +68,7 @@ __device__ __forceinline__ void add_run(Sums<Shape>& sums, const Sums<Shape>& ru
 }
 
 template <typename Shape>
-__device__ __forceinline__ void clear(Sums<Shape>& sums) {
+__device__ __forceinline__ void clear(Accumulators<Shape>& sums) {
 #pragma unroll
   for (int row = 0; row < Shape::kRows; ++row) {
 #pragma unroll
@@ -81,14 +81,14 @@ __device__ __forceinline__ void clear(Sums<Shape>& sums) {
 
 // All products of a tile. The order of a sum: stages, source rows, steps; a run is one source row's, or one half of it.
 template <typename Shape, bool kShifted>
-__device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Params& params,
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& sums, const Params& params,
                                                     const Source<Shape, kShifted>& source, uint32_t s_slots,
                                                     Ring* ring) {
   using Steps = Steps<Shape::kKernelW>;
   constexpr int kKept = 4;  // pairs of columns: two that products in flight read, and the next two
   Window<Shape> window;
   SplitColumns kept[kKept] = {};
-  Sums<Shape> runs;
+  Accumulators<Shape> runs;
   clear(sums);
   clear(runs);
   load_first(window, params, source, *ring);
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_split_tile(Sums<Shape>& sums, const Par
 #pragma unroll
       for (int block = 0; block < 2; ++block) add_run(sums, runs, row, block);
     }
-    leave(stage.empty);
+    release(stage.empty);
   }
 }
 

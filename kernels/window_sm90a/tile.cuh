@@ -17,16 +17,16 @@ struct Shape {
   static constexpr int kVector = 16 / kElement;  // elements
   static constexpr int kKernelH = kWindowKernelH;
   static constexpr int kKernelW = kKernelWValue;
-  static constexpr int kRows = window_warp_rows(kN, kElement, Traits::kParts);  // results of a warp
+  static constexpr int kRows = window_warp_rows(kN, kElement, Traits::kTerms);  // results of a warp
   static constexpr int kSourceRows = kRows + kKernelH - 1;      // that it reads
-  static constexpr bool kShifts = window_serves_classes(kN, kElement, Traits::kParts, kKernelW);
+  static constexpr bool kShifts = window_serves_classes(kN, kElement, Traits::kTerms, kKernelW);
   static constexpr int kPartBytes = 32 * kN;  // of a tap's weights
-  static constexpr int kTapBytes = kPartBytes * Traits::kParts;
-  static constexpr int kWeightBytes = window_weight_bytes(kN, Traits::kParts, kKernelW);
-  static constexpr int kStagedParts = window_staged_parts(kN, kElement, Traits::kParts, kKernelW);
+  static constexpr int kTapBytes = kPartBytes * Traits::kTerms;
+  static constexpr int kWeightBytes = window_weight_bytes(kN, Traits::kTerms, kKernelW);
+  static constexpr int kStagedParts = window_staged_parts(kN, kElement, Traits::kTerms, kKernelW);
   static constexpr int kStagedChannels = kN / kStagedParts;
-  static constexpr int kStagedPitch = window_staged_pitch(kN, kElement, Traits::kParts);
-  static constexpr int kStagedBytes = window_staged_bytes(kN, kElement, Traits::kParts, kKernelW);
+  static constexpr int kStagedPitch = window_staged_pitch(kN, kElement, Traits::kTerms);
+  static constexpr int kStagedBytes = window_staged_bytes(kN, kElement, Traits::kTerms, kKernelW);
   static constexpr int kBiasBegin = kStagedChannels * kStagedPitch * kElement;  // in a warpgroup's staged bytes
 };
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
 // This thread's sums: of row `row` of its warp, column 4 * (lane / 4) + 2 * block + h, channel 8 * j + 2 * (lane % 4) +
 // i in r[row][block][4 * j + 2 * h + i].
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kRows][2][Shape::kN / 2];
 };
 

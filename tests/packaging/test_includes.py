@@ -19,6 +19,7 @@ SHARED = {
     "epilogue": {"element"},
     "plan": {"problem"},
     "pack": {"element", "plan", "ptx"},
+    "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
     "launch": {"plan", "problem", "pack"},
     "reduce": {"element", "launch", "problem", "ptx"},
     "binding": {"launch", "plan", "problem", "reduce"},

@@ -59,10 +59,10 @@ def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     of_pairs = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
     assert shapes(gathered) == (of_pairs if pairs else {(4, 2), (2, 2)})
     few = engine_plans(plan_module, patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision))
-    assert {plan["parts"] for plan in few} == {1}
+    assert {plan["splits"] for plan in few} == {1}
     few = patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
     parts = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
-    assert {plan["parts"] for plan in engine_plans(plan_module, few)} == parts
+    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == parts
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
@@ -127,13 +127,13 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
         ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
-        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] * plan["parts"], plan
+        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] * plan["splits"], plan
         assert ctas <= 3 - plan["consumers"], plan
-        if plan["parts"] > 1:  # one tile for each cluster, stages for all, and room for everybody's sums
+        if plan["splits"] > 1:  # one tile for each cluster, stages for all, and room for everybody's sums
             assert (forward, plan["consumers"]) == (False, 2), plan
-            assert plan["parts"] in (2, 4, 8), plan
-            assert plan["num_blocks"] == plan["num_tiles"] * plan["parts"], plan
-            assert plan["num_chunks"] >= 2 * plan["parts"], plan
+            assert plan["splits"] in (2, 4, 8), plan
+            assert plan["num_blocks"] == plan["num_tiles"] * plan["splits"], plan
+            assert plan["num_chunks"] >= 2 * plan["splits"], plan
             assert plan["tile_positions"] * 64 * plan["blocks"] * 4 <= plan["barriers_begin"], plan
         assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]

@@ -21,24 +21,24 @@ struct Share {
   __device__ __forceinline__ int32_t place(int block) const { return block & ((1 << blocks_log2) - 1); }
 };
 
-__device__ __forceinline__ Share share_of_block(int32_t parts, int32_t columns) {
-  if (parts == 1) return {0, 16};
-  return {static_cast<int32_t>(ptx::cluster_rank()), 31 - __clz(columns / 8 / parts)};
+__device__ __forceinline__ Share share_of_block(int32_t splits, int32_t columns) {
+  if (splits == 1) return {0, 16};
+  return {static_cast<int32_t>(ptx::cluster_rank()), 31 - __clz(columns / 8 / splits)};
 }
 
 // Everybody's sums of all columns -> each CTA's whole sums of its own: its part, then the others' in the order of their
 // stages. kThreads threads of each CTA have kPlanes products of kBlocks blocks of 8 columns; `sums_of` is a plane's
 // sums, four for each block. `s_bytes` is free.
 template <int kThreads, int kPlanes, int kBlocks, typename SumsOf>
-__device__ __forceinline__ void add_parts(const SumsOf& sums_of, int32_t parts, const Share& share, uint32_t s_bytes) {
+__device__ __forceinline__ void reduce_cluster(const SumsOf& sums_of, int32_t splits, const Share& share, uint32_t s_bytes) {
   constexpr uint32_t kStep = kThreads * 16;
   const uint32_t s_mine = s_bytes + threadIdx.x * 16;
   const uint32_t part_bytes = kPlanes * kStep << share.blocks_log2;
   ptx::cluster_barrier();  // nobody multiplies any more
 #pragma unroll 1
-  for (int32_t step = 1; step < parts; ++step) {
+  for (int32_t step = 1; step < splits; ++step) {
     // Each sends to another one: all at once to the same would wait for that one's shared memory.
-    const int32_t other = (share.rank + step) & (parts - 1);
+    const int32_t other = (share.rank + step) & (splits - 1);
     const uint32_t there = ptx::shared_of_rank(s_mine + share.rank * part_bytes, other);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void add_parts(const SumsOf& sums_of, int32_t parts, 
   }
   ptx::cluster_barrier();  // all parts are here
 #pragma unroll 1
-  for (int32_t other = 0; other < parts; ++other) {
+  for (int32_t other = 0; other < splits; ++other) {
     if (other == share.rank) continue;
     const uint32_t s_part = s_mine + other * part_bytes;
 #pragma unroll

@@ -2,7 +2,7 @@
 // and stores a part of the result's channels.
 #pragma once
 
-#include "reduce/parts.cuh"
+#include "reduce/cluster.cuh"
 #include "strided_sm90a/tile.cuh"
 
 namespace convt::strided_sm90a {
@@ -14,7 +14,7 @@ using reduce::Share;
 // Which of the result's channels a CTA stores.
 template <typename Shape>
 __device__ __forceinline__ Share share_of_block(const Params& params) {
-  return reduce::share_of_block(params.parts, Shape::kN);
+  return reduce::share_of_block(params.splits, Shape::kN);
 }
 
 // Which of them a warpgroup stores, where both have the same positions.
@@ -25,7 +25,7 @@ __device__ __forceinline__ Share share_of_warpgroup(int32_t warpgroup) {
 
 // Both warpgroups' sums of the same positions -> each one's of its channels. `s_bytes` is free where nobody multiplies.
 template <typename Shape>
-__device__ __forceinline__ void add_warpgroups(Sums<Shape>& sums, const Share& share, uint32_t s_bytes) {
+__device__ __forceinline__ void add_warpgroups(Accumulators<Shape>& sums, const Share& share, uint32_t s_bytes) {
   constexpr int kPlanes = Shape::kPhases * 2, kBlocks = Shape::kN / 8;
   constexpr uint32_t kStep = 128 * 16, kBytes = kPlanes * kBlocks / kStridedConsumers * kStep;
   const uint32_t s_thread = s_bytes + threadIdx.x % 128 * 16;
@@ -58,10 +58,10 @@ __device__ __forceinline__ void add_warpgroups(Sums<Shape>& sums, const Share& s
 
 // All threads that multiply, of all CTAs; `s_bytes` is free.
 template <typename Shape>
-__device__ __forceinline__ void add_parts(Sums<Shape>& sums, const Params& params, const Share& share,
+__device__ __forceinline__ void reduce_cluster(Accumulators<Shape>& sums, const Params& params, const Share& share,
                                           uint32_t s_bytes) {
   const auto sums_of = [&](int plane) { return sums.r[plane / 2][plane % 2]; };
-  reduce::add_parts<kConsumerThreads, Shape::kPhases * 2, Shape::kN / 8>(sums_of, params.parts, share, s_bytes);
+  reduce::reduce_cluster<kConsumerThreads, Shape::kPhases * 2, Shape::kN / 8>(sums_of, params.splits, share, s_bytes);
 }
 
 #endif

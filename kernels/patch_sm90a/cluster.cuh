@@ -3,7 +3,7 @@
 #pragma once
 
 #include "patch_sm90a/tile.cuh"
-#include "reduce/parts.cuh"
+#include "reduce/cluster.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -14,16 +14,16 @@ using reduce::Share;
 // Which of the product's columns a CTA stores.
 template <typename Shape>
 __device__ __forceinline__ Share share_of_block(const Params& params) {
-  return reduce::share_of_block(Shape::kShares ? params.parts : 1, Shape::kBlocks * kPatchChannels);
+  return reduce::share_of_block(Shape::kShares ? params.splits : 1, Shape::kBlocks * kPatchChannels);
 }
 
 // All threads that multiply, of all CTAs; `s_bytes` is free.
 template <typename Shape>
-__device__ __forceinline__ void add_parts(Sums<Shape>& sums, const Params& params, const Share& share,
+__device__ __forceinline__ void reduce_cluster(Accumulators<Shape>& sums, const Params& params, const Share& share,
                                           uint32_t s_bytes) {
   constexpr int kThreads = Shape::kConsumers * 128, kBlocks = Shape::kBlocks * kPatchChannels / 8;
   const auto sums_of = [&](int) { return &sums.r[0][0]; };  // a block of 64 columns behind the other
-  reduce::add_parts<kThreads, 1, kBlocks>(sums_of, params.parts, share, s_bytes);
+  reduce::reduce_cluster<kThreads, 1, kBlocks>(sums_of, params.splits, share, s_bytes);
 }
 
 #endif

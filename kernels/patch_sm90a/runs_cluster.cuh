@@ -6,7 +6,7 @@
 #include "patch_sm90a/runs_tile.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
-#include "reduce/parts.cuh"
+#include "reduce/cluster.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -17,7 +17,7 @@ using reduce::Share;
 // Everybody's sums of all channels -> each CTA's whole sums of its own: its part, then the others' in the order of
 // their stages. All threads that multiply, of all CTAs; `s_barrier` counts what has come.
 template <int kChannels>
-__device__ __forceinline__ void add_runs_parts(RunsSums<kChannels>& sums, const RunsParams& params, const Share& share,
+__device__ __forceinline__ void reduce_runs_cluster(RunsSums<kChannels>& sums, const RunsParams& params, const Share& share,
                                                uint32_t s_sums, uint32_t s_barrier) {
   constexpr uint32_t kStep = kRunsConsumerThreads * 16;
   const uint32_t part_bytes = kStep << share.blocks_log2;
@@ -26,9 +26,9 @@ __device__ __forceinline__ void add_runs_parts(RunsSums<kChannels>& sums, const 
   const auto place_of = [&](int32_t part, int32_t rank) { return (part - (part > rank)) * part_bytes; };
   ptx::cluster_wait();  // everybody's barrier exists
 #pragma unroll 1
-  for (int32_t step = 1; step < params.parts; ++step) {
+  for (int32_t step = 1; step < params.splits; ++step) {
     // Each sends to another one: all at once to the same would wait for that one's shared memory.
-    const int32_t other = (share.rank + step) & (params.parts - 1);
+    const int32_t other = (share.rank + step) & (params.splits - 1);
     const uint32_t there = ptx::shared_of_rank(s_mine + place_of(share.rank, other), other);
     const uint32_t barrier = ptx::shared_of_rank(s_barrier, other);
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_runs_parts(RunsSums<kChannels>& sums, const 
   }
   ptx::mbarrier_wait(s_barrier, 0);  // all parts are here
 #pragma unroll 1
-  for (int32_t other = 0; other < params.parts; ++other) {
+  for (int32_t other = 0; other < params.splits; ++other) {
     if (other == share.rank) continue;
     const uint32_t s_part = s_mine + place_of(other, share.rank);
 #pragma unroll
