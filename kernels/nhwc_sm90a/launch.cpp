@@ -38,7 +38,7 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
-// Parts of a tile's stages with as many taps each, as near as that can be.
+// The stages of each of a tile's splits, as many taps each as near as that can be.
 void set_splits(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
   const auto taps_of = [&](int32_t stage) {
     if (forward) return 1;  // of one window each
@@ -48,15 +48,15 @@ void set_splits(const TapProgram& program, bool forward, nhwc_sm90a::Params* par
   const int32_t stages = params->num_chunks * params->num_windows;
   int64_t all = 0, before = 0;
   for (int32_t stage = 0; stage < stages; ++stage) all += taps_of(stage);
-  int32_t part = 1;
+  int32_t split = 1;
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int32_t taps = taps_of(stage);
-    for (; part < params->splits && (2 * before + taps) * params->splits >= 2 * all * part; ++part) {
-      params->split_begin[part] = stage;
+    for (; split < params->splits && (2 * before + taps) * params->splits >= 2 * all * split; ++split) {
+      params->split_begin[split] = stage;
     }
     before += taps;
   }
-  for (; part <= params->splits; ++part) params->split_begin[part] = stages;
+  for (; split <= params->splits; ++split) params->split_begin[split] = stages;
 }
 
 // The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.

@@ -53,7 +53,7 @@ struct Work {
   int64_t k_channels, n_channels;
 };
 
-// Everything that follows from the instance, the tile and the number of parts, or false where it does not fit.
+// Everything that follows from the instance, the tile and the number of splits, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
              Plan* whole) {
   NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -82,7 +82,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     // where taps are many. Of tf32x3's, which are read for three times as long, half as many.
     const int32_t enough = instance.block_n > 128 && work.taps > work.windows ? 4 : 6;
     const auto wanted = std::min(enough, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
-                        nhwc_weight_parts(instance.precision);
+                        nhwc_terms(instance.precision);
     if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
@@ -101,7 +101,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles * grid.image_tiles;
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
   const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.splits > 1 &&
       (plan.num_tiles * plan.splits > clustered || plan.num_chunks * plan.num_windows < 2 * plan.splits ||
@@ -109,7 +109,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
        nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks =
+      plan.splits > 1 ? plan.num_tiles * plan.splits : std::min<int64_t>(plan.num_tiles, device.num_sms);
   return true;
 }
 
@@ -128,7 +129,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
   // from.
   const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
-  // In tf32x3 parts of the weights are read three times for two, and the fewer channels, the more time fragments take.
+  // In tf32x3 the terms of the weights are read three times for two, and the fewer channels, the more time fragments
+  // take.
   const bool split = instance.precision == Precision::kTf32x3;
   const double reads = split ? 1.5 : 1;
   const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +

@@ -1,3 +1,3 @@
-#include "nhwc_sm90a/instance.cuh"
+#include "nhwc_sm90a/kernel.cuh"
 
 CONVT_NHWC_TF32(CONVT_NHWC_INSTANCE)
