@@ -27,7 +27,6 @@
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/layout.h"
-#include "streamed/gather_layout.h"
 #include "streamed/layout.h"
 #include "strided_sm90a/layout.h"
 #include "thin/grad_input_layout.h"

@@ -1,12 +1,13 @@
 // Layers of few outputs or few channels, forward and the gradient of the input: a matrix product of positions and
 // channels whose source operand is gathered from memory term by term (docs/numerics.md gives the order of each sum).
 // No window of the source is kept, so tiles may be as small as the layer asks for and any kernel and stride will do.
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by streamed/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "streamed/gather_loader.cuh"
 #include "streamed/gather_mainloop.cuh"
-#include "streamed/gather_params.h"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
 
 namespace convt::streamed {
 
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   for (int c = 0; c < kChannels; ++c) {
     const int32_t n =
         place.channel + c / GatherRuns<kChannels>::kRun * place.channel_step + c % GatherRuns<kChannels>::kRun;
-    // Without bias -0, the one number that changes no sum.
+    // Without a bias -0 is added, the one number that changes no sum.
     const bool has_bias = params.bias != nullptr && n < num_channels;
     const float bias = has_bias ? params.bias[tile.group * params.group_co + tile.channel + n] : -0.0f;
 #pragma unroll
@@ -154,3 +155,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
 }
 
 }  // namespace convt::streamed
+
+// What a file of instances/ makes of a row: both directions have one kernel.
+#define CONVT_THIN_GATHER_INSTANCE(symbol, dtype, direction, channels, positions) \
+  CONVT_DEFINE_KERNEL(streamed, symbol, gather_kernel<channels, positions>)

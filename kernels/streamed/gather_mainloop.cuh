@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "streamed/gather_params.h"
+#include "streamed/layout.h"
 
 namespace convt::streamed {
 

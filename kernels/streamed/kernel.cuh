@@ -1,12 +1,13 @@
-// Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads its
-// positions' source from global memory (neighbours and other taps find it in L1) and the weights, which the CTA keeps,
-// from shared memory. docs/numerics.md gives the order of each sum. Called by launch/.
-// Must not know: torch, how the plan was chosen.
+// Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads the
+// source of its positions from global memory (neighbours and other taps find it in L1) and the weights, which the CTA
+// keeps, from shared memory. docs/numerics.md gives the order of each sum. Launched by streamed/launch.cpp. Must not
+// know: torch, how the plan was chosen.
 #pragma once
 
 #include "element/arithmetic.cuh"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
 #include "streamed/mainloop.cuh"
-#include "streamed/params.h"
 #include "streamed/prologue.cuh"
 
 namespace convt::streamed {
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
   for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      // Without bias -0, the one number that changes no sum.
+      // Without a bias -0 is added, the one number that changes no sum.
       const float bias = params.bias != nullptr && c < num_channels ? params.bias[channel + c] : -0.0f;
       r_sums[p][c] = element::add(r_sums[p][c], bias);
     }
@@ -92,3 +93,7 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
 }
 
 }  // namespace convt::streamed
+
+// What a file of instances/ makes of a row: both directions have one kernel.
+#define CONVT_THIN_STREAMED_INSTANCE(symbol, dtype, direction, channels, positions, taps) \
+  CONVT_DEFINE_KERNEL(streamed, symbol, streamed_kernel<channels, positions, taps>)

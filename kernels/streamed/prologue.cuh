@@ -2,7 +2,7 @@
 #pragma once
 
 #include "problem/phases.h"
-#include "streamed/params.h"
+#include "streamed/layout.h"
 #include "streamed/tiled.cuh"
 
 namespace convt::streamed {
@@ -17,7 +17,7 @@ struct StreamedTerms {
   int32_t count;
   int32_t* s_sources;  // [count + kStreamedPadding]: elements from what a position's first term reads; in the end the
                        // last one again and again
-  StreamedTap* s_taps;  // likewise
+  StreamedTap* s_taps;  // [count + kStreamedPadding], in the end the last one again and again
   float* s_weights;  // [count][weight_pitch]
   const Phase &h, &w;
 
