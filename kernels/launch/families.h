@@ -39,7 +39,8 @@ template <typename Layout>
 void check_layout(bool legal, const Layout& layout, const Plan& plan) {
   if constexpr (requires { layout.threads; }) legal = legal && layout.threads == plan.threads;
   if constexpr (requires { layout.shared_bytes; }) legal = legal && layout.shared_bytes == plan.shared_bytes;
-  if (!legal || layout.num_blocks != plan.num_blocks) {
+  if constexpr (requires { layout.num_blocks; }) legal = legal && layout.num_blocks == plan.num_blocks;
+  if (!legal) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
 }
