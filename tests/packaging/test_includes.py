@@ -14,10 +14,11 @@ SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 SHARED = {
     "problem": set(),
     "ptx": set(),
+    "tuning": set(),
     "element": {"problem", "ptx"},
     "pipeline": {"ptx"},
     "epilogue": {"element"},
-    "plan": {"problem"},
+    "plan": {"problem", "tuning"},
     "pack": {"element", "plan", "ptx"},
     "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
     "launch": {"plan", "problem", "pack"},
