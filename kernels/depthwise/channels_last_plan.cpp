@@ -4,7 +4,6 @@
 #include "depthwise/channels_last_layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {

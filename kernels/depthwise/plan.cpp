@@ -5,7 +5,6 @@
 
 #include "depthwise/layout.h"
 #include "plan/cost.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {

@@ -7,8 +7,8 @@
 #include "flat_sm90a/params.h"
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 

@@ -5,7 +5,7 @@
 
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/layout.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 namespace {

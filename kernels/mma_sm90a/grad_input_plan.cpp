@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "mma_sm90a/grad_input_layout.h"
-#include "plan/best_plans.h"
+#include "plan/cost.h"
 #include "plan/plan.h"
 
 namespace convt {

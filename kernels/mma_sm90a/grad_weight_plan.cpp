@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "mma_sm90a/grad_weight_layout.h"
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {

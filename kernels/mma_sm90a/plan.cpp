@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "mma_sm90a/layout.h"
-#include "plan/best_plans.h"
+#include "plan/cost.h"
 
 namespace convt {
 namespace {

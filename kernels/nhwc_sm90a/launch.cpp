@@ -8,8 +8,8 @@
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 

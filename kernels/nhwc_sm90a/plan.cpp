@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "nhwc_sm90a/layout.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 
 namespace convt {

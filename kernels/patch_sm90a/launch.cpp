@@ -7,8 +7,8 @@
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/layout.h"
 #include "patch_sm90a/params.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 

@@ -6,7 +6,6 @@
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/layout.h"
 #include "plan/cost.h"
-#include "plan/gemm_shape.h"
 #include "plan/tap_program.h"
 
 namespace convt {

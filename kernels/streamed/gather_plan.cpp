@@ -3,7 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "problem/adjoint.h"

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "problem/adjoint.h"
 #include "streamed/instances.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "thin/grad_input_layout.h"

@@ -5,7 +5,6 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 #include "thin/grad_weight_layout.h"
 
 namespace convt {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "thin/instances.h"
 #include "thin/layout.h"

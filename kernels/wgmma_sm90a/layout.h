@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "plan/device.h"
-#include "plan/gemm_shape.h"
 #include "plan/tap_program.h"
 #include "problem/problem.h"
 

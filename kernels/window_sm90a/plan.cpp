@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "window_sm90a/instances.h"
 #include "window_sm90a/layout.h"
