@@ -1,16 +1,61 @@
-// Accumulators -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
+// Accumulators -> bias -> result, NCHW, straight from registers: a thread's accumulators are neighbours in memory.
 #pragma once
 
 #include "epilogue/bias.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "strided_sm90a/cluster.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+#include "ptx/shared.cuh"
+#include "reduce/cluster.cuh"
+#include "strided_sm90a/tile.cuh"
 
 namespace convt::strided_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Of this thread's channels in some blocks of 8, loaded together: one after the other, between stores, they took a
-// tenth of a tile's time.
+using reduce::Share;
+
+// Which of a tile's channels a warpgroup stores, where both have the same positions.
+template <typename Shape>
+__device__ __forceinline__ Share share_of_warpgroup(int32_t warpgroup) {
+  return {warpgroup, 31 - __clz(Shape::kN / 8 / kStridedConsumers)};
+}
+
+// Both warpgroups' accumulators of the same positions -> each one's of its channels. `s_bytes` is free where nobody
+// multiplies.
+template <typename Shape>
+__device__ __forceinline__ void add_warpgroups(Accumulators<Shape>& acc, const Share& share, uint32_t s_bytes) {
+  constexpr int kPlanes = Shape::kPhases * 2, kBlocks = Shape::kN / 8;
+  constexpr uint32_t kStep = 128 * 16, kBytes = kPlanes * kBlocks / kStridedConsumers * kStep;
+  const uint32_t s_thread = s_bytes + threadIdx.x % 128 * 16;
+  const auto place = [&](int block, int plane) { return (share.place(block) * kPlanes + plane) * kStep; };
+  ptx::named_barrier(1, kConsumerThreads);  // nobody multiplies any more
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    if (share.has(block)) continue;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      uint32_t four[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) four[i] = __float_as_uint(acc.r[plane / 2][plane % 2][4 * block + i]);
+      ptx::store_shared(s_thread + (1 - share.rank) * kBytes + place(block, plane), four);
+    }
+  }
+  ptx::named_barrier(1, kConsumerThreads);  // what the other has sent is here
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    if (!share.has(block)) continue;
+#pragma unroll
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      float four[4];
+      ptx::load_shared<0>(four, s_thread + share.rank * kBytes + place(block, plane));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) acc.r[plane / 2][plane % 2][4 * block + i] += four[i];
+    }
+  }
+}
+
+// The bias of this thread's channels in some blocks of 8, loaded together: one after the other, between stores, the
+// loads took a tenth of a tile's time.
 template <typename Element>
 struct Bias {
   static constexpr int kBlocks = 4;
@@ -38,7 +83,7 @@ __device__ __forceinline__ void store_run(const Params& params, Element* g, cons
 // The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
 // quads exchange halves, so that each of them reaches whole sectors.
 template <typename Shape>
-__device__ __forceinline__ void store_output(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
@@ -67,7 +112,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& sums, co
         float values[8];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          values[k] = sums.of_position(phase + k % 2, k / 2, 4 * j + i) + bias.r[j % Bias::kBlocks][i];
+          values[k] = acc.of_position(phase + k % 2, k / 2, 4 * j + i) + bias.r[j % Bias::kBlocks][i];
         }
         if constexpr (Shape::kElement == 4) {
           float of_even[4], of_odd[4];
@@ -94,7 +139,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& sums, co
 
 // The input's gradient: 4 neighbouring columns of a channel.
 template <typename Shape>
-__device__ __forceinline__ void store_gradient(const Accumulators<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_gradient(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x) % 4 * 2;
@@ -110,7 +155,7 @@ __device__ __forceinline__ void store_gradient(const Accumulators<Shape>& sums, 
       Element elements[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        elements[k] = element::to_element<Element>(sums.of_position(0, k, 4 * j + i));
+        elements[k] = element::to_element<Element>(acc.of_position(0, k, 4 * j + i));
       }
       store_run(params, g_first + (8 * j + i) * params.result_stride[1], elements);
     }

@@ -40,7 +40,7 @@ struct Params {
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
   Divisor channel_tiles, phase_tiles, group_tiles, strip_tiles, strips;
   int32_t num_tiles;
-  int32_t tile_images;  // whole ones, or 1 of which a tile has a part
+  int32_t tile_images;  // whole ones, or 1 of which a tile has some quads
   int32_t tile_quads;
   int32_t strip_width;  // columns of positions
   Divisor by_strip;     // quads of a strip of an image

@@ -52,7 +52,7 @@ int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads)
   return rows;
 }
 
-// Everything that follows from the instance and the number of parts, or false where it does not fit.
+// Everything that follows from the instance and the number of splits, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, int32_t splits,
              Plan* whole) {
   StridedTile& plan = tile_of<StridedTile>(*whole);
@@ -104,7 +104,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phase_tiles * grid.groups * grid.strip_tiles * grid.strips * grid.image_tiles;
   plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, int64_t{strided_channels(element)}));
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
   const int32_t clustered = splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (splits > 1 && (plan.num_tiles * splits > clustered || plan.num_chunks < 2 * splits)) return false;
   if (plan.alternate && (plan.num_tiles > device.num_sms || plan.num_chunks % kStridedConsumers != 0)) return false;
@@ -126,14 +126,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
       static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
-  // Warpgroups that take turns may be as many stages apart as there are slots of the source. Each has slots of its own,
+  // Warpgroups that alternate may be as many stages apart as there are slots of the source. Each has slots of its own,
   // and they are no round of the weights' slots apart: so neither takes a barrier's parity for that of two rounds
   // before.
   if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
-  // Parts, or warpgroups' sums, are exchanged where stages were.
+  // Accumulators of CTAs, or of warpgroups, are exchanged where stages were.
   const int32_t sum_bytes = strided_sum_bytes(instance.form, instance.kernel, instance.block_n, plan.alternate);
   if ((splits > 1 || plan.alternate) && sum_bytes > plan.zeros_begin) return false;
   return true;
