@@ -44,6 +44,7 @@ class Ring {
 // full, and how many when it is empty. fence_mbarrier_init() comes behind the last of them.
 __device__ __forceinline__ void init_slots(uint32_t s_barriers, int32_t begin, int32_t end, uint32_t full,
                                            uint32_t empty) {
+#pragma unroll 1
   for (int32_t slot = begin; slot < end; ++slot) {
     ptx::mbarrier_init(s_barriers + 16 * slot, full);
     ptx::mbarrier_init(s_barriers + 16 * slot + 8, empty);
