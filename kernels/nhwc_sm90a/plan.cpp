@@ -19,7 +19,7 @@ constexpr size_t kTiles = 3;  // of an instance, the best ones
 
 constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bits
 
-// What a tensor map describes: channels are neighbours, pixels begin on 16 bytes.
+// Whether a tensor map can describe the source: channels are neighbours, pixels begin on 16 bytes.
 bool source_has_map(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = source_stride(problem);
@@ -29,7 +29,7 @@ bool source_has_map(const ConvTProblem& problem) {
          has_map_stride(forward ? problem.w.in : problem.w.out, stride[3], element);
 }
 
-// The same of each phase of the result.
+// Whether tensor maps can describe each phase of the result.
 bool result_has_maps(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = result_stride(problem);
