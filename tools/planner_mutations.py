@@ -91,25 +91,25 @@ MUTATIONS = [
     ),
     Mutation(
         "scatter: units of middle tiles",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "{0, std::min(1, tiles - 1), tiles - 1}",
         "{0, tiles - 1}",
     ),
     Mutation(
         "scatter: columns between quads",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "(width - layout->reach_w) / unit * unit",
         "(width - layout->reach_w)",
     ),
     Mutation(
         "scatter: reach before a tile",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "(w.kernel - 1) * w.dilation / w.stride",
         "(w.kernel - 1) / w.stride",
     ),
     Mutation(
         "scatter: planes' table",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "layout->plane_begin + 16 * layout->num_planes",
         "layout->plane_begin + 8 * layout->num_planes",
     ),
@@ -214,21 +214,21 @@ MUTATIONS = [
         harmless="the stages that a cluster's sums take the place of have 80 KiB more",
     ),
     Mutation(
-        "upsample: padding between quads", "upsample_sm90a/layout.cpp", " || w.padding % 4 != 0) return", ") return"
+        "upsample: padding between quads", "upsample_sm90a/plan.cpp", " || w.padding % 4 != 0) return", ") return"
     ),
     Mutation(
-        "upsample: bias behind weights", "upsample_sm90a/layout.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
+        "upsample: bias behind weights", "upsample_sm90a/plan.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
     ),
     Mutation(
         "mma_rows: warps two rounds ahead",
-        "mma_sm90a/rows_layout.cpp",
+        "mma_sm90a/layout.cpp",
         "if (plan.warps > units * plan.slots) return false;",
         "",
         tests="test_plan_mma.py",
     ),
     Mutation(
         "mma_rows: short rows",
-        "mma_sm90a/rows_layout.cpp",
+        "mma_sm90a/layout.cpp",
         "y_stride[2] != w.out || w.out < 2 * sector",
         "y_stride[2] != w.out",
         tests="test_plan_mma.py",
