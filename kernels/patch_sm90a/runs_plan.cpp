@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "patch_sm90a/instances.h"
-#include "patch_sm90a/runs_layout.h"
+#include "patch_sm90a/layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "plan/tensor_map.h"
@@ -10,7 +10,6 @@ namespace convt {
 namespace {
 
 constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
-constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kMostTiles = 4;  // for each SM
 constexpr int32_t kMostBox = 256;  // elements of a tensor map's box along a dimension
 
@@ -27,25 +26,17 @@ bool has_box(const ConvTProblem& problem, int32_t rows) {
 
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rows of grad_output follow each other, and channels begin where tensor maps and copies can; of the result, positions
-// of a channel are one run.
-bool lies_well(const ConvTProblem& problem, int64_t element) {
-  const int64_t *x = problem.x_stride, *y = problem.y_stride;
-  if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
-  return y[3] == 1 && y[2] == problem.w.out && has_map_stride(problem.c_out, y[1], element) &&
-         has_map_stride(problem.batch, y[0], element);
+// Rows of grad_output follow each other, and its channels and the weights' rows begin where tensor maps and copies can;
+// positions of a channel of the result are one run.
+bool has_runs(const ConvTProblem& problem, int64_t element) {
+  const int64_t* y = problem.y_stride;
+  return has_runs_of_positions(problem) && y[3] == 1 && y[2] == problem.w.out &&
+         has_map_stride(problem.c_out, y[1], element) && has_map_stride(problem.batch, y[0], element) &&
+         has_rows_of_taps(problem) && has_map_stride(problem.c_in, problem.w_stride[0], element);
 }
 
-// The weights are a matrix of rows of K, as a tensor map can have them.
-bool is_matrix(const ConvTProblem& problem, int64_t element) {
-  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
-  const int64_t* w = problem.w_stride;
-  return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
-         has_map_stride(problem.c_in, w[0], element);
-}
-
-// What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270
-// measurements of 26 layers on an H200 (docs/engines/patch.md).
+// What the phases of a plan's kernel take, in microseconds: its time is their sum. Channels are counted by 64. From a
+// fit to 270 measurements of 26 layers on an H200 (docs/engines/patch.md).
 struct Costs {
   double launch, round;
   double products, stage;  // of a stage
@@ -88,10 +79,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 // Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas, Plan* plan) {
   PatchRunsTile& tile = tile_of<PatchRunsTile>(*plan);
-  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+  const int32_t room = shared_room(device, ctas);
   PatchRunsLayout layout;
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
+  // Clusters lie within regions of the GPU that are no multiple of 4 SMs.
   const int64_t sms = tile.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (layout.num_blocks > sms * (tile.splits > 1 ? ctas : kMostTiles)) return false;
   if (ctas > 1 && layout.num_blocks <= device.num_sms) return false;
@@ -114,7 +105,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   const int64_t positions = problem.batch * h.in * w.in;
   constexpr int64_t kLimit = int64_t{1} << 30;
   if (problem.groups != 1 || w.kernel % 2 != 0 || of_stage % taps != 0 || problem.c_out * taps % of_stage != 0 ||
-      !lies_well(problem, element) || !is_matrix(problem, element))
+      !has_runs(problem, element))
     return false;
   if (h.kernel * w.out * element % 16 != 0 || positions > kLimit || problem.c_in > kLimit ||
       problem.c_out * taps > kLimit)

@@ -27,7 +27,7 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in plans if "_direct_" not in plan["kernel"] and "_runs_" not in plan["kernel"]]
 
 
-def take_turns(plan):
+def alternates(plan):
     return plan["kernel"].endswith("_turns")
 
 
@@ -61,8 +61,8 @@ def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     few = engine_plans(plan_module, patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision))
     assert {plan["splits"] for plan in few} == {1}
     few = patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
-    parts = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
-    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == parts
+    splits = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
+    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == splits
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
@@ -98,7 +98,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     c_in, c_out = channels
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
-    plans = [plan for plan in engine_plans(plan_module, problem) if not take_turns(plan)]
+    plans = [plan for plan in engine_plans(plan_module, problem) if not alternates(plan)]
     split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
     gathering = 4 - split if pairs else 2
     assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else gathering)
@@ -164,7 +164,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     width=st.one_of(st.integers(1, 130), st.sampled_from([14, 192, 256])),
     channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
 )
-def test_plans_of_turns_are_legal(plan_module, kind, groups, batch, height, width, channels):
+def test_plans_that_alternate_are_legal(plan_module, kind, groups, batch, height, width, channels):
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     element = 4 if dtype == FLOAT32 else 2
     c_in, c_out = channels
@@ -172,7 +172,7 @@ def test_plans_of_turns_are_legal(plan_module, kind, groups, batch, height, widt
     problem = patches(batch, groups * c_in, groups * c_out, height, width, (2, 2), groups, **asked)
     positions, of_tile, chunks = 32 * element, 128 // element, -(-c_in * element // 64)
     vector = next(size for size in (16, 8, 4, 2) if height * width * element % size == 0) // element
-    plans = [plan for plan in engine_plans(plan_module, problem) if take_turns(plan)]
+    plans = [plan for plan in engine_plans(plan_module, problem) if alternates(plan)]
     assert len(plans) <= 1
     for plan in plans:
         # Whole rows, of pairs of positions, or whole parts of a row, and vectors of the source that begin before them.

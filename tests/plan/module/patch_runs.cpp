@@ -1,6 +1,6 @@
 // The layout of the patch engine's kernel for runs of grad_output.
 #include "module/values.h"
-#include "patch_sm90a/runs_layout.h"
+#include "patch_sm90a/layout.h"
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object patch_runs_layout(const py::dict& problem, const py::dict& plan) {
