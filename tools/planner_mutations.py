@@ -146,24 +146,28 @@ MUTATIONS = [
         "if (weight_reach(problem) > kMost)",
     ),
     Mutation(
-        "thin_direct_weight: offsets", "direct/weight_plan.cpp", "|| !holds_offsets(gy_size, problem.y_stride)", ""
+        "thin_direct_weight: offsets",
+        "direct/plan.cpp",
+        "|| !holds_offsets(gy_size, problem.y_stride)",
+        "",
+        tests="test_plan_thin_direct_weight.py",
     ),
     Mutation(
         "thin_tiled: rows outside",
-        "streamed/tiled_layout.cpp",
+        "streamed/plan.cpp",
         "if (border > kMost || ",
         "if (border > 1e30 || ",
         harmless="make_thin_direct_layout() has counted them with the group's reach",
     ),
     Mutation(
         "thin_outer_weight: vectors of phases",
-        "thin/outer_weight_layout.cpp",
+        "thin/outer_weight_plan.cpp",
         "if (w.stride * problem.c_out % width != 0 || ",
         "if (",
     ),
     Mutation(
         "thin_outer_weight: dilated vectors",
-        "thin/outer_weight_layout.cpp",
+        "thin/outer_weight_plan.cpp",
         "|| (w.dilation != 1 && problem.c_out % width != 0)",
         "",
     ),

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kDirectThreads) direct_kernel(const __grid_con
 // A thread's pixels: every blockDim.x-th. Those of a batch are all read before the first is multiplied.
 template <typename Element>
 __device__ __forceinline__ void add_pixels(const DirectWeightParams& params, const Element* g_x, const Element* g_gy,
-                                           int32_t kh, int32_t kw, float (&r_sums)[kDirectWeightTaps]) {
+                                           int32_t kh, int32_t kw, float (&r_acc)[kDirectWeightTaps]) {
   const Axis &h = params.h, &w = params.w;
   const int32_t first_row = kh * h.dilation - h.padding, first_column = kw * w.dilation - w.padding;
   const int32_t taps = w.kernel - kw;  // that exist, perhaps more than there are sums
@@ -148,8 +148,8 @@ __device__ __forceinline__ void add_pixels(const DirectWeightParams& params, con
 #pragma unroll
       for (int t = 0; t < kDirectWeightTaps; ++t) {
         if (!exists[i][t]) continue;
-        r_sums[t] =
-            element::fused_multiply_add(element::to_accumulator(x[i]), element::to_accumulator(gy[i][t]), r_sums[t]);
+        r_acc[t] =
+            element::fused_multiply_add(element::to_accumulator(x[i]), element::to_accumulator(gy[i][t]), r_acc[t]);
       }
     }
   }
@@ -167,12 +167,12 @@ __global__ void __launch_bounds__(kMostDirectWeightThreads)
   const auto* g_x = static_cast<const Element*>(params.x) + channel * params.x_stride[1];
   const auto* g_gy =
       static_cast<const Element*>(params.gy) + (group * params.by_group_co.value + co) * params.gy_stride[1];
-  float r_sums[kDirectWeightTaps] = {};
-  add_pixels(params, g_x, g_gy, kh, kw, r_sums);
+  float r_acc[kDirectWeightTaps] = {};
+  add_pixels(params, g_x, g_gy, kh, kw, r_acc);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
 #pragma unroll
   for (int t = 0; t < kDirectWeightTaps; ++t) {
-    const float sum = ptx::warp_sum(r_sums[t]);
+    const float sum = ptx::warp_sum(r_acc[t]);
     if (lane == 0) s_sums[t][threadIdx.x / 32] = sum;
   }
   __syncthreads();  // every warp's sums are there

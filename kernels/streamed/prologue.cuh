@@ -83,7 +83,7 @@ struct InsideRange {
 };
 
 // The positions of a phase, of all images, as one sequence: first those whose taps all exist, so that few warps have
-// any for whom they do not.
+// positions that lack a tap.
 struct StreamedOrder {
   InsideRange rows, columns;
   int32_t num_rows, num_columns;  // of an image
