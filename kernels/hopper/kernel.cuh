@@ -25,8 +25,9 @@ struct Roles {
 //
 //   using Params            what the launch hands over, constant for the whole grid
 //   kRoles                  its Roles
-//   Family(params, s_bytes) what every thread knows: places in shared memory, its CTA's part of the work
+//   Family(params, s_bytes) what every thread knows: places in shared memory
 //   begin()                 by all threads, before the CTA's first barrier: barriers and tables in shared memory
+//   take_part()             by all threads, behind that barrier: what of the work is the CTA's
 //   consume(warp)           by the warps that multiply
 //   serve(warp)             by the others, counted from 0: they load, or store what was multiplied
 template <typename Family>

@@ -5,6 +5,7 @@
 
 #include "hopper/instance.cuh"
 #include "hopper/kernel.cuh"
+#include "hopper/slots.cuh"
 #include "nhwc_sm90a/epilogue.cuh"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/mainloop.cuh"
@@ -87,32 +88,22 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
 #endif
 
 template <typename Shape>
-struct Convolution {
+struct Convolution : hopper::Slots<Params> {
   using Params = nhwc_sm90a::Params;
   // Registers: 2 * 232 + 40 = 3 * 168.
   static constexpr hopper::Roles kRoles{kNhwcThreads, 1, kNhwcConsumers, 232, 40};
 
 #ifdef CONVT_HAS_WGMMA
-  const Params& params;
-  const uint32_t s_source, s_weights, s_barriers, s_shares_barrier;
+  const uint32_t s_shares_barrier;
   Share share;
   Stages stages;
 
   __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
-      : params(params),
-        s_source(ptx::shared_address(s_bytes)),
-        s_weights(s_source + params.weights_begin),
-        s_barriers(s_source + params.barriers_begin),
-        s_shares_barrier(s_barriers + 16 * (params.source_slots + params.weight_slots)) {}
-
-  __device__ __forceinline__ Ring sources() const { return Ring(s_barriers, params.source_slots); }
-  __device__ __forceinline__ Ring weights() const {
-    return Ring(s_barriers + 16 * params.source_slots, params.weight_slots);
-  }
+      : hopper::Slots<Params>(params, s_bytes), s_shares_barrier(s_barriers + 16 * count()) {}
 
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x > 0) return;
-    pipeline::init_slots(s_barriers, 0, params.source_slots + params.weight_slots, 1, kNhwcConsumers * 4);
+    pipeline::init_slots(s_barriers, 0, count(), 1, kNhwcConsumers * 4);
     ptx::mbarrier_init(s_shares_barrier, 1);
     ptx::fence_mbarrier_init();
   }

@@ -6,6 +6,7 @@
 
 #include "hopper/instance.cuh"
 #include "hopper/kernel.cuh"
+#include "hopper/slots.cuh"
 #include "pipeline/copy_vector.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "strided_sm90a/epilogue.cuh"
@@ -121,32 +122,22 @@ __device__ __forceinline__ void load_weights(const Params& params, const Chunks&
 #endif
 
 template <typename Shape>
-struct Convolution {
+struct Convolution : hopper::Slots<Params> {
   using Params = strided_sm90a::Params;
   // Registers: 2 * 232 + 40 = 3 * 168.
   static constexpr hopper::Roles kRoles{kStridedThreads, 1, kStridedConsumers, 232, 40};
 
 #ifdef CONVT_HAS_WGMMA
-  const Params& params;
-  const uint32_t s_source, s_weights, s_zeros, s_barriers;
+  const uint32_t s_zeros;
   Share share;
   Chunks chunks;
 
   __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
-      : params(params),
-        s_source(ptx::shared_address(s_bytes)),
-        s_weights(s_source + params.weights_begin),
-        s_zeros(s_source + params.zeros_begin),
-        s_barriers(s_source + params.barriers_begin) {}
-
-  __device__ __forceinline__ Ring sources() const { return Ring(s_barriers, params.source_slots); }
-  __device__ __forceinline__ Ring weights() const {
-    return Ring(s_barriers + 16 * params.source_slots, params.weight_slots);
-  }
+      : hopper::Slots<Params>(params, s_bytes), s_zeros(s_source + params.zeros_begin) {}
 
   __device__ __forceinline__ void begin() const {
     const auto thread = static_cast<int32_t>(threadIdx.x);
-    if (thread < params.source_slots + params.weight_slots) {
+    if (thread < count()) {
       const bool many_load = thread < params.source_slots && !params.has_map;
       pipeline::init_slots(s_barriers, thread, thread + 1, many_load ? kStridedLoaders : 1,
                            Shape::kAlternate ? 4 : 4 * kStridedConsumers);
@@ -172,12 +163,14 @@ struct Convolution {
                              Shape::kAlternate ? warp / 4 : 0);
       }
       // Where tiles are few, the warpgroups of a CTA or the CTAs of a cluster share one.
-      const Share mine = Shape::kAlternate ? share_of_warpgroup<Shape>(warp / 4) : share;
+      constexpr int kPlanes = 2 * Shape::kPhases, kBlocks = Shape::kN / 8;
+      const auto of_plane = [&](int plane) { return acc.r[plane / 2][plane % 2]; };
+      Share mine = share;
       if constexpr (Shape::kAlternate) {
-        add_warpgroups<Shape>(acc, mine, s_source);
+        mine = {warp / 4, 31 - __clz(kBlocks / kStridedConsumers)};
+        reduce::reduce_warpgroups<kStridedConsumers, kPlanes, kBlocks>(of_plane, mine, s_source);
       } else if (params.splits > 1) {
-        reduce::reduce_cluster<kConsumerThreads, Shape::kPhases * 2, Shape::kN / 8>(
-            [&](int plane) { return acc.r[plane / 2][plane % 2]; }, params.splits, mine, s_source);
+        reduce::reduce_cluster<kConsumerThreads, kPlanes, kBlocks>(of_plane, params.splits, mine, s_source);
       }
       ptx::forget(number);  // what follows from it takes registers from the products
       const Tile tile = tile_of(params, number);

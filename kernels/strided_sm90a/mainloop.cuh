@@ -11,50 +11,45 @@ namespace convt::strided_sm90a {
 using pipeline::release;
 using pipeline::Ring;
 
-// The products of one group of a row. `b` is the begin of the slot's weights.
+// Which taps a phase's accumulators have of a set of fragments: of row number `set` of the output's two, or of the even
+// or the odd columns of a row of the gradient's.
 template <typename Shape>
-__device__ __forceinline__ void multiply_group(Accumulators<Shape>& acc, const Fragments<Shape>& fragments,
-                                               const ptx::MatrixDescriptor& b, int row, int group) {
-  constexpr uint32_t kTap = Shape::kTapBytes / 16;
-  if constexpr (Shape::kAllPhases) {
-    // Taps 0 to 2 are of the first H phase, which reads row 0 alone; in each of them one of the first W phase and two
-    // for each row of the second, of which the first is a column further.
+struct Taps {
+  // In a 3 x 3 kernel the first H phase reads row 0 alone.
+  static __device__ constexpr bool reads(int phase, int set) { return !Shape::kAllPhases || phase >= 2 || set == 0; }
+  static __device__ constexpr int count(int phase, int set) {
+    if (Shape::kAllPhases) return 1 + phase % 2;
+    return Shape::kOutput ? 2 : (Shape::kKernel - set + 1) / 2;
+  }
+  // The fragment that the first block of positions reads; the second block reads the next one. Taps of an output come
+  // in the order of descending shift.
+  static __device__ constexpr int fragment(int phase, int tap) {
+    if (Shape::kAllPhases) return phase % 2 - tap;
+    return Shape::kOutput ? 1 + phase - tap : tap;
+  }
+  // The tap's number in the slot's weights.
+  static __device__ constexpr int place(int phase, int set, int tap) {
+    const int first[4] = {0, 1, 4 - set, 7 - 2 * set};
+    if (Shape::kAllPhases) return first[phase] + tap;
+    return Shape::kOutput ? 4 * phase + 2 * (1 - set) + tap : 2 * set + tap;
+  }
+};
+
+// The products of one set of fragments. `b` is the begin of the slot's weights.
+template <typename Shape>
+__device__ __forceinline__ void multiply_set(Accumulators<Shape>& acc, const Fragments<Shape>& fragments,
+                                             const ptx::MatrixDescriptor& b, int set) {
+  using Taps = Taps<Shape>;
 #pragma unroll
-    for (int phase = 2 * row; phase < 4; ++phase) {
-      const int of_row = phase < 2 ? 0 : 1 - row;
-      const int first_tap = phase < 2 ? phase : phase == 2 ? 3 + of_row : 5 + 2 * of_row;
+  for (int phase = 0; phase < Shape::kPhases; ++phase) {
+    if (!Taps::reads(phase, set)) continue;
 #pragma unroll
-      for (int tap = 0; tap <= phase % 2; ++tap) {
-        const int shift = phase % 2 - tap;
-#pragma unroll
-        for (int block = 0; block < 2; ++block) {
-          ptx::wgmma<typename Shape::Traits::Element>(acc.r[phase][block], fragments[shift + block],
-                                                      b.moved((first_tap + tap) * kTap), true);
-        }
-      }
-    }
-  } else if constexpr (Shape::kOutput) {
-    // Taps of a W phase and row in the order of descending shift: columns 1 and 0, or 2 and 1 of the window.
-#pragma unroll
-    for (int phase = 0; phase < 2; ++phase) {
-#pragma unroll
-      for (int tap = 0; tap < 2; ++tap) {
-        const int shift = 1 + phase - tap;
-#pragma unroll
-        for (int block = 0; block < 2; ++block) {
-          ptx::wgmma<typename Shape::Traits::Element>(acc.r[phase][block], fragments[shift + block],
-                                                      b.moved((4 * phase + 2 * (1 - row) + tap) * kTap), true);
-        }
-      }
-    }
-  } else {
-#pragma unroll
-    for (int tap = 0; tap < 2; ++tap) {
-      if (2 * tap + group >= Shape::kKernel) continue;
+    for (int tap = 0; tap < Taps::count(phase, set); ++tap) {
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        ptx::wgmma<typename Shape::Traits::Element>(acc.r[0][block], fragments[tap + block],
-                                                    b.moved((2 * group + tap) * kTap), true);
+        ptx::wgmma<typename Shape::Traits::Element>(acc.r[phase][block], fragments[Taps::fragment(phase, tap) + block],
+                                                    b.moved(Taps::place(phase, set, tap) * (Shape::kTapBytes / 16)),
+                                                    true);
       }
     }
   }
@@ -107,7 +102,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
       element::keep(mine);
       to_fragments<Shape>(mine, words, group, zero);
       ptx::wgmma_fence();
-      multiply_group<Shape>(acc, mine, b, row, group);
+      multiply_set<Shape>(acc, mine, b, Shape::kOutput ? row : group);
       ptx::wgmma_commit();
       if (number % kOfSlot == kOfSlot - 1) {
         if (used != 0) release(used);
@@ -143,8 +138,8 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
 // go on in float32 registers. Whatever instructions run beside the products take their time, so that there are as few
 // as can be.
 //
-// A round is a stage, or a row of the gradient's. Its fragments are two sets: of the two rows,
-// or of the row's even and odd columns. Products are issued in passes, each for one block of positions after the other.
+// A round is a stage, or a row of the gradient's. It has two sets of fragments. Products are issued in passes, each for
+// one block of positions after the other.
 template <typename Shape>
 struct Passes {
   static constexpr bool kAllPhases = Shape::kAllPhases;
@@ -157,23 +152,8 @@ struct Passes {
   static __device__ constexpr bool begins(int pass) { return kAllPhases || pass == 0; }
   // Of a 3 x 3 kernel those of both rows come first.
   static __device__ constexpr int phase(int pass, int run) { return kAllPhases ? kCount - 1 - pass : run; }
-  static __device__ constexpr bool reads(int pass, int set) { return kAllPhases ? pass < 2 || set == 0 : set == pass; }
-  // Products of a run with a set.
-  static __device__ constexpr int taps(int pass, int set) {
-    if (kAllPhases) return 1 + phase(pass, 0) % 2;
-    return Shape::kOutput ? 2 : (Shape::kKernel - set + 1) / 2;
-  }
-  // Of the first block of positions; the second's is the next one.
-  static __device__ constexpr int fragment(int pass, int run, int tap) {
-    if (kAllPhases) return phase(pass, 0) % 2 - tap;
-    return Shape::kOutput ? 1 + run - tap : tap;
-  }
-  // In the slot's weights.
-  static __device__ constexpr int place(int pass, int set, int run, int tap) {
-    if (kTwoPhases) return 4 * run + 2 * (1 - set) + tap;
-    if (!kAllPhases) return 2 * set + tap;
-    const int first[4] = {0, 1, 4 - set, 7 - 2 * set};
-    return first[phase(pass, 0)] + tap;
+  static __device__ constexpr bool reads(int pass, int set) {
+    return kAllPhases ? Taps<Shape>::reads(phase(pass, 0), set) : set == pass;
   }
 };
 
@@ -224,6 +204,7 @@ template <typename Shape>
 __device__ __forceinline__ void multiply_pass(Runs<Shape>& runs, const FragmentSet<Shape> (&sets)[2],
                                               const ptx::MatrixDescriptor& b, int pass, int block) {
   using Passes = Passes<Shape>;
+  using Taps = Taps<Shape>;
   constexpr uint32_t kTap = Shape::kTapBytes / 16;
   bool add = !Passes::begins(pass);
 #pragma unroll
@@ -232,11 +213,11 @@ __device__ __forceinline__ void multiply_pass(Runs<Shape>& runs, const FragmentS
     for (int set = 0; set < 2; ++set) {
       if (!Passes::reads(pass, set)) continue;
 #pragma unroll
-      for (int tap = 0; tap < Passes::taps(pass, set); ++tap) {
+      for (int tap = 0; tap < Taps::count(Passes::phase(pass, 0), set); ++tap) {
 #pragma unroll
         for (int run = 0; run < Passes::kRuns; ++run) {
-          const int f = Passes::fragment(pass, run, tap) + block;
-          const uint32_t place = Passes::place(pass, set, run, tap) * kTap + (product == 1 ? kTap / 2 : 0);
+          const int phase = Passes::phase(pass, run), f = Taps::fragment(phase, tap) + block;
+          const uint32_t place = Taps::place(phase, set, tap) * kTap + (product == 1 ? kTap / 2 : 0);
           ptx::wgmma_tf32(runs[run], product == 0 ? sets[set].low[f] : sets[set].high[f], b.moved(place), add);
         }
         add = true;
