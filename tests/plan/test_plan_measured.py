@@ -83,8 +83,13 @@ def test_every_row_names_one_plan(plan_module, direction):
             for knob in row["knobs"].split():
                 name, value = knob.split("=")
                 assert TABLES["written"](named[0][name]) == value
-            # Some candidates are the same but for how their time was estimated.
-            assert all(plan == named[0] for plan in named), (row, "names several candidates")
+            # Of the candidates that the planner keeps, which the tool could see; a row means the first one in any case.
+            places = [*TABLES["tile_of"](named[0]).keys() - {"shape"}, "kernel", "shared_bytes", "num_blocks"]
+            kept, all_named = (
+                {tuple(plan[place] for place in places) for plan in plans if plan["kernel"] == named[0]["kernel"]}
+                for plans in (plan_module.candidates(problem, H200), named)
+            )
+            assert kept & all_named == {tuple(named[0][place] for place in places)}, (row, "names several candidates")
             assert named[0]["kernel"] == row["kernel"].replace("bf16", "f16" if problem["dtype"] == FLOAT16 else "bf16")
             # No field is named that follows from others, where these tell the plan.
             names = [knob.split("=")[0] for knob in row["knobs"].split()]
