@@ -5,18 +5,14 @@
 
 namespace convt::hopper {
 
-// CTAs of a cluster share their tiles, each of them with a part of the work (`splits` of it).
+// CTAs of a cluster share a tile, each of them with a split of the work, and have no other.
 template <typename Params>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
   if constexpr (requires { params.splits; }) return static_cast<int32_t>(blockIdx.x) / params.splits;
   return static_cast<int32_t>(blockIdx.x);
 }
 
-// From one of a CTA's tiles to its next.
-template <typename Params>
-__device__ __forceinline__ int32_t tile_step(const Params& params) {
-  if constexpr (requires { params.splits; }) return static_cast<int32_t>(gridDim.x / params.splits);
-  return static_cast<int32_t>(gridDim.x);
-}
+// From one of a CTA's tiles to its next; beyond the last one in a cluster.
+__device__ __forceinline__ int32_t tile_step() { return static_cast<int32_t>(gridDim.x); }
 
 }  // namespace convt::hopper

@@ -3,7 +3,7 @@
 // wait for it, by way of shared memory in boxes of all positions.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "nhwc_sm90a/tile.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
         float values[kCount];
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-          values[k] = acc.of(block, h, m * kCount + k) + bias[k];
+          values[k] = epilogue::finish(acc.of(block, h, m * kCount + k), bias[k]);
         }
         epilogue::store_neighbours(g_first + offset[block][h] + m * 4 * kCount, values, params.n_channels - channel,
                                    params.unit, 1);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
           Element elements[kCount];
 #pragma unroll
           for (int k = 0; k < kCount; ++k) {
-            elements[k] = element::to_element<Element>(acc.of(block, h, m * kCount + k) + values[k]);
+            elements[k] = element::to_element<Element>(epilogue::finish(acc.of(block, h, m * kCount + k), values[k]));
           }
           uint32_t words[4];
           memcpy(words, elements, sizeof(words));

@@ -17,7 +17,7 @@ namespace convt::nhwc_sm90a {
 template <typename Shape>
 __device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
                                             Ring sources) {
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const int32_t column = tile.column * params.step_w, row = tile.row * params.step_h;
     StageWalk walk = stages.walk(first_window(params, tile));
@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
                                              Ring weights) {
   ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: the other roles need not
                                     // wait
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const char* g_tile = static_cast<const char*>(params.packed) + tile.channel_tile * params.packed_tile_step;
     StageWalk walk = stages.walk(first_window(params, tile));
@@ -120,7 +120,7 @@ struct Convolution : hopper::Slots<Params> {
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
     const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
     uint32_t buffer = 0;
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
       Accumulators<Shape> acc;
       const int32_t window = first_window(params, tile_of(params, number));

@@ -3,7 +3,7 @@
 // accumulator, in an order that does not depend on timing.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/direct_mainloop.cuh"
 #include "patch_sm90a/instances.h"
@@ -53,13 +53,13 @@ __device__ __forceinline__ void stage_quad(const DirectAccumulators& acc, float 
       for (int t = 0; t < 2; ++t) {  // rows of the patch
         float values[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) values[i] = acc.r[t][4 * j + i % 2 * 2 + i / 2] + bias;
+        for (int i = 0; i < 4; ++i) values[i] = epilogue::finish(acc.r[t][4 * j + i % 2 * 2 + i / 2], bias);
         stage_vector<typename Shape::Element>(s_block + t * Shape::kRowBytes, values);
       }
     } else {
       float values[8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) values[i] = acc.r[i / 2 % 2][4 * j + i % 2 * 2 + i / 4] + bias;
+      for (int i = 0; i < 8; ++i) values[i] = epilogue::finish(acc.r[i / 2 % 2][4 * j + i % 2 * 2 + i / 4], bias);
       if constexpr (kElement == 2) {
         stage_vector<typename Shape::Element>(s_block, values);
       } else {

@@ -2,7 +2,7 @@
 // results neighbours in memory.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/tile.cuh"
 #include "ptx/shared.cuh"
@@ -110,7 +110,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
 #pragma unroll
         for (int k = 0; k < 2 * kColumns; ++k) {
           values[k / kColumns][k % kColumns] =
-              acc.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias[i];
+              epilogue::finish(acc.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i], bias[i]);
         }
         if (neighbours) {
           float both[2 * kColumns];
@@ -198,7 +198,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
         float values[2 * kInterleaved];
 #pragma unroll
         for (int k = 0; k < 2 * kInterleaved; ++k) {
-          values[k] = acc.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2] + bias[k];
+          values[k] = epilogue::finish(acc.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2], bias[k]);
         }
         epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
       }

@@ -47,7 +47,7 @@ struct Convolution {
     const int32_t consumer = warp / 4;
     const uint32_t s_bias = s_weight_barriers + 16 * params.weight_slots + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
-    for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+    for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
       Tile tile = tile_of<Shape>(params, number);
       Bias<Shape> bias;
       if constexpr (!Shape::kGathers) bias.load(params, tile);

@@ -68,7 +68,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
   using Copy = RowCopy<Shape::kStagePositions / kOfVector>;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   Ring ring(s_barriers, params.source_slots);
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
     PlaneVectors<Shape, Copy, kOfVector> vectors(params, tile, tile.begin, row, lane);
     int32_t left = params.k_channels - row;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
   using Copy = RowCopy<128 / kBytes>;
   const int32_t row = Copy::row(thread), channel = Copy::lane(thread) * kOfVector;
   Ring ring(s_barriers, params.source_slots);
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
     const int32_t rows = params.positions - tile.begin - row;
     const Element* g_row = static_cast<const Element*>(params.source) +
@@ -144,7 +144,7 @@ __device__ __forceinline__ void load_stages(const Params& params, uint32_t s_sou
   Ring ring(s_barriers, params.source_slots);
   ring.advance(warp);
   int32_t chunk = warp;
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     if (chunk < params.num_chunks) {
       const Tile tile = tile_of<Shape>(params, number);
       const PlaneVectors<Shape, Copy, kOfVector> vectors(params, tile, tile.begin & ~params.vector_mask, row, lane);
@@ -232,7 +232,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
   const int64_t to_next = offset_of_row(row + Copy::kStep) - offset_of_row(row);
   const int64_t to_second = 2 * Copy::kStep / kRows * channel_bytes;
   Ring ring(s_barriers, params.source_slots);
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
     const char* g_group =
         static_cast<const char*>(params.source) + int64_t{tile.group} * params.k_channels * channel_bytes;
@@ -317,7 +317,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
                                              uint32_t s_barriers) {
   const int32_t chunk_step = (Shape::kGathers ? 1 : params.kernel_w) * Shape::kBlockBytes;
   Ring ring(s_barriers, params.weight_slots);
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step<Shape>(params)) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
     const int32_t first = tile.channel_tile * (Shape::kGathers ? Shape::kBlocks : 1);
     const int32_t blocks = Shape::kGathers ? min(Shape::kBlocks, params.channel_blocks - first) : Shape::kBlocks;

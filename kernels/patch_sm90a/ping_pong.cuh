@@ -159,8 +159,8 @@ class RowStore {
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
               const int column = (tap_h * 2 + k % 2) * (Shape::kChannels / 8) + j;  // of 8
-              both[k] = element::to_element<Element>(
-                  acc.r[row * Shape::kColumnBlocks + column / 16][column % 16 * 4 + k / 2 * 2 + i] + bias[i]);
+              const float sum = acc.r[row * Shape::kColumnBlocks + column / 16][column % 16 * 4 + k / 2 * 2 + i];
+              both[k] = element::to_element<Element>(epilogue::finish(sum, bias[i]));
             }
             uint32_t words[kElement];
             memcpy(words, both, sizeof(both));
@@ -267,7 +267,7 @@ struct Convolution<PingPongShape<Traits>> {
     if (consumer == 1) sources.advance(params.num_chunks);
     const RowStore<Shape> store(params, s_staged, s_bias, s_store, consumer);
     const uint32_t s_mine = s_source + words_begin<Shape>(0);
-    const int32_t step = tile_step<Shape>(params);
+    const int32_t step = tile_step();
     uint32_t parity = consumer == 0;  // of both barriers: the first warpgroup need not wait
     for (int32_t number = first_tile<Shape>(params) + consumer * step; number < params.num_tiles; number += 2 * step) {
       const Tile tile = tile_of<Shape>(params, number);

@@ -49,8 +49,8 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
           Element both[2 * kColumns];
 #pragma unroll
           for (int k = 0; k < 2 * kColumns; ++k) {
-            both[k] = element::to_element<Element>(acc.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] +
-                                                   bias[i]);
+            const float sum = acc.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i];
+            both[k] = element::to_element<Element>(epilogue::finish(sum, bias[i]));
           }
           const int32_t to = buffer + (8 * block + i) * kStride + row * staging.row_step;
           if constexpr (kTogether) {

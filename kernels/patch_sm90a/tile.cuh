@@ -7,6 +7,8 @@
 
 namespace convt::patch_sm90a {
 
+using hopper::tile_step;
+
 // kBlocks taps of a patch or sets of channels, of kPatchChannels channels each, of kPatchPositions positions for each
 // warpgroup.
 template <typename TraitsValue, PatchForm kFormValue, int kBlocksValue, int kConsumersValue>
@@ -102,14 +104,10 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The tiles of a CTA. Division takes its time, and most kernels share no tile.
+// The first tile of a CTA. Division takes its time, and most kernels share no tile.
 template <typename Shape>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
   return Shape::kShares ? hopper::first_tile(params) : static_cast<int32_t>(blockIdx.x);
-}
-template <typename Shape>
-__device__ __forceinline__ int32_t tile_step(const Params& params) {
-  return Shape::kShares ? hopper::tile_step(params) : static_cast<int32_t>(gridDim.x);
 }
 
 // The stages of a tile that a CTA multiplies: CTAs of a cluster have the same tile, and each some of its stages.

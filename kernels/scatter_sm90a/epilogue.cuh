@@ -1,6 +1,7 @@
 // The scatter engine's results: a slot of accumulators -> shared memory -> taps along W added up -> global memory.
 #pragma once
 
+#include "epilogue/finish.cuh"
 #include "scatter_sm90a/mainloop.cuh"
 
 namespace convt::scatter_sm90a {
@@ -197,7 +198,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
             const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
             const int32_t h = first + planes.phase[j];
             if (h < 0 || h >= params.h.out) continue;
-            g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(element::add(sum, planes.bias[j]));
+            g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(epilogue::finish(sum, planes.bias[j]));
           }
         }
       }
@@ -287,7 +288,7 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
 #pragma unroll
           for (int j = 0; j < kUnits; ++j) {
             if (stored.units[j].offset < 0) continue;
-            g_row[stored.units[j].offset] = element::to_element<Element>(element::add(sums[j], stored.bias[j]));
+            g_row[stored.units[j].offset] = element::to_element<Element>(epilogue::finish(sums[j], stored.bias[j]));
           }
         }
       }

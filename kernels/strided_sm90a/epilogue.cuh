@@ -1,7 +1,7 @@
 // Accumulators -> bias -> result, NCHW, straight from registers: a thread's accumulators are neighbours in memory.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "reduce/cluster.cuh"
 #include "strided_sm90a/tile.cuh"
@@ -60,7 +60,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
         float values[8];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          values[k] = acc.of_position(phase + k % 2, k / 2, 4 * j + i) + bias[j % kBiasBlocks][i];
+          values[k] = epilogue::finish(acc.of_position(phase + k % 2, k / 2, 4 * j + i), bias[j % kBiasBlocks][i]);
         }
         if constexpr (Shape::kElement == 4) {
           float of_even[4], of_odd[4];

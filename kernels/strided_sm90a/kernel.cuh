@@ -71,7 +71,7 @@ __device__ __forceinline__ void copy_images(const Params& params, uint32_t s_box
 template <typename Shape, bool kByMap>
 __device__ __forceinline__ void load_source(const Params& params, const Chunks& chunks, uint32_t s_source, Ring ring,
                                             int32_t thread) {
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const int32_t first_channel = tile.group * params.k_channels;
     int32_t at[4] = {tile.column * Shape::kStep - params.box_lead, first_channel + chunks.begin * Shape::kStageChannels,
@@ -98,7 +98,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Chunks& chunks, uint32_t s_weights,
                                              Ring ring) {
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const char* g_tile =
         static_cast<const char*>(params.packed) +
@@ -153,7 +153,7 @@ struct Convolution : hopper::Slots<Params> {
 
   __device__ __forceinline__ void consume(int32_t warp) const {
     Ring sources = this->sources(), weights = this->weights();
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
       Accumulators<Shape> acc;
       const Quad of_products = quad_of_thread<Shape>(params, tile_of(params, number));
       if constexpr (Shape::kSplit) {

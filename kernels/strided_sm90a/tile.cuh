@@ -10,6 +10,7 @@
 namespace convt::strided_sm90a {
 
 using hopper::first_tile;
+using hopper::tile_step;
 
 inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
 

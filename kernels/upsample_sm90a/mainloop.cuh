@@ -4,6 +4,7 @@
 
 #include "element/arithmetic.cuh"
 #include "element/registers.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma_sm90a.cuh"
@@ -161,7 +162,7 @@ __device__ __forceinline__ void store_row(const Params& params, const Accumulato
         for (int e = 0; e < S::kVector; ++e) {
           const int at = 4 * (2 * block + e / 2 % 2) + 2 * h + e % 2;
           const float sum = second ? acc[1][at] : acc[e / 4][at];
-          elements[e] = element::to_element<Element>(element::add(sum, bias));
+          elements[e] = element::to_element<Element>(epilogue::finish(sum, bias));
         }
         epilogue::stream_vector(g_octet, elements);
       }

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
@@ -38,8 +38,8 @@ __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int 
         typename Shape::Element elements[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          elements[c] = element::to_element<typename Shape::Element>(acc.r[row][c / 2][4 * j + 2 * (c % 2) + i] +
-                                                                     __uint_as_float(bias[i]));
+          const float result = epilogue::finish(acc.r[row][c / 2][4 * j + 2 * (c % 2) + i], __uint_as_float(bias[i]));
+          elements[c] = element::to_element<typename Shape::Element>(result);
         }
         uint32_t words[Shape::kElement];
         memcpy(words, elements, sizeof(elements));
@@ -193,9 +193,9 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
     ptx::mbarrier_arrive(s_barriers + 16 * consumer + 8);
   }
   uint32_t parity = 0;
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
-    const int32_t next = number + tile_step(params);
+    const int32_t next = number + tile_step();
     const bool other_channels = params.channel_tiles.value * params.group_tiles.value > 1 && next < params.num_tiles;
     for (int32_t piece = 0; piece < Shape::kStagedPieces; ++piece, parity ^= 1) {
       for (int32_t consumer = 0; consumer < 2; ++consumer) {

@@ -18,7 +18,7 @@ namespace convt::window_sm90a {
 template <typename Shape>
 __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slots, Ring ring) {
   constexpr int kChannels = window_channels(Shape::kElement);
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const char* g_weights =
         static_cast<const char*>(params.packed) +
@@ -89,7 +89,7 @@ struct Convolution {
     Ring ring(s_barriers, params.slots);
     Source<Shape, kShifted> source(params, warp, s_slots);
     uint32_t parity = 0;
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
       Accumulators<Shape> acc;
       if constexpr (kShifted) source.begin(tile_of(params, number));
       if constexpr (Shape::Traits::kSplit) {
