@@ -1,9 +1,9 @@
-#include "binding/arguments.h"
-
 #include <torch/headeronly/util/Exception.h>
 
 #include <algorithm>
 #include <string>
+
+#include "binding/call.h"
 
 namespace convt::binding {
 namespace {

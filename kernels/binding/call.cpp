@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "binding/device.h"
-#include "launch/errors.h"
+#include "launch/kernel.h"
 #include "plan/cache.h"
 #include "problem/shapes.h"
 

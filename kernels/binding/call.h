@@ -1,15 +1,50 @@
-// What the ops have in common: checks of tensors, results, and running one of a problem's plans.
+// What the ops have in common: arguments from Python as a checked ConvTProblem, the GPU as seen through the CUDA
+// runtime and PyTorch, checks of tensors, results, and running one of a problem's plans.
 #pragma once
 
+#include <cuda_runtime.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "launch/launch.h"
+#include "plan/device.h"
 #include "problem/problem.h"
+#include "problem/shapes.h"
 
 namespace convt::binding {
+
+// Lists and numbers of a raw op. Messages about them are for its callers: convt_ext.conv_transpose2d has let PyTorch
+// complain long before.
+struct ConvArguments {
+  std::vector<int64_t> stride;
+  std::vector<int64_t> padding;
+  std::vector<int64_t> output_padding;
+  int64_t groups;
+  std::vector<int64_t> dilation;
+  int64_t precision;  // enum Precision
+  bool channels_last;
+};
+
+// A forward problem without strides, of these sizes, 4 each. Throws std::runtime_error naming the argument.
+ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
+                          const ConvArguments& arguments);
+
+// The size along axis 0 (H) or 1 (W) of the input, or of the kernel, from the two others'. Throws
+// std::runtime_error where no size gives that output.
+int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments);
+int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& arguments);
+
+// Numbers of a GPU for planning, asked once per device. Throws std::runtime_error.
+const DeviceInfo& device_info(int64_t index);
+
+// PyTorch's current stream on that device.
+cudaStream_t current_stream(int32_t index);
+
+// Until that stream has done what is queued. Harmless to a graph that another thread is capturing.
+void wait_for_stream(int32_t index);
 
 // `name` says in messages which argument it is. Throws std::runtime_error, as all checks here do.
 DataType data_type_of(const char* name, const torch::stable::Tensor& tensor);

@@ -1,12 +1,11 @@
-#include "binding/device.h"
-
 #include <dlfcn.h>
 #include <torch/headeronly/util/Exception.h>
 
 #include <cmath>
 #include <mutex>
 
-#include "launch/errors.h"
+#include "binding/call.h"
+#include "launch/kernel.h"
 
 namespace convt::binding {
 namespace {

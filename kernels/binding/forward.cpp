@@ -7,9 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "binding/arguments.h"
 #include "binding/call.h"
-#include "binding/device.h"
 
 namespace convt::binding {
 namespace {

@@ -6,9 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "binding/arguments.h"
 #include "binding/call.h"
-#include "binding/device.h"
 #include "reduce/launch.h"
 
 namespace convt::binding {

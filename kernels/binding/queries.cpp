@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "binding/arguments.h"
-#include "binding/device.h"
+#include "binding/call.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
 

@@ -1,5 +1,6 @@
-// Puts a kernel into a stream: grid, shared memory, attributes and arguments.
-// Called by the launchers of the engines, and by reduce/launch.cpp. Must not know: torch, plans' tiles.
+// Puts a kernel into a stream: grid, shared memory, attributes and arguments; and what CUDA says of it, in words.
+// Called by the launchers of the engines, and by reduce/launch.cpp; the words by binding/, too. Must not know: torch,
+// plans' tiles.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 
 #include "plan/plan.h"
 
@@ -43,5 +45,14 @@ template <typename... Arguments>
 void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t stream, const Arguments&... arguments) {
   launch_kernel(kernel, grid, stream, {KernelArgument{&arguments, sizeof(arguments)}...});
 }
+
+// Whether `status` tells of a kernel that ran before: such an error is found by whichever call comes next.
+bool is_of_earlier_kernel(cudaError_t status);
+
+// "CUDA error: ...", as PyTorch begins such messages; the Python side makes PyTorch's type of exception of it.
+std::string words_of_earlier_kernel(cudaError_t status);
+
+// Throws std::runtime_error with those words, or with `what` and CUDA's reason, unless `status` is success.
+void check_launch(cudaError_t status, const std::string& what);
 
 }  // namespace convt

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launch/families.h"
-#include "launch/tensor_map.h"
+#include "launch/operands.h"
 #include "problem/describe.h"
 
 namespace convt {

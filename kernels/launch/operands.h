@@ -1,13 +1,17 @@
-// What the launchers of several engines work out alike.
+// What the launchers of several engines make of operands: packed weights, descriptions for the copy engine (CUDA driver
+// API, "Tensor Map Object Management"), and what their addresses allow.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "pack/params.h"
 #include "plan/plan.h"
 #include "plan/tap_program.h"
+#include "plan/tensor_map.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -32,5 +36,13 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result);
 // A thread can read or write `count` neighbours along `axis` (1: channels, 3: columns) in vectors of at most 16 bytes,
 // from every multiple of `count` on.
 bool has_vectors(const void* tensor, const int64_t (&stride)[4], int axis, int32_t count, DataType dtype);
+
+// CUDA refuses to make a tensor map. launch() completes the message: which kernel's, of which problem.
+struct TensorMapError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Throws TensorMapError, or std::runtime_error where the driver cannot make any.
+CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor);
 
 }  // namespace convt

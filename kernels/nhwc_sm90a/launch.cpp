@@ -4,7 +4,6 @@
 
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "launch/tensor_map.h"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"

@@ -4,7 +4,6 @@
 
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "launch/tensor_map.h"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"
 #include "plan/kernel_table.h"

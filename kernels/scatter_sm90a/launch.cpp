@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "launch/families.h"
-#include "launch/tensor_map.h"
+#include "launch/operands.h"
 #include "plan/kernel_table.h"
 #include "scatter_sm90a/instances.h"
 #include "scatter_sm90a/params.h"

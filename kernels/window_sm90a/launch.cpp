@@ -4,7 +4,6 @@
 
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "launch/tensor_map.h"
 #include "plan/kernel_table.h"
 #include "plan/tap_program.h"
 #include "window_sm90a/instances.h"

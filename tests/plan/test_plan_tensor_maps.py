@@ -95,7 +95,7 @@ def test_weights_that_no_map_describes_are_packed(plan_module, form):
 
 
 def test_a_map_that_cuda_refuses_is_described(plan_module):
-    """launch/tensor_map.cpp puts it behind CUDA's error number, launch/launch.cpp the problem behind that."""
+    """launch/operands.cpp puts it behind CUDA's error number, launch/launch.cpp the problem behind that."""
     text = plan_module.describe_box([64, 16, 12, 2], [64, 1024, 2**40], [32, 8, 4, 1], 4096 + 8)
     assert text == (
         "float32 of sizes [64, 16, 12, 2] and strides [64, 1024, 1099511627776], innermost first, in boxes of "
