@@ -4,7 +4,7 @@
     python tools/measure_plans.py table SURVEY.jsonl ...
 
 A survey times what the estimates think best, cold caches, random data, in random order: a line of JSON a call. The
-table, kernels/plan/measured_*.cpp, gets the calls of which another plan is faster by LEAST_GAIN and in every round.
+table, kernels/tuning/h200_plans.csv, gets the calls of which another plan is faster by LEAST_GAIN and in every round.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from convt_ext.bench.timing import CudaTimer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from plan_tables import call_text, problem_of, write_table
-from raw_ops import DIRECTIONS, TENSOR_CORE_CLASSES, Call, GradientCall
+from plan_tables import PLAN_COLUMNS, Plan, knobs_of, problem_cells, problem_of, tile_of, write_table
+from raw_ops import TENSOR_CORE_CLASSES, Call, GradientCall
 
 LEAST_GAIN = 1.05
 LONGEST_US = 2500.0  # of estimates in the exact classes, where a layer of many terms takes seconds
@@ -37,21 +37,12 @@ CLOSE, FINALISTS, ROUNDS = 1.25, 12, 3  # of these: by a short measurement, and 
 
 CLASSES = {**{name: TENSOR_CORE_CLASSES[name] for name in ("tf32", "bf16", "tf32x3")}, "ieee": (torch.float32, "ieee")}
 
-Plan = dict[str, Any]
-
-
-def signature(plan: Plan) -> tuple[str, int, int, int, int, int]:
-    """PlanSignature of plan/measured.h."""
-    num_tiles = plan.get("num_tiles", 0)
-    tile_h = plan.get("tile_h", 0) if num_tiles > 0 else 0
-    return plan["kernel"], plan["threads"], plan["shared_bytes"], plan["num_blocks"], num_tiles, tile_h
-
 
 def addressable(plans: list[Plan]) -> list[int]:
-    """The first of each signature."""
-    first: dict[tuple[Any, ...], int] = {}
+    """The first of those that are the same in all that a row can say."""
+    first: dict[str, int] = {}
     for index, plan in enumerate(plans):
-        first.setdefault(signature(plan), index)
+        first.setdefault(str((plan["kernel"], tile_of(plan))), index)
     return list(first.values())
 
 
@@ -77,7 +68,7 @@ def measure(call: Call | GradientCall, timer: CudaTimer) -> list[dict[str, Any]]
     for _ in range(ROUNDS):
         for index in random.sample(list(times), len(times)):
             times[index].append(timer.median_us(partial(call.run, index), 9))
-    return [{"plan": plans[index], "us": us} for index, us in times.items()]
+    return [{"plan": plans[index], "knobs": knobs_of(plans[index], plans), "us": us} for index, us in times.items()]
 
 
 def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | GradientCall]]:
@@ -108,7 +99,7 @@ def survey(options: argparse.Namespace) -> None:
                     print(json.dumps(row), file=out, flush=True)
 
 
-def row_text(row: dict[str, Any]) -> str | None:
+def cells_of(row: dict[str, Any]) -> tuple[str, ...] | None:
     """A row of the table, or None where the unaided choice will do."""
     # The plan decides the bits of the gradient of the weight, which in `ieee` are the same on every GPU.
     of_every_gpu = row["precision"] == "ieee" and row["direction"] == "grad_weight"
@@ -118,18 +109,13 @@ def row_text(row: dict[str, Any]) -> str | None:
     us, instead = statistics.median(best["us"]), statistics.median(unaided["us"])
     if instead < LEAST_GAIN * us or max(best["us"]) >= min(unaided["us"]):
         return None
-    kernel, *launch = signature(best["plan"])
-    plan = ", ".join([f'"{kernel}"', *map(str, launch)])
-    call = call_text(row["precision"], row["layout"], row["problem"])
-    return f"{{{call}, {{{plan}}}, {us:.1f}, {instead:.1f}}},"
+    problem = problem_cells(row["direction"], row["precision"], row["layout"], row["problem"])
+    return *problem, best["plan"]["kernel"], best["knobs"], f"{us:.1f}", f"{instead:.1f}"
 
 
 def table(options: argparse.Namespace) -> None:
-    rows = [json.loads(line) for path in options.surveys for line in path.read_text().splitlines()]
-    for direction in DIRECTIONS:
-        texts = (row_text(row) for row in rows if row["direction"] == direction)
-        lines = sorted({text.split(', {"')[0]: text for text in texts if text is not None}.values())
-        write_table(direction, Path(__file__).name, "MeasuredPlan", lines)
+    rows = (json.loads(line) for path in options.surveys for line in path.read_text().splitlines())
+    write_table("h200_plans", PLAN_COLUMNS, (cells for cells in map(cells_of, rows) if cells is not None))
 
 
 def main() -> None:
@@ -141,7 +127,7 @@ def main() -> None:
     measuring.add_argument("--csv", type=Path, help="layers besides the built-in ones")
     measuring.add_argument("--precisions", default=",".join(CLASSES))
     measuring.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
-    writing = commands.add_parser("table", help="write kernels/plan/measured_*.cpp")
+    writing = commands.add_parser("table", help="write kernels/tuning/h200_plans.csv")
     writing.set_defaults(run=table)
     writing.add_argument("surveys", type=Path, nargs="+")
     options = parser.parse_args()

@@ -91,25 +91,25 @@ MUTATIONS = [
     ),
     Mutation(
         "scatter: units of middle tiles",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "{0, std::min(1, tiles - 1), tiles - 1}",
         "{0, tiles - 1}",
     ),
     Mutation(
         "scatter: columns between quads",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "(width - layout->reach_w) / unit * unit",
         "(width - layout->reach_w)",
     ),
     Mutation(
         "scatter: reach before a tile",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "(w.kernel - 1) * w.dilation / w.stride",
         "(w.kernel - 1) / w.stride",
     ),
     Mutation(
         "scatter: planes' table",
-        "scatter_sm90a/layout.cpp",
+        "scatter_sm90a/plan.cpp",
         "layout->plane_begin + 16 * layout->num_planes",
         "layout->plane_begin + 8 * layout->num_planes",
     ),
@@ -146,24 +146,28 @@ MUTATIONS = [
         "if (weight_reach(problem) > kMost)",
     ),
     Mutation(
-        "thin_direct_weight: offsets", "direct/weight_plan.cpp", "|| !holds_offsets(gy_size, problem.y_stride)", ""
+        "thin_direct_weight: offsets",
+        "direct/plan.cpp",
+        "|| !holds_offsets(gy_size, problem.y_stride)",
+        "",
+        tests="test_plan_thin_direct_weight.py",
     ),
     Mutation(
         "thin_tiled: rows outside",
-        "streamed/tiled_layout.cpp",
+        "streamed/plan.cpp",
         "if (border > kMost || ",
         "if (border > 1e30 || ",
         harmless="make_thin_direct_layout() has counted them with the group's reach",
     ),
     Mutation(
         "thin_outer_weight: vectors of phases",
-        "thin/outer_weight_layout.cpp",
+        "thin/outer_weight_plan.cpp",
         "if (w.stride * problem.c_out % width != 0 || ",
         "if (",
     ),
     Mutation(
         "thin_outer_weight: dilated vectors",
-        "thin/outer_weight_layout.cpp",
+        "thin/outer_weight_plan.cpp",
         "|| (w.dilation != 1 && problem.c_out % width != 0)",
         "",
     ),
@@ -214,21 +218,21 @@ MUTATIONS = [
         harmless="the stages that a cluster's sums take the place of have 80 KiB more",
     ),
     Mutation(
-        "upsample: padding between quads", "upsample_sm90a/layout.cpp", " || w.padding % 4 != 0) return", ") return"
+        "upsample: padding between quads", "upsample_sm90a/plan.cpp", " || w.padding % 4 != 0) return", ") return"
     ),
     Mutation(
-        "upsample: bias behind weights", "upsample_sm90a/layout.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
+        "upsample: bias behind weights", "upsample_sm90a/plan.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
     ),
     Mutation(
         "mma_rows: warps two rounds ahead",
-        "mma_sm90a/rows_layout.cpp",
+        "mma_sm90a/layout.cpp",
         "if (plan.warps > units * plan.slots) return false;",
         "",
         tests="test_plan_mma.py",
     ),
     Mutation(
         "mma_rows: short rows",
-        "mma_sm90a/rows_layout.cpp",
+        "mma_sm90a/layout.cpp",
         "y_stride[2] != w.out || w.out < 2 * sector",
         "y_stride[2] != w.out",
         tests="test_plan_mma.py",

@@ -175,7 +175,7 @@ def in_short(name: str, plan: dict) -> bool:
     # Blocks that share a tile store their sums where weights were copied to, behind a barrier of the cluster, at which
     # the thread that asked for the copies does not arrive: racecheck takes them for unordered. The threads that arrive
     # have waited for every copy.
-    shares_tile = plan.get("parts", 1) > 1
+    shares_tile = plan.get("splits", 1) > 1
     return plan["engine"] in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES) and not shares_tile
 
 

@@ -2,10 +2,10 @@
 // positions, and keeps the rows of the source that it still needs, and those that are on their way, in registers. So an
 // element of the source comes from device memory once (neighbouring threads' columns overlap in L1), and every load and
 // store of a warp is whole lines. Weights are in shared memory: registers are worth more as rows on their way.
-// This file has what the kernels of the three directions share. Must not know: which of them uses it.
+// This file has what the three directions share. Must not know: which of them uses it.
 #pragma once
 
-#include "depthwise/channels_last_params.h"
+#include "depthwise/channels_last_layout.h"
 #include "element/vector.cuh"
 #include "ptx/shared.cuh"
 
@@ -25,7 +25,7 @@ struct ChannelsLastTraits {
   // Taps of a phase along an axis, or results of the gradient that a row belongs to, at most.
   static constexpr int kTaps = (kKernel + kStride - 1) / kStride;
   using Channels = element::Vector<Element, kVector>;
-  // The same for channels that are no vectors.
+  // For channels that are no vectors: a thread has one.
   using Single = ChannelsLastTraits<kDataType, kKernel, kStride, 1, kPositions, kRowsAhead>;
 };
 

@@ -1,7 +1,7 @@
 // The forward pass of depthwise layers in channels_last:
 //     y[oh, ow] = bias + sum over taps, kh then kw ascending, of  x[(oh + padding - kh) / S, ...] * w[kh, kw]
 // Positions are counted from the padded output's edge: all phases of position q read rows, and columns, q, q - 1, ...
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
@@ -30,7 +30,7 @@ struct ChannelsLastForward {
     const auto* g_bias = static_cast<const Element*>(params.bias);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      // Without bias -0, the one number that changes no sum.
+      // Without a bias -0 is added, the one number that changes no sum.
       r_bias[i] = g_bias == nullptr ? -0.0f : element::to_accumulator(g_bias[place.channel + i]);
     }
   }
@@ -44,7 +44,7 @@ struct ChannelsLastForward {
       if (!kAllRows && (row < 0 || row >= params.h.out)) continue;
 #pragma unroll
       for (int phase_w = 0; phase_w < kStride; ++phase_w) {
-        float r_sums[kPositions][kVector] = {};
+        float r_acc[kPositions][kVector] = {};
 #pragma unroll
         for (int t_h = 0; t_h < kTaps; ++t_h) {
           const int k_h = phase_h + kStride * t_h;
@@ -62,7 +62,7 @@ struct ChannelsLastForward {
               const typename Traits::Channels& source = r_rows[(slot + kBefore - t_h) % kSlots][column];
 #pragma unroll
               for (int i = 0; i < kVector; ++i) {
-                r_sums[p][i] = element::fused_multiply_add(source[i], r_weight[i], r_sums[p][i]);
+                r_acc[p][i] = element::fused_multiply_add(source[i], r_weight[i], r_acc[p][i]);
               }
             }
           }
@@ -72,9 +72,9 @@ struct ChannelsLastForward {
           const int column = p * kStride + phase_w;
           if (!kWhole && (first_column + column < 0 || first_column + column >= params.w.out)) continue;
 #pragma unroll
-          for (int i = 0; i < kVector; ++i) r_sums[p][i] = element::add(r_sums[p][i], r_bias[i]);
+          for (int i = 0; i < kVector; ++i) r_acc[p][i] = element::add(r_acc[p][i], r_bias[i]);
           typename Traits::Channels results;
-          results.round(r_sums[p]);
+          results.round(r_acc[p]);
           results.store(g_result + phase_h * params.result_stride[2] + column * params.result_stride[3]);
         }
       }
@@ -127,16 +127,6 @@ __device__ __forceinline__ void channels_last_forward(const ChannelsLastParams& 
     ChannelsLastForward<Traits, true>(params, place, weights).run(place);
   } else if (place.exists) {
     ChannelsLastForward<Traits, false>(params, place, weights).run(place);
-  }
-}
-
-template <typename Traits>
-__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
-    channels_last_forward_kernel(const __grid_constant__ ChannelsLastParams params) {
-  if (params.vector > 1) {
-    channels_last_forward<Traits>(params);
-  } else {
-    channels_last_forward<typename Traits::Single>(params);
   }
 }
 

@@ -2,7 +2,7 @@
 //     gx[ih, iw] = sum over taps, kh then kw ascending, of  gy[ih * S - padding + kh, ...] * w[kh, kw]
 // Each row of grad_output is used once, for all the rows of gx that it belongs to, whose sums are in registers: rows
 // come from the top, so that every sum gets its terms in the order of kh.
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
@@ -21,7 +21,7 @@ struct ChannelsLastGradInput {
   const ChannelsLastParams& params;
   const ChannelsLastWeights<Traits>& weights;
   typename Rows::Row r_rows[kAhead];
-  float r_sums[kTaps][kPositions][kVector];  // [0]: of the row of gx that is completed next
+  float r_acc[kTaps][kPositions][kVector];  // [0]: of the row of gx that is completed next
 
   // Adds row number `slot` of grad_output to the sums of all rows of gx that it belongs to.
   __device__ __forceinline__ void add(int slot, const Rows& rows) {
@@ -39,8 +39,7 @@ struct ChannelsLastGradInput {
           if (!rows.has(column)) continue;
 #pragma unroll
           for (int i = 0; i < kVector; ++i) {
-            r_sums[later][p][i] =
-                element::fused_multiply_add(r_rows[slot][column][i], r_weight[i], r_sums[later][p][i]);
+            r_acc[later][p][i] = element::fused_multiply_add(r_rows[slot][column][i], r_weight[i], r_acc[later][p][i]);
           }
         }
       }
@@ -52,19 +51,19 @@ struct ChannelsLastGradInput {
     for (int p = 0; p < kPositions; ++p) {
       if (!kWhole && column + p >= params.w.in) continue;
       typename Traits::Channels results;
-      results.round(r_sums[0][p]);
+      results.round(r_acc[0][p]);
       results.store(g_result + p * params.result_stride[3]);
     }
   }
 
-  __device__ __forceinline__ void next_sums() {
+  __device__ __forceinline__ void next_accumulators() {
 #pragma unroll
     for (int later = 0; later < kTaps; ++later) {
 #pragma unroll
       for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
-          r_sums[later][p][i] = later + 1 < kTaps ? r_sums[(later + 1) % kTaps][p][i] : 0.0f;
+          r_acc[later][p][i] = later + 1 < kTaps ? r_acc[(later + 1) % kTaps][p][i] : 0.0f;
         }
       }
     }
@@ -79,7 +78,8 @@ struct ChannelsLastGradInput {
     for (int slot = 0; slot < kAhead; ++slot) {
       if (kInside || (row >= 0 && row < params.h.out)) add(slot, rows);
       ++row;
-      // Not before the use of its slot: loads into a row that is still needed are followed by moves, which wait.
+      // The row is loaded after the last use of its slot: for a row that is still needed the compiler would take other
+      // registers, and the moves from these would wait for the load.
       rows.load(r_rows[slot]);
       if (slot % kStride < kStride - 1) continue;
       if (kInside || ih >= place.row) {
@@ -87,13 +87,13 @@ struct ChannelsLastGradInput {
         g_result += params.result_stride[2];
       }
       ++ih;
-      next_sums();
+      next_accumulators();
     }
   }
 
   __device__ __forceinline__ void run(const ChannelsLastPlace& place) {
 #pragma unroll
-    for (int later = 0; later < kTaps; ++later) next_sums();  // all are +0
+    for (int later = 0; later < kTaps; ++later) next_accumulators();  // all are +0
     // Rows of gx above the first, which the first rows of grad_output belong to as well, are not stored.
     int32_t ih = place.row - (kTaps - 1);
     int32_t row = ih * kStride - params.h.padding + kKernel - kStride;
@@ -125,16 +125,6 @@ __device__ __forceinline__ void channels_last_grad_input(const ChannelsLastParam
     ChannelsLastGradInput<Traits, true>{params, weights}.run(place);
   } else if (place.exists) {
     ChannelsLastGradInput<Traits, false>{params, weights}.run(place);
-  }
-}
-
-template <typename Traits>
-__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
-    channels_last_grad_input_kernel(const __grid_constant__ ChannelsLastParams params) {
-  if (params.vector > 1) {
-    channels_last_grad_input<Traits>(params);
-  } else {
-    channels_last_grad_input<typename Traits::Single>(params);
   }
 }
 

@@ -2,12 +2,12 @@
 //     slab[kh, kw] = sum over a thread's pixels, rows before columns, of  x[ih, iw] * gy[ih * S - padding + kh, ...],
 //     then over the threads of the CTA that have the same channels, by their columns ascending
 // Rows of grad_output come past from the top, each for all the rows of pixels whose taps read it, which are in
-// registers; so are the sums. The walk has no branches: behind one, the compiler waits for all loads where it means the
-// oldest. So what does not exist is multiplied, as zero, and where NaN comes of that the sums are computed again, term
-// by term. Warps whose columns all exist load without conditions: a load that may not be taken must keep its register,
-// and so waits for that register's last use.
+// registers; so are the sums. The walk has no branches, because behind a branch the compiler waits for all loads
+// instead of the oldest. So what does not exist is multiplied as zero, and where that gives NaN the sums are computed
+// again, term by term. Warps whose columns all exist load without conditions: a load that may not be taken keeps its
+// register's old value, and so waits for that value's last use.
 //
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
@@ -15,9 +15,9 @@
 namespace convt::depthwise {
 
 template <typename Traits>
-using ChannelsLastSums = float[Traits::kKernel][Traits::kKernel][Traits::kVector];
+using ChannelsLastAccumulators = float[Traits::kKernel][Traits::kKernel][Traits::kVector];
 
-// The row, or zeros.
+// A row, or zeros where it does not exist.
 template <typename Channels, int kColumns>
 __device__ __forceinline__ void copy_if(bool exists, const Channels (&r_from)[kColumns], Channels (&r_to)[kColumns]) {
 #pragma unroll
@@ -43,7 +43,7 @@ struct ChannelsLastGradWeight {
 
   const ChannelsLastParams& params;
   const ChannelsLastPlace& place;
-  ChannelsLastSums<Traits>& r_sums;
+  ChannelsLastAccumulators<Traits>& r_acc;
   typename Rows::Row r_rows[kAhead];
   typename Pixels::Row r_pixels[kPixelRows];
 
@@ -69,14 +69,14 @@ struct ChannelsLastGradWeight {
           for (int k_w = 0; k_w < kKernel; ++k_w) {
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-              r_sums[k_h][k_w][i] =
-                  element::fused_multiply_add(r_inputs[p][i], r_outputs[p * kStride + k_w][i], r_sums[k_h][k_w][i]);
+              r_acc[k_h][k_w][i] =
+                  element::fused_multiply_add(r_inputs[p][i], r_outputs[p * kStride + k_w][i], r_acc[k_h][k_w][i]);
             }
           }
         }
       }
       ++row;
-      // Not before the use of its registers, or the row would get others, and be moved.
+      // The row is loaded after the last use of its registers: otherwise it would get others, and be moved.
       rows.load(r_row);
       if (slot % kStride == kStride - 1) {
         ++ih;
@@ -114,17 +114,17 @@ struct ChannelsLastGradWeight {
 #pragma unroll
     for (int tap = 0; tap < kKernel * kKernel; ++tap) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) found = found || isnan(r_sums[tap / kKernel][tap % kKernel][i]);
+      for (int i = 0; i < kVector; ++i) found = found || isnan(r_acc[tap / kKernel][tap % kKernel][i]);
     }
     return found;
   }
 
-  // The same sums in the same order, of the terms that exist alone.
+  // Adds the sums up again in their order, but only the terms that exist.
   __device__ __forceinline__ void add_terms() {
 #pragma unroll
     for (int tap = 0; tap < kKernel * kKernel; ++tap) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) r_sums[tap / kKernel][tap % kKernel][i] = 0.0f;
+      for (int i = 0; i < kVector; ++i) r_acc[tap / kKernel][tap % kKernel][i] = 0.0f;
     }
 #pragma unroll 1
     for (int32_t ih = place.row; ih < place.row_end; ++ih) {
@@ -139,7 +139,7 @@ struct ChannelsLastGradWeight {
           if (oh < 0 || oh >= params.h.out || ow < 0 || ow >= params.w.out) continue;
           typename Traits::Channels output;
           output.load(channels_last_place<const Element>(params.source, params.source_stride, place, oh, ow));
-          float (&r_sum)[kVector] = r_sums[tap / kKernel][tap % kKernel];
+          float (&r_sum)[kVector] = r_acc[tap / kKernel][tap % kKernel];
 #pragma unroll
           for (int i = 0; i < kVector; ++i) r_sum[i] = element::fused_multiply_add(input[i], output[i], r_sum[i]);
         }
@@ -148,10 +148,10 @@ struct ChannelsLastGradWeight {
   }
 };
 
-// Adds the sums of a CTA's threads by their columns, and leaves the slab.
+// Adds the sums of a CTA's threads, by their columns ascending, and stores the slab.
 template <typename Traits>
 __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, const ChannelsLastPlace& place,
-                                           const ChannelsLastSums<Traits>& r_sums) {
+                                           const ChannelsLastAccumulators<Traits>& r_acc) {
   constexpr int kKernel = Traits::kKernel, kTaps = kKernel * kKernel, kVector = Traits::kVector;
   extern __shared__ float4 s_threads[];  // [column][tap][channel]
   auto* s_sums = reinterpret_cast<float*>(s_threads);
@@ -161,7 +161,7 @@ __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, con
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) s_mine[tap * channels + i] = r_sums[tap / kKernel][tap % kKernel][i];
+      for (int i = 0; i < kVector; ++i) s_mine[tap * channels + i] = r_acc[tap / kKernel][tap % kKernel][i];
     }
   }
   __syncthreads();  // all sums are there
@@ -181,8 +181,8 @@ __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, con
 
 template <typename Traits, bool kWhole>
 __device__ __forceinline__ void add_sums(const ChannelsLastParams& params, const ChannelsLastPlace& place,
-                                         ChannelsLastSums<Traits>& r_sums) {
-  ChannelsLastGradWeight<Traits, kWhole> gradient{params, place, r_sums};  // rows that are never loaded are zeros
+                                         ChannelsLastAccumulators<Traits>& r_acc) {
+  ChannelsLastGradWeight<Traits, kWhole> gradient{params, place, r_acc};  // rows that are never loaded are zeros
   gradient.add_all();
   if (gradient.has_nan()) gradient.add_terms();
 }
@@ -193,24 +193,14 @@ __device__ __forceinline__ void channels_last_grad_weight(const ChannelsLastPara
   const int32_t first_column = place.column * Traits::kStride - params.w.padding;
   const bool whole = place.exists && first_column >= 0 && place.column + Traits::kPositions <= params.w.in &&
                      first_column + (Traits::kPositions - 1) * Traits::kStride + Traits::kKernel <= params.w.out;
-  ChannelsLastSums<Traits> r_sums = {};
+  ChannelsLastAccumulators<Traits> r_acc = {};
   // Channels one by one are rare: one way through them is enough.
   if (Traits::kVector > 1 && __all_sync(0xffffffffu, whole) != 0) {
-    add_sums<Traits, true>(params, place, r_sums);
+    add_sums<Traits, true>(params, place, r_acc);
   } else if (place.exists) {
-    add_sums<Traits, false>(params, place, r_sums);
+    add_sums<Traits, false>(params, place, r_acc);
   }
-  store_slab<Traits>(params, place, r_sums);
-}
-
-template <typename Traits>
-__global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm)
-    channels_last_grad_weight_kernel(const __grid_constant__ ChannelsLastParams params) {
-  if (params.vector > 1) {
-    channels_last_grad_weight<Traits>(params);
-  } else {
-    channels_last_grad_weight<typename Traits::Single>(params);
-  }
+  store_slab<Traits>(params, place, r_acc);
 }
 
 }  // namespace convt::depthwise

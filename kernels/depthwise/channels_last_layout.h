@@ -4,8 +4,8 @@
 // A thread has `vector` neighbouring channels in a few neighbouring columns of positions, and walks down `rows` rows of
 // them. Neighbouring threads take neighbouring channels: `lanes` of them, then the next columns. Positions are elements
 // of the input in the gradients; in the forward pass they are counted from the padded output's edge, and a thread
-// computes all phases of its own. Of the gradient of the weight a CTA leaves a slab of its channels; rows and columns
-// of a CTA are functions of the problem alone there: the result's bits are the same on every GPU.
+// computes all phases of its own. For the gradient of the weight a CTA writes a slab of its channels, and its rows and
+// columns are functions of the problem alone, so that the result has the same bits on every GPU.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace convt {
 // The rows of a CTA for a depthwise layer in channels_last.
 struct ThinChannelsLastTile {
   int32_t instance;  // index into kThinChannelsLastInstances
-  int32_t rows;  // of positions;
+  int32_t rows;  // of positions
   int32_t vector;  // channels of a thread; where operands do not allow it, launch/ takes 1
   int32_t channels;  // of a CTA: follows from the problem and `vector`, as do its columns of positions
   int32_t columns;
@@ -81,3 +81,22 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
                                     int32_t vector, ThinChannelsLastLayout* layout);
 
 }  // namespace convt
+
+namespace convt::depthwise {
+
+// What a kernel is launched with. Filled by depthwise/launch.cpp, constant for the whole grid.
+struct ChannelsLastParams : ThinChannelsLastLayout {
+  const void* source;  // x, or in the gradients grad_output: [batch, channels, h, w], any strides
+  const void* weight;  // [channels, 1, h.kernel, w.kernel], any strides: not of the gradient of the weight
+  const void* bias;  // [channels] or null: of the forward pass
+  void* result;  // y, or the gradient of x: [batch, channels, h, w], channels_last
+  int64_t source_stride[4];
+  int64_t weight_stride[4];
+  int64_t result_stride[4];
+  // Of the gradient of the weight alone.
+  const void* pixels;  // x: [batch, channels, h.in, w.in], any strides
+  int64_t pixel_stride[4];
+  float* slabs;  // [batch * chunks * column_blocks][channels, h.kernel, w.kernel]
+};
+
+}  // namespace convt::depthwise

@@ -1,10 +1,9 @@
-// Candidates of the thin engine for depthwise layers in channels_last, and their estimated times.
+// Candidates for depthwise layers in channels_last, and their estimated times.
 #include <algorithm>
 
 #include "depthwise/channels_last_layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {
@@ -38,8 +37,8 @@ int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, co
   return best;
 }
 
-// The same of the gradient of the weight, by the problem alone: whole groups of rows, as many as leave a CTA for every
-// place on the reference GPU. More than kMostRows were slower.
+// Rows of a CTA of the gradient of the weight, by the problem alone: whole groups of rows, as many as still give every
+// SM of the reference GPU all the CTAs that it holds. More than kMostRows were slower.
 int32_t rows_of_grad_weight(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t vector) {
   constexpr int32_t kMostRows = 18;
   const int64_t resident = int64_t{h200().num_sms} * kChannelsLastBlocksPerSm;

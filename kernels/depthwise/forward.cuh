@@ -1,9 +1,9 @@
 // The forward pass of depthwise layers in NCHW: a warp walks down a strip of one channel, every element of x is read
-// once, into registers, and nothing waits for anybody.
+// once, into registers, and no warp waits for another.
 //     y[oh, ow] = bias + sum over taps, kh then kw ascending, of  x[(oh + padding - kh) / S, ...] * w[kh, kw]
 // Rows are counted from the padded output's edge, so that all H phases of row q read rows q, q - 1, ...; columns from
 // the output's own, so that a lane's results are one vector, and the W padding is known at compile time.
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "depthwise/rows.cuh"
@@ -88,7 +88,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
 #pragma unroll
     for (int phase = 0; phase < kStride; ++phase) {
       if (!kAllRows && (result_row + phase < 0 || result_row + phase >= params.h.out)) continue;
-      float r_sums[kColumns] = {};
+      float r_acc[kColumns] = {};
 #pragma unroll
       for (int t_h = 0; t_h < kTaps; ++t_h) {
         const int k_h = phase + kStride * t_h;
@@ -99,14 +99,14 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
           for (int i = 0; i < kColumns; ++i) {
             const int k_w = Window::tap(i, t_w), place = Window::column(i, t_w) + Window::kBefore;
             if (k_w >= kKernel || !rows.has(place)) continue;
-            r_sums[i] = element::fused_multiply_add(r_windows[t_h][place], r_weight[k_h][k_w], r_sums[i]);
+            r_acc[i] = element::fused_multiply_add(r_windows[t_h][place], r_weight[k_h][k_w], r_acc[i]);
           }
         }
       }
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) r_sums[i] = element::add(r_sums[i], bias);
+      for (int i = 0; i < kColumns; ++i) r_acc[i] = element::add(r_acc[i], bias);
       element::Vector<Element, kColumns> results;
-      results.round(r_sums);
+      results.round(r_acc);
       Element* g_row = g_results + phase * params.y_stride[2];
       if (stores_vectors) {
         results.store(g_row);

@@ -1,9 +1,9 @@
-// The gradients of depthwise layers: every element of grad_output is read once, into registers, and nothing waits for
-// anybody. Both gradients slide over the same rows:
+// The gradients of depthwise layers in NCHW: every element of grad_output is read once, into registers, and no warp
+// waits for another. Both gradients slide over the rows of grad_output:
 //     gx[ih, iw]  = sum over taps, kh then kw ascending, of  gy[ih * S - padding + kh, ...] * w[kh, kw]
 //     slab[kh, kw] = sum over a lane's pixels ascending of   x[ih, iw] * gy[...], then over the lanes of the warp, in
 //     halves
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "depthwise/rows.cuh"
@@ -78,7 +78,8 @@ __device__ __forceinline__ void slide(const DepthwiseParams& params, const Pixel
           if (k_h >= 0) use(rows, ih, later, r_rows[k], k_h);
         }
       }
-      // Not before the use of their registers: loads into rows that are still needed are followed by moves, which wait.
+      // The rows are loaded after the last use of their registers: for rows that are still needed the compiler would
+      // take other registers, and the moves from these would wait for the loads.
 #pragma unroll
       for (int k = 0; k < kStride; ++k) rows.load(r_ahead[step][k]);
       done(ih);
@@ -95,7 +96,7 @@ __device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& para
   load_weight<Element>(params, strip.channel, r_weight);
   auto* g_pixels = static_cast<Element*>(params.x) + strip.image * params.x_stride[0] +
                    strip.channel * params.x_stride[1] + strip.w * params.x_stride[3] + strip.h * params.x_stride[2];
-  float r_sums[kRows][kPixels] = {};  // [0]: of the row of pixels that is completed next
+  float r_acc[kRows][kPixels] = {};  // [0]: of the row of pixels that is completed next
   auto use = [&](const auto& rows, int32_t, int later, const auto& r_row, int k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
@@ -103,14 +104,14 @@ __device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& para
       for (int p = 0; p < kPixels; ++p) {
         const int i = p * Traits::kStride + k_w;
         if (!rows.has(i)) continue;
-        r_sums[later][p] = element::fused_multiply_add(r_row[i], r_weight[k_h][k_w], r_sums[later][p]);
+        r_acc[later][p] = element::fused_multiply_add(r_row[i], r_weight[k_h][k_w], r_acc[later][p]);
       }
     }
   };
   slide<Traits, kPadding, kWhole>(params, strip, use, [&](int32_t ih) {
     if (ih >= strip.h) {
       element::Vector<Element, kPixels> results;
-      results.round(r_sums[0]);
+      results.round(r_acc[0]);
       if (params.x_vectors && strip.w + kPixels <= params.w.in) {
         results.store(g_pixels);
       } else if constexpr (!kWhole) {
@@ -124,7 +125,7 @@ __device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& para
 #pragma unroll
     for (int later = 0; later < kRows; ++later) {
 #pragma unroll
-      for (int p = 0; p < kPixels; ++p) r_sums[later][p] = later + 1 < kRows ? r_sums[(later + 1) % kRows][p] : 0.0f;
+      for (int p = 0; p < kPixels; ++p) r_acc[later][p] = later + 1 < kRows ? r_acc[(later + 1) % kRows][p] : 0.0f;
     }
   });
 }
@@ -133,7 +134,7 @@ template <typename Traits, int kPadding, bool kWhole>
 __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& params, const PixelStrip& strip) {
   using Element = typename Traits::Element;
   constexpr int kKernel = Traits::kKernel, kPixels = Traits::kPixels, kRows = Traits::kRows;
-  float r_sums[kKernel][kKernel] = {};
+  float r_acc[kKernel][kKernel] = {};
   const auto* g_pixels = static_cast<const Element*>(params.x) + strip.image * params.x_stride[0] +
                          strip.channel * params.x_stride[1] + strip.w * params.x_stride[3];
   auto load_pixels = [&](int32_t ih, element::Vector<Element, kPixels>& pixels) {
@@ -164,7 +165,7 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
       for (int k_w = 0; k_w < kKernel; ++k_w) {
         const int i = p * Traits::kStride + k_w;
         if (!rows.always_has(i) && (terms >> (p * kKernel + k_w) & 1) == 0) continue;
-        r_sums[k_h][k_w] = element::fused_multiply_add(pixel, r_row[i], r_sums[k_h][k_w]);
+        r_acc[k_h][k_w] = element::fused_multiply_add(pixel, r_row[i], r_acc[k_h][k_w]);
       }
     }
   };
@@ -179,7 +180,7 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
   for (int k_h = 0; k_h < kKernel; ++k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
-      const float sum = ptx::warp_sum(kWhole && strip.w >= params.w.in ? 0.0f : r_sums[k_h][k_w]);
+      const float sum = ptx::warp_sum(kWhole && strip.w >= params.w.in ? 0.0f : r_acc[k_h][k_w]);
       if (strip.lane == 0) g_slab[k_h * kKernel + k_w] = sum;
     }
   }

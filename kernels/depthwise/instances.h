@@ -56,13 +56,6 @@ inline constexpr ThinDepthwiseInstance kThinDepthwiseInstances[] = {
 
 inline constexpr int32_t kNumThinDepthwiseInstances = count_of(kThinDepthwiseInstances);
 
-// Position in kThinDepthwiseInstances.
-enum ThinDepthwiseInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_DEPTHWISE_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
 // A kernel of a depthwise layer in channels_last, of a square kernel and one stride. A thread has `vector` neighbouring
 // channels at `positions` positions. `rows_ahead`: rows of the source, or of grad_output, on their way, as many as were
 // fastest without spilled registers (docs/engines/thin.md).
@@ -124,13 +117,6 @@ inline constexpr ThinChannelsLastInstance kThinChannelsLastInstances[] = {
 };
 
 inline constexpr int32_t kNumThinChannelsLastInstances = count_of(kThinChannelsLastInstances);
-
-// Position in kThinChannelsLastInstances.
-enum ThinChannelsLastInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 }  // namespace convt
 

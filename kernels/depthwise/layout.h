@@ -17,7 +17,7 @@ namespace convt {
 // The rows of a warp for a depthwise layer, in any direction.
 struct ThinDepthwiseTile {
   int32_t instance;  // index into kThinDepthwiseInstances
-  int32_t rows;      // of positions;
+  int32_t rows;      // of positions
   int32_t columns;   // of positions: follows from the instance
 
   // What tells it from other tiles of the kernel, and what people are told of it.
@@ -54,3 +54,21 @@ bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwise
                                 ThinDepthwiseLayout* layout);
 
 }  // namespace convt
+
+namespace convt::depthwise {
+
+// What a kernel is launched with. Filled by depthwise/launch.cpp, constant for the whole grid.
+struct DepthwiseParams : ThinDepthwiseLayout {
+  void* y;  // [batch, channels, h.out, w.out]: the result of the forward pass, else grad_output
+  void* x;  // [batch, channels, h.in, w.in]: the result of the gradient of the input, else an operand
+  const void* weight;  // [channels, 1, h.kernel, w.kernel]: not of the gradient of the weight
+  const void* bias;  // [channels] or null: of the forward pass
+  float* slabs;  // [batch * chunks * strips][channels, h.kernel, w.kernel]: of the gradient of the weight
+  int64_t y_stride[4];
+  int64_t x_stride[4];
+  int64_t weight_stride[4];
+  bool y_vectors;  // a lane's columns of y are one vector, wherever it begins
+  bool x_vectors;
+};
+
+}  // namespace convt::depthwise

@@ -1,18 +1,17 @@
-// Candidates of the thin engine for depthwise layers, and their estimated times.
+// Candidates for depthwise layers in NCHW, and their estimated times.
 #include "plan/plan.h"
 
 #include <algorithm>
 
 #include "depthwise/layout.h"
 #include "plan/cost.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {
 
-// Rows of a warp. In the gradient of the weight they decide the order of the sums: as many as leave enough warps for a
-// large GPU, by the problem alone. Elsewhere few, so that the last wave is short; fewer still where SMs are without
-// work.
+// Rows of a warp. In the gradient of the weight they decide the order of the sums, and follow from the problem alone:
+// as many as still give enough warps for a large GPU. In the other directions they are few, so that the last wave is
+// short, and fewer still where SMs would be without work.
 constexpr int64_t kEnoughWarps = 8192;
 constexpr int32_t kFewestRows = 8;
 constexpr int32_t kRows = 16;

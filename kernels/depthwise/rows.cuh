@@ -3,7 +3,7 @@
 // Must not know: what is multiplied.
 #pragma once
 
-#include "depthwise/params.h"
+#include "depthwise/layout.h"
 #include "element/vector.cuh"
 
 namespace convt::depthwise {
@@ -18,7 +18,7 @@ struct Strip {
   int32_t lane;
 
   __device__ __forceinline__ explicit Strip(const DepthwiseParams& params) {
-    // From one lane, so that the compiler knows that all lanes have the same.
+    // Taken from one lane, so that the compiler knows that the number is equal in all lanes.
     const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
     number = static_cast<int32_t>(blockIdx.x) * (kDepthwiseThreads / 32) + warp;
     lane = static_cast<int32_t>(threadIdx.x) % 32;

@@ -35,13 +35,6 @@ inline constexpr ThinDirectInstance kThinDirectInstances[] = {
 
 inline constexpr int32_t kNumThinDirectInstances = count_of(kThinDirectInstances);
 
-// Position in kThinDirectInstances.
-enum ThinDirectInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
 }  // namespace convt
 
 namespace convt::direct {

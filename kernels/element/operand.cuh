@@ -5,12 +5,19 @@
 #include <type_traits>
 
 #include "element/arithmetic.cuh"
+#include "problem/problem.h"
 #include "ptx/wgmma_sm90a.cuh"
 
 namespace convt::element {
 
 // The arithmetic of the products: what an operand element is.
 enum class Operand { kTf32, kTf32x3, kBFloat16, kFloat16 };
+
+// Of a class of precision that multiplies on tensor cores.
+constexpr Operand operand_of(DataType dtype, Precision precision) {
+  if (dtype == DataType::kFloat32) return precision == Precision::kTf32x3 ? Operand::kTf32x3 : Operand::kTf32;
+  return dtype == DataType::kBFloat16 ? Operand::kBFloat16 : Operand::kFloat16;
+}
 
 template <Operand kOperandValue, int kNValue>
 struct ProductTraits {
@@ -21,14 +28,14 @@ struct ProductTraits {
       std::conditional_t<kFloat32, float, std::conditional_t<kOperand == Operand::kBFloat16, __nv_bfloat16, __half>>;
   static constexpr int kN = kNValue;                 // result channels of a tile
   static constexpr int kChannels = kFloat32 ? 4 : 8; // source channels of a plane: 16 bytes of each position
-  static constexpr int kParts = kSplit ? 2 : 1;      // planes of high parts, then of low parts
-  // Accumulators of 64 positions x kN channels; with split operands as many again hold the float32 sums.
-  static constexpr int kSums = 256 / kN / kParts;
+  static constexpr int kTerms = kSplit ? 2 : 1;      // planes of high terms, then of low terms
+  // Accumulators of 64 positions x kN channels; with split operands as many again add up in float32.
+  static constexpr int kAccumulators = 256 / kN / kTerms;
 };
 
 #ifdef CONVT_HAS_WGMMA
-// What the high part leaves. Infinities have no low part.
-__device__ __forceinline__ float low_part(float value, float high) {
+// What the high term leaves. Infinities have no low term.
+__device__ __forceinline__ float low_term(float value, float high) {
   const float rest = value - high;
   return isinf(value) || isinf(high) ? 0.0f : ptx::round_tf32(rest);
 }

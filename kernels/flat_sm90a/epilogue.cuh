@@ -1,17 +1,17 @@
-// Sums -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as runs of
-// channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
+// Accumulators -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as
+// runs of channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "flat_sm90a/tile.cuh"
+#include "flat_sm90a/mainloop.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 
 namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int kStagingBarrier = 1;  // and the next, one per consumer
+inline constexpr int kStagingBarrier = 1;  // of the first warpgroup; the second one's is the next
 
 // A walk over positions of the sequence, and where they lie in the result.
 class Walk {
@@ -56,7 +56,7 @@ class Walk {
 // 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
 // sequence's rows are a multiple of 4 columns apart.
 template <typename Shape>
-__device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                               int32_t first_channel, int32_t first_position, float* s_staged) {
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kPassPositions = kFlatPassColumns / kPhases;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
         float values[2 * kPhases];
 #pragma unroll
         for (int i = 0; i < 2 * kPhases; ++i) {
-          values[i] = sums.of(i % kPhases, pass * (kPassPositions / 8) + j, 2 * half + i / kPhases);
+          values[i] = acc.of(i % kPhases, pass * (kPassPositions / 8) + j, 2 * half + i / kPhases);
         }
         epilogue::store_vector(s_mine + 8 * j * kPhases, values);
       }
@@ -96,7 +96,8 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
         if (left <= 0 || channel + 8 * half + 2 * i >= params.n_channels) continue;
         const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
         const float of_channel = bias[half][i];
-        const float values[4] = {sum.x + of_channel, sum.y + of_channel, sum.z + of_channel, sum.w + of_channel};
+        const float values[4] = {epilogue::finish(sum.x, of_channel), epilogue::finish(sum.y, of_channel),
+                                 epilogue::finish(sum.z, of_channel), epilogue::finish(sum.w, of_channel)};
         epilogue::store_neighbours(g, values, left, params.unit, params.result_stride[3]);
       }
     }
@@ -104,13 +105,14 @@ __device__ __forceinline__ void store_columns(const Sums<Shape>& sums, const Par
 }
 
 template <typename Shape>
-__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                               int32_t first_channel, int32_t first_position, float* s_staged) {
+__device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
+                                               int32_t consumer, int32_t first_channel, int32_t first_position,
+                                               float* s_staged) {
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kQuads = kFlatChannels / 4;
   constexpr int kPositionStep = 128 / kQuads;
   const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
-  const int32_t barrier = kStagingBarrier + consumer_of_thread<Shape>();
+  const int32_t barrier = kStagingBarrier + consumer;
   float* s_mine = s_staged + thread % 4 * 2 * kFlatStagedStride + thread / 32 * 16 + thread % 32 / 4;
   const int32_t channel = first_channel + thread % kQuads * 4;
   float bias[4];
@@ -136,7 +138,7 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           s_mine[(8 * j + i % 2) * kFlatStagedStride + i / 2 * 8] =
-              sums.of(phase, pass * (kFlatPassPositions / 8) + j, i);
+              acc.of(phase, pass * (kFlatPassPositions / 8) + j, i);
         }
       }
       ptx::named_barrier(barrier, 128);  // the pass is staged
@@ -145,7 +147,8 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
         if (offset[i] < 0 || column[i] + phase >= params.result_w || channel >= params.n_channels) continue;
         const float4 sum = *reinterpret_cast<const float4*>(
             s_staged + (thread / kQuads + i * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
-        const float values[4] = {sum.x + bias[0], sum.y + bias[1], sum.z + bias[2], sum.w + bias[3]};
+        const float values[4] = {epilogue::finish(sum.x, bias[0]), epilogue::finish(sum.y, bias[1]),
+                                 epilogue::finish(sum.z, bias[2]), epilogue::finish(sum.w, bias[3])};
         Element* g = g_channel + offset[i] + (column[i] + phase) * params.result_stride[3];
         epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
       }

@@ -3,78 +3,115 @@
 #pragma once
 
 #include "flat_sm90a/epilogue.cuh"
+#include "flat_sm90a/instances.h"
 #include "flat_sm90a/mainloop.cuh"
-#include "ptx/shared.cuh"
+#include "flat_sm90a/pack.cuh"
+#include "hopper/kernel.cuh"
+#include "hopper/packed_taps.cuh"
+#include "hopper/slots.cuh"
 
 namespace convt::flat_sm90a {
 
-// Per thread. With a loading warpgroup's these are those of the launch: 216 + 40 = 2 * 128, 2 * 232 + 40 = 3 * 168.
-inline constexpr int kLoaderRegisters = 40;
-inline constexpr int consumer_registers(int consumers) { return consumers == 1 ? 216 : 232; }
-
 #ifdef CONVT_HAS_WGMMA
 
+// One thread: windows of the packed source, one plane a copy.
 template <typename Shape>
-__device__ __forceinline__ void consume(const Params& params, uint32_t s_source, uint32_t s_weights,
-                                        uint32_t s_barriers, float* s_staged) {
-  Ring sources(s_barriers, params.source_slots);
-  Ring weights(s_barriers + 16 * params.source_slots, params.weight_slots);
-  const int32_t consumer = consumer_of_thread<Shape>();
-  float* s_mine = s_staged + consumer * kFlatStagedFloats;
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+__device__ __forceinline__ void load_source(const Params& params, uint32_t s_source, Ring ring) {
+  const uint32_t window_bytes = params.window * 16;
+  const int32_t planes = 2 * params.k_steps;
+  const int64_t plane_step = params.sub_tiles * params.plane_bytes;
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
-    Sums<Shape> sums;
-    multiply_tile<Shape>(sums, params, tile, s_source, s_weights, &sources, &weights);
-    const int32_t channel_tile =
-        params.split_channels ? tile.block_tile * Shape::kConsumers + consumer : tile.block_tile;
-    const int32_t first_position = tile.begin + (params.split_channels ? 0 : consumer * Shape::kPositions);
-    if (params.channels_last) {
-      store_channels<Shape>(sums, params, tile, channel_tile * kFlatChannels, first_position, s_mine);
-    } else {
-      store_columns<Shape>(sums, params, tile, channel_tile * kFlatChannels, first_position, s_mine);
-    }
-  }
-}
-
-#endif
-
-template <typename Shape>
-__global__ void __launch_bounds__(flat_threads(Shape::kConsumers), 3 - Shape::kConsumers)
-    convolve(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA
-  constexpr int kConsumers = Shape::kConsumers;
-  extern __shared__ __align__(128) unsigned char s_bytes[];
-  const uint32_t s_source = ptx::shared_address(s_bytes);
-  const uint32_t s_weights = s_source + params.weights_begin;
-  const uint32_t s_barriers = s_source + params.barriers_begin;
-  const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
-  if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
-      ptx::mbarrier_init(s_barriers + 16 * slot, 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kConsumers * 4);
-    }
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();  // the barriers exist
-
-  if (threadIdx.x < kConsumers * 128) {
-    ptx::take_registers<consumer_registers(kConsumers)>();
-    consume<Shape>(params, s_source, s_weights, s_barriers, reinterpret_cast<float*>(s_bytes + params.staged_begin));
-  } else {
-    ptx::give_registers<kLoaderRegisters>();
-    ptx::wait_for_previous_kernel();  // which packs; consumers read nothing of it before a stage is here
-    // Two warps: lanes of one would take turns at everything they do. The compiler knows the number to be the same for
-    // each of them.
-    const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumers * 4;
-    if (warp <= 1 && ptx::elect_one()) {
-      if (warp == 0) {
-        load_source<Shape>(params, s_source, s_barriers);
-      } else {
-        load_weights<Shape>(params, s_weights, s_weight_barriers);
+    const char* g_chunk = static_cast<const char*>(params.source) +
+                          tile.group * params.group_planes * params.plane_bytes + int64_t{tile.begin} * 16;
+    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk, g_chunk += planes * plane_step) {
+      for (int32_t sub = 0; sub < params.sub_tiles; ++sub) {
+        const int32_t run = first_run<Shape>(params, tile, sub);
+        if (params.run_begin[run] == params.run_begin[run + Shape::kPhases]) continue;  // no taps
+        const char* g_window = g_chunk + sub * params.plane_bytes +
+                               int64_t{params.window_begin[params.sub_tiles > 1 ? sub : tile.phase_h]} * 16;
+        uint32_t s_window = s_source + ring.slot() * planes * window_bytes;
+        ring.wait_empty();  // the consumers have multiplied what was here
+        ptx::mbarrier_expect(ring.full(), planes * window_bytes);
+        for (int32_t plane = 0; plane < planes; ++plane) {
+          ptx::bulk_copy(s_window, g_window, window_bytes, ring.full());
+          g_window += plane_step;
+          s_window += window_bytes;
+        }
+        ring.advance();
       }
     }
   }
-#endif
 }
 
+#endif
+
+template <typename Shape>
+struct Convolution : hopper::Slots<Params> {
+  using Params = flat_sm90a::Params;
+  // Registers, with a loading warpgroup's those of the launch: 216 + 40 = 2 * 128, 2 * 232 + 40 = 3 * 168.
+  static constexpr hopper::Roles kRoles{flat_threads(Shape::kConsumers), 3 - Shape::kConsumers, Shape::kConsumers,
+                                        Shape::kConsumers == 1 ? 216 : 232, 40};
+
+#ifdef CONVT_HAS_WGMMA
+  float* const s_staged;
+
+  __device__ __forceinline__ Convolution(const Params& params, unsigned char* s_bytes)
+      : Slots(params, s_bytes), s_staged(reinterpret_cast<float*>(s_bytes + params.staged_begin)) {}
+
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x > 0) return;
+    pipeline::init_slots(s_barriers, 0, count(), 1, 4 * Shape::kConsumers);
+    ptx::fence_mbarrier_init();
+  }
+  __device__ __forceinline__ void take_part() const {}
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    Ring sources = this->sources(), weights = this->weights();
+    const int32_t consumer = Shape::kConsumers == 1 ? 0 : warp / 4;
+    float* s_mine = s_staged + consumer * kFlatStagedFloats;
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+      const Tile tile = tile_of(params, number);
+      Accumulators<Shape> acc;
+      multiply_tile<Shape>(acc, params, tile, consumer, s_source, s_weights, &sources, &weights);
+      const int32_t channel_tile =
+          params.split_channels ? tile.channel_tile * Shape::kConsumers + consumer : tile.channel_tile;
+      const int32_t first_position = tile.begin + (params.split_channels ? 0 : consumer * Shape::kPositions);
+      if (params.channels_last) {
+        store_channels<Shape>(acc, params, tile, consumer, channel_tile * kFlatChannels, first_position, s_mine);
+      } else {
+        store_columns<Shape>(acc, params, tile, channel_tile * kFlatChannels, first_position, s_mine);
+      }
+    }
+  }
+
+  // The threads are of two warps, because threads of one warp would wait for each other at everything they do.
+  __device__ __forceinline__ void serve(int32_t warp) const {
+    ptx::wait_for_previous_kernel();  // which packs; consumers read nothing of it before a stage is here
+    if (warp > 1 || !ptx::elect_one()) return;
+    if (warp == 0) {
+      load_source<Shape>(params, s_source, sources());
+    } else {
+      const auto each_run = [&](const Tile& tile, auto&& load) {
+        const int32_t begin = params.run_begin[first_run<Shape>(params, tile, 0)];
+        for (int32_t sub = 0; sub < params.sub_tiles; ++sub) {
+          const int32_t run = first_run<Shape>(params, tile, sub);
+          load(params.run_begin[run] - begin, params.run_begin[run + Shape::kPhases] - begin);
+        }
+      };
+      hopper::load_packed_taps(params, s_weights, weights(), params.split_channels ? Shape::kConsumers : 1, each_run);
+    }
+  }
+#endif
+};
+
 }  // namespace convt::flat_sm90a
+
+#define CONVT_FLAT_INSTANCE(symbol, dtype, precision, phases, consumers, accumulators)                              \
+  convt::PackedKernel convt::flat_sm90a::symbol() {                                                                 \
+    using Traits = element::ProductTraits<element::operand_of(convt::DataType::dtype, convt::Precision::precision), \
+                                          kFlatChannels>;                                                           \
+    using Tiles = Shape<Traits, phases, consumers, accumulators>;                                                   \
+    return {reinterpret_cast<const void*>(&pack_operands<Traits>),                                                  \
+            reinterpret_cast<const void*>(&hopper::convolve<Convolution<Tiles>>)};                                  \
+  }

@@ -7,8 +7,8 @@
 #include "flat_sm90a/params.h"
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 
@@ -72,8 +72,9 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& 
   const TapProgram& program = layout.program;
   const GemmShape& gemm = layout.gemm;
   flat_sm90a::Params params{};
+  static_cast<FlatTile&>(params) = plan;
   params.source = source;
-  params.packed = weights.packed;
+  params.packed = pack::PackedTaps::of(weights);
   params.bias = bias;
   params.result = result;
   std::copy_n(result_stride(problem), 4, params.result_stride);
@@ -88,30 +89,10 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& 
   params.block_tiles = Divisor::of(layout.grid.block_tiles);
   params.h_phases = Divisor::of(program.phases_h);
   params.group_tiles = Divisor::of(static_cast<int32_t>(problem.groups));
-  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
-  params.tile_positions = plan.tile_positions;
-  params.channel_tiles = layout.grid.channel_tiles;
-  params.split_channels = plan.split_channels;
   params.by_pitch = Divisor::of(layout.geometry.pitch);
   params.by_image_rows = Divisor::of(layout.geometry.image_rows);
-  params.plane_bytes = plan.plane_bytes;
   params.sub_tiles = program.sub_h * program.sub_w;
   params.group_planes = plan.num_chunks * 2 * plan.k_steps * params.sub_tiles;
-  params.window = plan.window;
-  params.k_steps = plan.k_steps;
-  params.num_chunks = plan.num_chunks;
-  params.source_slots = plan.source_slots;
-  params.weight_slots = plan.weight_slots;
-  params.slot_taps = plan.slot_taps;
-  params.tap_bytes = plan.tap_bytes;
-  params.packed_tile_step = weights.packed_tile_step;
-  for (int32_t phase = 0; phase < program.phases_h; ++phase) {
-    params.packed_phase_begin[phase] = weights.packed_phase_begin[phase];
-    params.packed_chunk_step[phase] = program.num_taps[phase] * plan.tap_bytes;
-  }
-  params.weights_begin = plan.weights_begin;
-  params.staged_begin = plan.staged_begin;
-  params.barriers_begin = plan.barriers_begin;
   const int32_t pitch = layout.geometry.pitch;
   for (int32_t i = 0; i < std::max(params.sub_tiles, program.phases_h); ++i) {
     const int32_t h = params.sub_tiles > 1 ? i / program.sub_w : i, w = params.sub_tiles > 1 ? i % program.sub_w : 0;

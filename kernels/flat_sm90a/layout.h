@@ -18,7 +18,7 @@ struct FlatTile {
   int32_t instance;  // index into kFlatInstances
   int32_t phases;    // W phases of a tile
   int32_t consumers;  // warpgroups that multiply
-  int32_t sums;      // of each for a channel: positions times W phases
+  int32_t accumulators;  // of each for a channel: positions times W phases
   bool split_channels;  // the warpgroups take different channels of the same positions, not the reverse
   int32_t tile_positions;  // of the CTA
   int32_t window;    // positions of a plane in a stage
@@ -27,14 +27,14 @@ struct FlatTile {
   int32_t source_slots, weight_slots, slot_taps, tap_bytes;
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
   int64_t plane_bytes;   // of the packed source
-  int64_t num_tiles;
+  int32_t num_tiles;
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("phases", phases);
     field("consumers", consumers);
-    field("sums", sums);
+    field("sums", accumulators);
     field("split_channels", split_channels);
     field("tile_positions", tile_positions);
     field("window", window);

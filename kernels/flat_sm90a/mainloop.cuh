@@ -1,100 +1,67 @@
-// The flat engine's loader, two threads, and its products. Weights are the first operand, positions the second, so that
-// neighbouring sums of a thread are neighbouring columns of the result; a tap is another start address of the same
-// planes.
+// The flat engine's tiles and their products. Weights are the first operand, positions the second, so that neighbouring
+// accumulators of a thread are neighbouring columns of the result; a tap is another start address of the same planes.
 #pragma once
 
-#include "flat_sm90a/tile.cuh"
+#include "element/operand.cuh"
+#include "element/registers.cuh"
+#include "flat_sm90a/params.h"
+#include "hopper/tiles.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/mbarrier_sm90.cuh"
+#include "ptx/wgmma_sm90a.cuh"
 
 namespace convt::flat_sm90a {
 
-#ifdef CONVT_HAS_WGMMA
-
+using hopper::first_tile;
+using hopper::tile_step;
 using pipeline::Ring;
 
-// One thread: windows of the packed source, one plane a copy.
-template <typename Shape>
-__device__ __forceinline__ void load_source(const Params& params, uint32_t s_source, uint32_t s_barriers) {
-  Ring ring(s_barriers, params.source_slots);
-  const uint32_t window_bytes = params.window * 16;
-  const int32_t planes = 2 * params.k_steps;
-  const int64_t plane_step = params.sub_tiles * params.plane_bytes;
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
-    const char* g_chunk = static_cast<const char*>(params.source) +
-                          tile.group * params.group_planes * params.plane_bytes + int64_t{tile.begin} * 16;
-    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-      for (int32_t sub = 0; sub < params.sub_tiles; ++sub) {
-        const int32_t run = first_run<Shape>(params, tile, sub);
-        if (params.run_begin[run] == params.run_begin[run + Shape::kPhases]) continue;  // no taps
-        const char* g_window = g_chunk + sub * params.plane_bytes +
-                               int64_t{params.window_begin[params.sub_tiles > 1 ? sub : tile.phase_h]} * 16;
-        uint32_t s_window = s_source + ring.slot() * planes * window_bytes;
-        ring.wait_empty();  // the consumers have multiplied what was here
-        ptx::mbarrier_expect(ring.full(), planes * window_bytes);
-        for (int32_t plane = 0; plane < planes; ++plane) {
-          ptx::bulk_copy(s_window, g_window, window_bytes, ring.full());
-          g_window += plane_step;
-          s_window += window_bytes;
-        }
-        ring.advance();
-      }
-      g_chunk += planes * plane_step;
-    }
-  }
+// 64 channels of kPositions positions in kPhases W phases, for each of kConsumers warpgroups. A product takes kColumns
+// of the positions: with 128 registers of a thread at the launch, ptxas has none with all 256.
+template <typename TraitsValue, int kPhasesValue, int kConsumersValue, int kAccumulatorsValue>
+struct Shape {
+  using Traits = TraitsValue;
+  static constexpr int kPhases = kPhasesValue;
+  static constexpr int kConsumers = kConsumersValue;
+  static constexpr int kPositions = kAccumulatorsValue / kPhases;
+  static constexpr int kBlocks = kPositions == 256 && kConsumers == 1 ? 2 : 1;
+  static constexpr int kColumns = kPositions / kBlocks;
+};
+
+#ifdef CONVT_HAS_WGMMA
+
+struct Tile {
+  int32_t channel_tile;  // of the CTA's channels
+  int32_t phase_h;
+  int32_t group;
+  int32_t begin;  // the first position
+};
+
+// Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
+__device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
+  Tile tile;
+  number = params.block_tiles(number, &tile.channel_tile);
+  number = params.h_phases(number, &tile.phase_h);
+  number = params.group_tiles(number, &tile.group);
+  tile.begin = number * params.tile_positions;
+  return tile;
 }
 
-// One thread: the weights in the order in which the consumers ask for them, for one channel tile or one per consumer.
+// The first of the runs whose taps a stage has, one for each W phase.
 template <typename Shape>
-__device__ __forceinline__ void load_weights(const Params& params, uint32_t s_weights, uint32_t s_barriers) {
-  Ring ring(s_barriers, params.weight_slots);
-  const uint32_t part_bytes = params.slot_taps * params.tap_bytes;
-  const int32_t parts = params.split_channels ? Shape::kConsumers : 1;
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    const Tile tile = tile_of(params, number);
-    const int32_t first = tile.block_tile * parts;
-    const int32_t existing = min(parts, params.channel_tiles - first);
-    const int32_t phase_begin = params.run_begin[first_run<Shape>(params, tile, 0)];
-    const char* g_chunk = static_cast<const char*>(params.packed) +
-                          (int64_t{tile.group} * params.channel_tiles + first) * params.packed_tile_step +
-                          params.packed_phase_begin[tile.phase_h];
-    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-      for (int32_t sub = 0; sub < params.sub_tiles; ++sub) {
-        const int32_t run = first_run<Shape>(params, tile, sub);
-        const int32_t end = params.run_begin[run + Shape::kPhases];
-        for (int32_t tap = params.run_begin[run]; tap < end; tap += params.slot_taps) {
-          const uint32_t bytes = min(params.slot_taps, end - tap) * params.tap_bytes;
-          const char* g_taps = g_chunk + int64_t{tap - phase_begin} * params.tap_bytes;
-          const uint32_t s_slot = s_weights + ring.slot() * parts * part_bytes;
-          ring.wait_empty();  // the consumers have multiplied what was here
-          ptx::mbarrier_expect(ring.full(), existing * bytes);
-          for (int32_t part = 0; part < existing; ++part) {
-            ptx::bulk_copy(s_slot + part * part_bytes, g_taps + part * params.packed_tile_step, bytes, ring.full());
-          }
-          ring.advance();
-        }
-      }
-      g_chunk += params.packed_chunk_step[tile.phase_h];
-    }
-  }
+__device__ __forceinline__ int32_t first_run(const Params& params, const Tile& tile, int32_t sub) {
+  return params.sub_tiles > 1 ? sub : tile.phase_h * Shape::kPhases;
 }
 
-// Which slots a warpgroup leaves as soon as the products before the newest group are done.
-class Leaving {
- public:
-  __device__ __forceinline__ void set_weights(uint32_t barrier) { weights_ = barrier; }
-  __device__ __forceinline__ void set_source(uint32_t barrier) { source_ = barrier; }
-  __device__ __forceinline__ void leave() {
-    if (threadIdx.x % 32 == 0) {  // every warp says for itself that it has left a slot
-      if (weights_ != 0) ptx::mbarrier_arrive(weights_);
-      if (source_ != 0) ptx::mbarrier_arrive(source_);
-    }
-    weights_ = source_ = 0;
-  }
+template <typename Shape>
+struct Accumulators {
+  float r[Shape::kPhases * Shape::kBlocks][Shape::kColumns / 2];  // [phase][block]
 
- private:
-  uint32_t weights_ = 0, source_ = 0;
+  // Number `i` of the four accumulators of 8 neighbouring positions: channels 8 apart, then neighbours.
+  __device__ __forceinline__ float of(int phase, int positions, int i) const {
+    constexpr int kOfBlock = Shape::kColumns / 8;
+    return r[phase * Shape::kBlocks + positions / kOfBlock][4 * (positions % kOfBlock) + i];
+  }
 };
 
 // The products of one tap in one stage.
@@ -125,19 +92,24 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
   }
 }
 
-// All products of a tile. The sums' order: stages, residues, taps, steps of K.
+// All products of a tile, added in the order of stages, residues, taps, steps of K.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, const Tile& tile,
-                                              uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
-  const int32_t consumer = consumer_of_thread<Shape>();
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, const Tile& tile,
+                                              int32_t consumer, uint32_t s_source, uint32_t s_weights, Ring* sources,
+                                              Ring* weights) {
   const uint32_t plane_bytes = params.window * 16;
   const uint32_t stage_bytes = 2 * params.k_steps * plane_bytes;
   const uint32_t first_position = params.split_channels ? 0 : consumer * Shape::kPositions;
-  const uint32_t part_bytes = params.slot_taps * params.tap_bytes;
-  const uint32_t slot_bytes = (params.split_channels ? Shape::kConsumers : 1) * part_bytes;
-  const uint32_t s_my_weights = s_weights + (params.split_channels ? consumer : 0) * part_bytes;
-  Leaving leaving;
-  sums.clear();
+  const uint32_t tile_bytes = params.slot_taps * params.tap_bytes;
+  const uint32_t slot_bytes = (params.split_channels ? Shape::kConsumers : 1) * tile_bytes;
+  const uint32_t s_my_weights = s_weights + (params.split_channels ? consumer : 0) * tile_bytes;
+  uint32_t used_weights = 0, used_source = 0;  // the barriers of slots whose products may be in flight
+  const auto release_used = [&] {
+    if (used_weights != 0) pipeline::release(used_weights);
+    if (used_source != 0) pipeline::release(used_source);
+    used_weights = used_source = 0;
+  };
+  element::clear(acc.r);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
 #pragma unroll 1
@@ -162,23 +134,23 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
             a = ptx::MatrixDescriptor::of(s_my_weights + weights->slot() * slot_bytes, kFlatChannels * 16, 128);
           }
           ptx::wgmma_fence();
-          multiply_tap<Shape>(&sums.r[phase * Shape::kBlocks], params, a, source.moved(params.places[tap]));
+          multiply_tap<Shape>(&acc.r[phase * Shape::kBlocks], params, a, source.moved(params.places[tap]));
           a = a.moved(params.tap_bytes / 16);
           if (--taps_left == 0) {
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
-            leaving.leave();
-            leaving.set_weights(weights->empty());
+            release_used();
+            used_weights = weights->empty();
             weights->advance();
           }
         }
       }
-      leaving.set_source(sources->empty());
+      used_source = sources->empty();
       sources->advance();
     }
   }
   ptx::wgmma_wait<0>();
-  leaving.leave();
+  release_used();
 }
 
 #endif

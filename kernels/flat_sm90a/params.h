@@ -5,12 +5,13 @@
 #include <cstdint>
 
 #include "flat_sm90a/layout.h"
+#include "pack/params.h"
 #include "plan/divisor.h"
 #include "plan/tap_program.h"
 
 namespace convt::flat_sm90a {
 
-// Source -> planes [group][16 bytes of channels][residue along H][along W][position][16 bytes].
+// Source -> planes [group][16 bytes of channels][residue along H][residue along W][position][16 bytes].
 struct PackParams {
   const void* source;  // [batch, groups * k_channels, source_h, source_w], any strides
   void* packed;
@@ -30,11 +31,11 @@ struct PackParams {
   bool channel_vectors;  // 16 bytes of neighbouring channels may be read at once
 };
 
-struct Params {
+struct Params : FlatTile {
   const void* source;  // packed
-  const void* packed;  // weights as pack/ leaves them
-  const void* bias;    // [groups * n_channels], contiguous, or null
-  void* result;        // [batch, groups * n_channels, result_h, result_w], NCHW or channels_last
+  pack::PackedTaps packed;
+  const void* bias;  // [groups * n_channels], contiguous, or null
+  void* result;      // [batch, groups * n_channels, result_h, result_w], NCHW or channels_last
   int64_t result_stride[4];  // elements
   int32_t batch, n_channels;  // channels per group: GEMM N
   int32_t result_h, result_w;
@@ -42,23 +43,11 @@ struct Params {
   bool channels_last;
   int32_t unit;  // neighbours in memory that may be stored together, 1 to 8: NCHW columns, channels_last channels
 
-  // Tiles: counts along each digit of a tile's number, fastest first; then tiles of positions.
+  // Counts along each digit of a tile's number, fastest first; then tiles of positions.
   Divisor block_tiles, h_phases, group_tiles;
-  int32_t num_tiles, tile_positions;
-  int32_t channel_tiles;  // of 64
-  bool split_channels;
   Divisor by_pitch, by_image_rows;
-
-  int64_t plane_bytes;
   int32_t group_planes;  // planes of a group, all residues counted
   int32_t sub_tiles;     // residues
-  int32_t window;      // positions of a plane in a stage
-  int32_t k_steps, num_chunks;
-  int32_t source_slots, weight_slots, slot_taps, tap_bytes;
-  int32_t packed_chunk_step[kMaxWindows];   // bytes from one stage's weights to the next, per H phase
-  int64_t packed_phase_begin[kMaxWindows];  // bytes, of an H phase within a channel tile's weights
-  int64_t packed_tile_step;                 // bytes, from one channel tile's weights to the next
-  int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
 
   // Windows of the source, from a tile's first position: of each residue, or for the forward pass of each H phase.
   int32_t window_begin[kMaxRuns];

@@ -5,7 +5,7 @@
 
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/layout.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 namespace {
@@ -56,7 +56,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
     most_taps = std::max(most_taps, taps);
   }
   const int32_t limit = plan.consumers == 1 ? device.shared_per_sm / 2 - 1024 : device.shared_per_block;
-  const int32_t weight_parts = plan.split_channels ? plan.consumers : 1;
+  const int32_t slot_tiles = plan.split_channels ? plan.consumers : 1;
   const int32_t staged_bytes = plan.consumers * kFlatStagedFloats * 4;
   for (const int32_t k_steps : {4, 2, 1}) {
     if (k_steps > 1 && k_steps > all_steps) continue;
@@ -65,11 +65,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
     plan.tap_bytes = k_steps * 2 * kFlatChannels * 16;
     const int32_t stage_bytes = 2 * k_steps * plan.window * 16;
     // Few large slots of weights, or where those do not fit more small ones; then stages, as many as fit.
-    for (const int32_t part_bytes : {16384, 8192}) {
-      plan.slot_taps = std::clamp(part_bytes / plan.tap_bytes, 1, most_taps);
-      const int32_t slot_bytes = weight_parts * plan.slot_taps * plan.tap_bytes;
+    for (const int32_t tile_bytes : {16384, 8192}) {
+      plan.slot_taps = std::clamp(tile_bytes / plan.tap_bytes, 1, most_taps);
+      const int32_t slot_bytes = slot_tiles * plan.slot_taps * plan.tap_bytes;
       for (int32_t slots = 6; slots > 2; --slots) {
-        plan.weight_slots = std::clamp(std::max(slots * stage_bytes / 2, 40960 * weight_parts) / slot_bytes, 3, 6);
+        plan.weight_slots = std::clamp(std::max(slots * stage_bytes / 2, 40960 * slot_tiles) / slot_bytes, 3, 6);
         const int32_t total =
             slots * stage_bytes + plan.weight_slots * slot_bytes + staged_bytes + 16 * (slots + plan.weight_slots);
         if (total > limit) continue;
@@ -95,18 +95,18 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
   const double taps = static_cast<double>(program.total_taps) / program.phases_h;
   const double residues = program.sub_h * program.sub_w;
   const double steps = static_cast<double>(plan.num_chunks) * plan.k_steps;
-  const double products = plan.consumers * taps * steps * plan.sums / plan.phases / 2;
+  const double products = plan.consumers * taps * steps * plan.accumulators / plan.phases / 2;
   const double weight_bytes = taps * steps * (plan.split_channels ? plan.consumers : 1) * 2 * kFlatChannels * 16;
   const double source_bytes = steps * residues * 2 * plan.window * 16;
   const double slots = std::ceil(taps / residues / plan.slot_taps) * residues * plan.num_chunks;
   const double multiply = std::max(products / 0.85, (weight_bytes + source_bytes) / 40) + 130 * slots +
                           (plan.k_steps == 4 ? 0 : 60) * taps * plan.num_chunks;
 
-  const double results = plan.consumers * kFlatChannels * plan.sums;
+  const double results = plan.consumers * kFlatChannels * plan.accumulators;
   // A row of NCHW that begins within a sector shares it with the row before.
   const bool whole_sectors = to_channels || static_cast<int64_t>(gemm.result_w * element) % 32 == 0;
   const double partial_sectors = whole_sectors ? 0 : 2 * results / gemm.result_w;
-  const double store = 33.5 * plan.sums / 2 + results * element / 37;
+  const double store = 33.5 * plan.accumulators / 2 + results * element / 37;
   // Two CTAs of an SM share its tensor cores and its memory, but one stores while the other multiplies.
   const double ctas = 3 - plan.consumers;
   const double together = ctas == 2 ? std::max(multiply, store) + 0.34 * std::min(multiply, store) : multiply + store;
@@ -178,16 +178,17 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       tile.instance = index;
       tile.phases = instance.phases;
       tile.consumers = instance.consumers;
-      tile.sums = instance.sums;
+      tile.accumulators = instance.accumulators;
       tile.split_channels = split_channels;
-      tile.tile_positions = instance.sums / instance.phases * (split_channels ? 1 : instance.consumers);
+      tile.tile_positions = instance.accumulators / instance.phases * (split_channels ? 1 : instance.consumers);
       if (!lay_out(problem, device, program, gemm, geometry, &plan)) continue;
       const FlatGrid grid = make_flat_grid(problem, geometry, tile);
-      tile.num_tiles = grid.block_tiles * program.phases_h * problem.groups * grid.position_tiles;
+      const int64_t num_tiles = grid.block_tiles * program.phases_h * problem.groups * grid.position_tiles;
       const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{tile.num_chunks} * program.total_taps;
       // CTAs step from tile to tile in 32 bits, beyond the last one too.
       constexpr int64_t kLimit = int64_t{1} << 30;
-      if (tile.num_tiles > kLimit || packed_taps > kLimit) continue;
+      if (num_tiles > kLimit || packed_taps > kLimit) continue;
+      tile.num_tiles = static_cast<int32_t>(num_tiles);
       plan.packed_bytes = ceil_div(packed_taps * tile.tap_bytes, int64_t{256}) * 256;
       tile.plane_bytes = (geometry.lead + grid.position_tiles * tile.tile_positions +
                           int64_t{h.highest_shift} * geometry.pitch + w.highest_shift) *
@@ -197,7 +198,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
       plan.workspace_bytes = plan.packed_bytes + planes * tile.plane_bytes;
       if (plan.workspace_bytes > kMostWorkspaceBytes) continue;
       plan.threads = flat_threads(instance.consumers);
-      plan.num_blocks = std::min<int64_t>(tile.num_tiles, (3 - instance.consumers) * device.num_sms);
+      plan.num_blocks = std::min(tile.num_tiles, (3 - instance.consumers) * device.num_sms);
       estimate(problem, device, program, gemm, &plan);
       plans->push_back(plan);
     }

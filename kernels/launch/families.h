@@ -3,7 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
 
 #include "launch/kernel.h"
 #include "launch/launch.h"
@@ -14,6 +18,47 @@ namespace convt {
 
 // Tensors may begin anywhere; copies of several elements may not.
 inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
+
+// Whether test(value) is true, or has no meaning because the value lacks a member that the test names in its result
+// type.
+template <typename Value, typename Test>
+bool holds_if_known(const Value& value, Test test) {
+  if constexpr (std::is_invocable_v<Test, const Value&>) {
+    return test(value);
+  } else {
+    return true;
+  }
+}
+
+// The row of a list that a plan's tile names. Throws std::runtime_error where that kernel does not compute the problem.
+template <typename Instance, size_t kCount>
+const Instance& instance_of(const Instance (&instances)[kCount], int32_t index, const ConvTProblem& problem,
+                            const Plan& plan) {
+  const auto is_direction = [&](const auto& row) -> decltype(row.direction == problem.direction) {
+    return row.direction == problem.direction;
+  };
+  if (index < 0 || index >= static_cast<int32_t>(kCount) || instances[index].dtype != problem.dtype ||
+      !holds_if_known(instances[index], is_direction)) {
+    throw std::runtime_error("convt_ext: number " + std::to_string(index) + " of the kernels like " + plan.kernel +
+                             " does not compute " + name_of(problem.direction) + " in " + name_of(problem.dtype));
+  }
+  return instances[index];
+}
+
+// Throws std::runtime_error where the layout that was made of the problem and the plan's tile is not the plan's: by
+// what the layout has of threads, shared memory and CTAs. `legal`: whether there is such a layout.
+template <typename Layout>
+void check_layout(bool legal, const Layout& layout, const Plan& plan) {
+  const auto threads = [&](const auto& of) -> decltype(of.threads == 0) { return of.threads == plan.threads; };
+  const auto shared = [&](const auto& of) -> decltype(of.shared_bytes == 0) {
+    return of.shared_bytes == plan.shared_bytes;
+  };
+  const auto blocks = [&](const auto& of) -> decltype(of.num_blocks == 0) { return of.num_blocks == plan.num_blocks; };
+  if (!legal || !holds_if_known(layout, threads) || !holds_if_known(layout, shared) ||
+      !holds_if_known(layout, blocks)) {
+    throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
+  }
+}
 
 // `tile` is the plan's.
 #define CONVT_ROW(Tile, name, ...)                                                                              \

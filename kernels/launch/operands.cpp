@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "launch/families.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 

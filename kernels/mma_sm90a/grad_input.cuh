@@ -7,15 +7,15 @@
 
 #include "element/vector.cuh"
 #include "mma_sm90a/grad_input_loader.cuh"
-#include "mma_sm90a/grad_input_split.cuh"
-#include "mma_sm90a/grad_input_zeros.cuh"
+#include "mma_sm90a/grad_input_mainloop.cuh"
 #include "pipeline/ring.cuh"
 
 namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where the lane's positions lie in a stage and which of their taps are outside. Whether any is, of the warp's.
+// Where the lane's positions lie in a stage and which of their taps are outside. Returns whether any position of the
+// warp has such a tap.
 template <typename Traits>
 __device__ __forceinline__ bool place_unit(const GradInputParams& params, const GradInputTile& tile,
                                            const int2* s_positions, const uint32_t* s_outside,
@@ -35,33 +35,33 @@ __device__ __forceinline__ bool place_unit(const GradInputParams& params, const 
   return __any_sync(0xffffffffu, any != 0) != 0;
 }
 
-// A unit's sums to shared memory, or those there are added to them.
+// A unit's accumulators to shared memory, or (`kAdd`) what is there is added to them.
 template <typename Traits, bool kAdd>
-__device__ __forceinline__ void exchange_sums(Sums<Traits>& r_sums, uint32_t s_sums) {
+__device__ __forceinline__ void exchange_accumulators(Accumulators<Traits>& r_acc, uint32_t s_accumulators) {
 #pragma unroll
   for (int m = 0; m < Traits::kColumnTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < Traits::kPositionTiles; ++n) {
-      const uint32_t s_tile = s_sums + (m * Traits::kPositionTiles + n) * 512;
+      const uint32_t s_tile = s_accumulators + (m * Traits::kPositionTiles + n) * 512;
       uint32_t words[4];
       if constexpr (kAdd) {
         ptx::load_shared(words, s_tile);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) r_sums[m][n][i] = element::add(r_sums[m][n][i], __uint_as_float(words[i]));
+        for (int i = 0; i < 4; ++i) r_acc[m][n][i] = element::add(r_acc[m][n][i], __uint_as_float(words[i]));
       } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(r_sums[m][n][i]);
+        for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(r_acc[m][n][i]);
         ptx::store_shared(s_tile, words);
       }
     }
   }
 }
 
-// One rounding, then neighbours of a row of the result, of eight channels whole sectors each. kNeighbours: a lane's
-// that it writes at once, of one position tile or, where there are four, of two.
+// Results are rounded once, then a warp writes neighbours of a row of the result: whole sectors of eight channels.
+// kNeighbours: how many a lane writes at once. Four come from two position tiles, fewer from one.
 template <typename Traits, int kNeighbours>
 __device__ __forceinline__ void store_unit(const GradInputParams& params, const GradInputTile& tile, int32_t group,
-                                           const Sums<Traits>& r_sums, const int2* s_positions, int32_t ci) {
+                                           const Accumulators<Traits>& r_acc, const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
   constexpr int kTiles = (kNeighbours + 1) / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -81,11 +81,11 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 #pragma unroll
         for (int half = 0; half < 2; ++half, g_to += 8 * params.result_stride[1]) {
           if (ci + m * kMmaColumns + half * 8 >= params.group_ci) break;
-          float sums[kNeighbours];
+          float values[kNeighbours];
 #pragma unroll
-          for (int i = 0; i < kNeighbours; ++i) sums[i] = r_sums[m][n + i / 2][2 * half + i % 2 + j];
+          for (int i = 0; i < kNeighbours; ++i) values[i] = r_acc[m][n + i / 2][2 * half + i % 2 + j];
           element::Vector<Element, kNeighbours> results;
-          results.round(sums);
+          results.round(values);
           results.store(g_to);
         }
       }
@@ -93,10 +93,10 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
   }
 }
 
-// The same where the channels of a position are neighbours: a lane has neighbours of them.
+// The store of a result whose channels are neighbours: a lane has neighbouring channels of a position.
 template <typename Traits, int kVector>
 __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
-                                                         int32_t group, const Sums<Traits>& r_sums,
+                                                         int32_t group, const Accumulators<Traits>& r_acc,
                                                          const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -113,11 +113,11 @@ __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& 
       Element* g_to = g_channel + h * params.result_stride[2] + w * params.result_stride[3];
 #pragma unroll
       for (int first = 0; first < 2 * Traits::kColumnTiles; first += kVector) {
-        float sums[kVector];
+        float values[kVector];
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sums[i] = r_sums[(first + i) / 2][n][(first + i) % 2 * 2 + j];
+        for (int i = 0; i < kVector; ++i) values[i] = r_acc[(first + i) / 2][n][(first + i) % 2 * 2 + j];
         element::Vector<Element, kVector> results;
-        results.round(sums);
+        results.round(values);
         if (params.wide) {
           if (ci + first * 8 < params.group_ci) results.store(g_to + first * 8);
         } else {
@@ -148,19 +148,16 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
   const int32_t group = static_cast<int32_t>(blockIdx.x) % params.groups;
   const int32_t first_tile = block * params.tiles_per_block + min(block, params.longer_blocks);
   const int32_t end_tile = first_tile + params.tiles_per_block + (block < params.longer_blocks ? 1 : 0);
-  // Where weights come with the stages, CTAs begin with different ones: not all of them ask for the same at once.
+  // Where weights come with the stages, CTAs begin with different stages, so that they do not all ask for the same
+  // weights at once.
   const int32_t first_chunk = kVector ? block % params.num_chunks : 0;
   const auto next_chunk = [&](int32_t chunk) { return chunk + 1 == params.num_chunks ? 0 : chunk + 1; };
   if (threadIdx.x == 0) {
-#pragma unroll 1
-    for (int32_t i = 0; i < params.stages; ++i) {
-      ptx::mbarrier_init(s_barriers + 16 * i, 32 * params.loaders);
-      ptx::mbarrier_init(s_barriers + 16 * i + 8, params.warps);
-    }
+    pipeline::init_slots(s_barriers, 0, params.stages, 32 * params.loaders, params.warps);
     ptx::mbarrier_init(s_barriers + 16 * params.stages, 1);
     ptx::fence_mbarrier_init();
   }
-  // Weights come to the last slot first, as they are.
+  // Where weights stay, bulk copies bring them to the last slot first, as they are in memory.
   const bool raw_weights = !kVector && params.raw_weights;
   const uint32_t s_last = (params.stages - 1) * params.stage_bytes, raw_full = s_barriers + 16 * params.stages;
   if (kVector && params.zeroed && !params.interleaved) zero_stages(params, s_begin);
@@ -223,7 +220,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
 #pragma unroll 1
   for (int32_t index = first_tile; index < end_tile; ++index) {
     const GradInputTile tile = grad_input_tile(params, index);
-    Sums<Traits> r_sums;
+    Accumulators<Traits> r_acc;
     bool masked = false;
     int32_t chunk = first_chunk;
 #pragma unroll 1
@@ -233,7 +230,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
       operands.s_stage =
           s_begin + slot +
           stage_shift(params, stage_source<Element>(params, tile, group, grad_input_chunk(params, chunk)));
-      // With several chunks, or parts of K, a warp has one unit at most.
+      // With several chunks, or with splits of K, a warp has one unit at most.
 #pragma unroll 1
       for (int32_t unit = warp - split * unit_warps;; unit += unit_warps) {
         const bool exists = unit < units, last = unit + unit_warps >= units;
@@ -242,14 +239,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
         if (exists) {
           if (stage == 0) {
             masked = place_unit<Traits>(params, tile, s_unit, s_outside, &operands);
-#pragma unroll
-            for (int m = 0; m < Traits::kColumnTiles; ++m) {
-#pragma unroll
-              for (int n = 0; n < Traits::kPositionTiles; ++n) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) r_sums[m][n][i] = 0;
-              }
-            }
+            element::clear(r_acc);
           }
           operands.s_weight =
               s_begin + params.weight_begin +
@@ -258,13 +248,8 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
                          lane / 4 * operands.weight_rows / 8 + lane % 4 * 8
                    : (chunk * params.steps * params.row_tiles + channel_unit * Traits::kColumnTiles) * 512 + lane * 16);
           const int32_t begin_masked = masked ? first_step : max(first_step, end_whole);
-          if constexpr (Traits::kSplit) {
-            multiply_split_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
-            multiply_split_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
-          } else {
-            multiply_steps<Traits, kVector, false>(r_sums, operands, first_step, begin_masked);
-            multiply_steps<Traits, kVector, true>(r_sums, operands, begin_masked, end_step);
-          }
+          multiply_steps<Traits, kVector, false>(r_acc, operands, first_step, begin_masked);
+          multiply_steps<Traits, kVector, true>(r_acc, operands, begin_masked, end_step);
         }
         if (last) {
           __syncwarp();
@@ -273,26 +258,27 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
         if (stage == params.num_chunks - 1) {
           if (params.splits > 1) {
             constexpr uint32_t kUnitBytes = Traits::kColumnTiles * Traits::kPositionTiles * 512;
-            const uint32_t s_sums = s_begin + params.sums_begin + unit * kUnitBytes + lane * 16;
+            const uint32_t s_accumulators = s_begin + params.accumulators_begin + unit * kUnitBytes + lane * 16;
             ptx::named_barrier(2, params.warps * 32);  // the tile before has been added up
-            if (split > 0 && exists) exchange_sums<Traits, false>(r_sums, s_sums + (split - 1) * units * kUnitBytes);
-            ptx::named_barrier(2, params.warps * 32);  // the parts of all warps are there
+            if (split > 0 && exists)
+              exchange_accumulators<Traits, false>(r_acc, s_accumulators + (split - 1) * units * kUnitBytes);
+            ptx::named_barrier(2, params.warps * 32);  // the splits of all warps are there
 #pragma unroll 1
             for (int32_t i = 0; i < params.splits - 1 && split == 0 && exists; ++i) {
-              exchange_sums<Traits, true>(r_sums, s_sums + i * units * kUnitBytes);
+              exchange_accumulators<Traits, true>(r_acc, s_accumulators + i * units * kUnitBytes);
             }
           }
           if (exists && split == 0) {
             const int32_t ci = channel_unit * Traits::kUnitColumns;
             if (params.result_channels_last) {
-              store_unit_channels_last<Traits, kVector ? 1 : channel_vector<Traits>()>(params, tile, group, r_sums,
+              store_unit_channels_last<Traits, kVector ? 1 : channel_vector<Traits>()>(params, tile, group, r_acc,
                                                                                        s_unit, ci);
             } else if (!params.wide) {
-              store_unit<Traits, 1>(params, tile, group, r_sums, s_unit, ci);
+              store_unit<Traits, 1>(params, tile, group, r_acc, s_unit, ci);
             } else if (Traits::kPlaneChannels == 4 || params.run == 16) {
-              store_unit<Traits, 4>(params, tile, group, r_sums, s_unit, ci);
+              store_unit<Traits, 4>(params, tile, group, r_acc, s_unit, ci);
             } else {
-              store_unit<Traits, 2>(params, tile, group, r_sums, s_unit, ci);
+              store_unit<Traits, 2>(params, tile, group, r_acc, s_unit, ci);
             }
           }
         }
@@ -305,3 +291,9 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
 }
 
 }  // namespace convt::mma_sm90a
+
+// What instances/ expands CONVT_MMA_GRAD_INPUT_INSTANCES with.
+#define CONVT_MMA_GRAD_INPUT_INSTANCE(symbol, dtype, precision, row_tiles, position_tiles, vectors) \
+  CONVT_DEFINE_KERNEL(                                                                              \
+      mma_sm90a, symbol,                                                                            \
+      grad_input<Traits<DataType::dtype, row_tiles, position_tiles, is_split(Precision::precision)>, vectors>)

@@ -132,7 +132,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->splits = plan.splits;
   // A warp issues copies one by one: others of a CTA, where they cost no other CTA, issue some of them.
   const int32_t most_warps =
-      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / 32;
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) / 32;
   if (plan.warps + 1 > most_warps || plan.warps % plan.splits != 0) return false;
   constexpr int32_t kMostLoaders = 4;
   layout->loaders = std::min(kMostLoaders, most_warps / (most_warps / (plan.warps + 1)) - plan.warps);
@@ -144,10 +144,10 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->num_chunks = layout->group_co / plan.chunk_co * layout->row_chunks;
   layout->stages = plan.stages;
   if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
-  layout->turn_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
-  layout->by_turns =
-      Reciprocal::of(layout->row_chunks % layout->turn_kh == 0 ? layout->row_chunks / layout->turn_kh : 1);
-  // Sums of several stages, or parts of K, stay in the registers of their warp.
+  layout->repeat_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
+  layout->by_repeats =
+      Reciprocal::of(layout->row_chunks % layout->repeat_kh == 0 ? layout->row_chunks / layout->repeat_kh : 1);
+  // Accumulators of several stages, or of splits of K, stay in the registers of their warp.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
   layout->depth = plan.chunk_co * plan.chunk_kh * w.kernel;
@@ -187,10 +187,11 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
                                            : int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
   const int64_t table = int64_t{layout->steps} * 4 * lane_elements * 4;
   const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
-  const int64_t sums = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
+  const int64_t accumulators = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
   constexpr int64_t kMostBytes = 1 << 20, kMostPositions = 1 << 13;  // of an image's rows and columns
   if (weight_reach(problem) > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
-  if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + sums > kMostBytes) return false;
+  if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + accumulators > kMostBytes)
+    return false;
   if (instance.vectors) {
     layout->weight_begin = layout->stage_bytes;
     layout->stage_bytes += static_cast<int32_t>(stage_weights);
@@ -215,8 +216,8 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->place_begin = layout->mask_begin + static_cast<int32_t>(table);
   layout->position_begin = layout->place_begin + static_cast<int32_t>(table);
   layout->outside_begin = layout->position_begin + static_cast<int32_t>(positions);
-  layout->sums_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
-  layout->barrier_begin = layout->sums_begin + static_cast<int32_t>(sums);
+  layout->accumulators_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
+  layout->barrier_begin = layout->accumulators_begin + static_cast<int32_t>(accumulators);
   layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
   if (layout->result_channels_last && !instance.vectors) {

@@ -23,7 +23,7 @@ namespace convt {
 struct MmaGradInputTile {
   int32_t instance;  // index into kMmaGradInputInstances
   int32_t warps;  // that multiply
-  int32_t splits;  // of K, by the warps that share a unit of sums
+  int32_t splits;  // of K: as many warps share the accumulators of a unit
   int32_t tile_h;  // positions: elements of the result;
   int32_t tile_w;
   int32_t chunk_co;  // channels of grad_output in a stage
@@ -64,18 +64,11 @@ struct MmaGradInputLayout {
   int64_t result_stride[4];
   int64_t weight_stride[4];
   int64_t weight_group_stride;
-  Axis h;
-  Axis w;
-  int32_t groups;
-  int32_t group_ci;
-  int32_t group_co;
+  Axis h, w;
+  int32_t groups, group_ci, group_co;
 
   // Tiles: tile_h x tile_w positions of one image, of one group and all its channels.
-  int32_t num_tiles;
-  int32_t tiles_h;
-  int32_t tiles_w;
-  int32_t tile_h;
-  int32_t tile_w;
+  int32_t num_tiles, tiles_h, tiles_w, tile_h, tile_w;
   int32_t positions;  // tile_h * tile_w
   int32_t tiles_per_block;  // of a group's first blocks one more
   int32_t longer_blocks;
@@ -89,15 +82,10 @@ struct MmaGradInputLayout {
 
   // A stage: [chunk_co][slots][columns], or [slots][columns][chunk_co], distances in elements. Vectors: and behind it
   // [group_ci][chunk_co][taps] of the weights, or [group_ci][taps][chunk_co], as they are in memory.
-  int32_t chunk_co;
-  int32_t chunk_kh;
+  int32_t chunk_co, chunk_kh;
   int32_t row_chunks;  // stages of all rows of taps
-  int32_t turn_kh;  // rows of taps from one to the next that reads the same rows
-  int32_t num_chunks;
-  int32_t stages;
-  int32_t slots;
-  int32_t slot_q;
-  int32_t slot_k;
+  int32_t repeat_kh;  // rows of taps from one to the next that reads the same rows of grad_output
+  int32_t num_chunks, stages, slots, slot_q, slot_k;
   bool apart;
   bool joined;  // the window's rows follow each other in memory, and in the stage
   bool zeroed;  // stages are zero where a tile has nothing: no position needs a mask
@@ -115,19 +103,13 @@ struct MmaGradInputLayout {
   bool raw_weights;  // weights that stay come to the last slot by bulk copies, where fragments are made of them
   int32_t raw_pitch;  // elements, from a channel to the next in the slot
   int32_t raw_bytes;  // of a channel
-  int32_t stage_bytes;
-  int32_t order;
+  int32_t stage_bytes, order;
   int32_t depth;  // of K, of a stage
   int32_t steps;  // of K, of a stage; the last may lack some
 
-  // Shared memory, bytes from its beginning: stages, weights, tables, parts of sums, barriers.
+  // Shared memory, bytes from its beginning: stages, weights, tables, accumulators of splits, barriers.
   int32_t weight_begin;  // or from a slot's beginning
-  int32_t offset_begin;
-  int32_t mask_begin;
-  int32_t place_begin;
-  int32_t position_begin;
-  int32_t outside_begin;
-  int32_t sums_begin;
+  int32_t offset_begin, mask_begin, place_begin, position_begin, outside_begin, accumulators_begin;
   int32_t barrier_begin;  // of the slots, and of raw weights
 
   bool result_channels_last;  // the channels of a position follow each other, and a lane's rows are neighbours
@@ -135,7 +117,7 @@ struct MmaGradInputLayout {
       run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
   bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
   bool alternate;  // a position tile has every second of sixteen columns
-  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_turns, by_row_tiles, by_steps;
+  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_repeats, by_row_tiles, by_steps;
   Reciprocal by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
@@ -144,22 +126,19 @@ struct MmaGradInputLayout {
 
 // The first channel and row of taps of a stage.
 struct GradInputChunk {
-  int32_t co;
-  int32_t k_h;
+  int32_t co, k_h;
 };
 
 // An element of K of a stage: of its channels and rows of taps.
 struct GradInputTap {
-  int32_t co;
-  int32_t k_h;
-  int32_t k_w;
+  int32_t co, k_h, k_w;
 };
 
 // Rows of taps that read the same rows follow each other.
 CONVT_HOST_DEVICE inline GradInputChunk grad_input_chunk(const MmaGradInputLayout& layout, int32_t index) {
   if (layout.row_chunks == 1) return GradInputChunk{index * layout.chunk_co, 0};
-  const int32_t first = quotient(index, layout.by_turns);
-  return GradInputChunk{0, first + (index - first * layout.by_turns.divisor) * layout.turn_kh};
+  const int32_t first = quotient(index, layout.by_repeats);
+  return GradInputChunk{0, first + (index - first * layout.by_repeats.divisor) * layout.repeat_kh};
 }
 
 // Orders of K: 0: the taps of a channel are neighbours; n: channels of a tap are, every (channels / n)-th.
@@ -190,7 +169,7 @@ CONVT_HOST_DEVICE inline int32_t grad_input_position_place(const MmaGradInputLay
 
 // Row and column in the tile of a position's number. Where the tile is made of runs, those below each other come first,
 // so that few units meet the image's left and right edges. A run of sixteen is two position tiles, of which a lane has
-// four neighbouring sums.
+// four neighbouring results.
 CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
                                                   int32_t* column) {
   if (layout.run == 0) {
@@ -217,3 +196,17 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
 double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element);
 
 }  // namespace convt
+
+namespace convt::mma_sm90a {
+
+// What the kernel is launched with, constant for the whole grid.
+struct GradInputParams : MmaGradInputLayout {
+  const void* source;  // grad_output: [batch, groups * group_co, h.out, w.out], columns or channels are neighbours
+  const void* source_end;  // behind its last element
+  const void* weight;  // any strides
+  void* result;  // [batch, groups * group_ci, h.in, w.in], columns or channels are neighbours
+  // Vectors: whether bulk copies can bring the operand so that lanes read its vectors; otherwise elements are copied.
+  bool bulk_source, bulk_weights;
+};
+
+}  // namespace convt::mma_sm90a

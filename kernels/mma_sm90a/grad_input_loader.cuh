@@ -1,9 +1,9 @@
-// The gradient of the input: global memory -> shared memory. Rows of grad_output by bulk copies, as they are in memory;
-// weights as fragments; the tables that say where K and positions lie.
+// The gradient of the input: global memory -> shared memory. Rows of grad_output by bulk copies, as they are in memory,
+// with zeros where no copy brings anything; weights as fragments; the tables that say where K and positions lie.
 #pragma once
 
-#include "mma_sm90a/grad_input_params.h"
-#include "mma_sm90a/traits.cuh"
+#include "mma_sm90a/grad_input_layout.h"
+#include "mma_sm90a/mainloop.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "thin/grad_input_tile.cuh"
@@ -62,8 +62,8 @@ __device__ __forceinline__ void copy_elements(uint32_t s_to, const Element* g_fr
   ptx::fence_proxy_async();
 }
 
-// One lane copies whole vectors, from the one that holds the first element; no byte beyond the tensor is read. Returns
-// how many bytes the copy will bring.
+// One lane copies a row in whole vectors, from the vector that holds the first element on; no byte beyond the tensor is
+// read. Returns how many bytes the copy will bring.
 template <typename Element>
 __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, const Element* g_begin, uint32_t s_begin,
                                              int32_t elements, uint32_t barrier) {
@@ -86,7 +86,8 @@ __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, cons
   return bytes;
 }
 
-// A loading warp's lanes are as many apart as there are such warps: all of them have copies where there are few.
+// Number of a thread among those that load. Neighbouring numbers are lanes of different warps, so that all loading
+// warps have copies to issue where there are few.
 __device__ __forceinline__ int32_t loading_thread(const GradInputParams& params) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   return thread % 32 * params.loaders + thread / 32 - params.warps;
@@ -140,7 +141,8 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   return total;
 }
 
-// The same for the weights of the stage's channels, a lane a channel of the result.
+// The loading warps: the weights of the stage's channels, each lane those of one channel of the result. Returns the
+// bytes that this lane's copies will bring.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& params, int32_t group,
                                                        const GradInputChunk& chunk, uint32_t s_weights,
@@ -173,11 +175,50 @@ __device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& pa
   return total;
 }
 
-// A mask's bit of what is beyond K. No position has it where K is whole steps.
+// Vectors: all threads make the stages zero before the first copy of a CTA's only tile, so that no position of it needs
+// a mask.
+__device__ __forceinline__ void zero_stages(const GradInputParams& params, uint32_t s_begin) {
+  const uint32_t zeros[4] = {};
+#pragma unroll 1
+  for (int32_t slot = 0; slot < params.stages; ++slot) {
+#pragma unroll 1
+    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 16; i < params.weight_begin; i += params.threads * 16) {
+      ptx::store_shared(s_begin + slot * params.stage_bytes + i, zeros);
+    }
+  }
+  ptx::fence_proxy_async();
+}
+
+// Vectors in channels_last: with every stage the loading warps make zero what lies outside of the image, which is not
+// the same for all tiles of a CTA and for all rows of taps.
+template <typename Element>
+__device__ __forceinline__ void zero_outside(const GradInputParams& params, const GradInputTile& tile, int32_t group,
+                                             const GradInputChunk& chunk, uint32_t s_stage) {
+  const int32_t pixel_bytes = params.column_pitch * static_cast<int32_t>(sizeof(Element));
+  const uint32_t s_source = s_stage + stage_shift(params, stage_source<Element>(params, tile, group, chunk));
+  const int32_t row_0 = first_row(params, tile, chunk), column_0 = tile.w * params.w.stride - params.w.padding;
+  const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
+  const int32_t first = 8 * loading_thread(params), next = 8 * 32 * params.loaders, all = params.columns * pixel_bytes;
+  const uint32_t zeros[2] = {};
+#pragma unroll 1
+  for (int32_t slot = 0; slot < params.slots; ++slot) {
+    int32_t place;
+    const int32_t row = row_0 + row_of_slot(params, slot, &place);
+    const bool exists = row >= 0 && row < params.h.out && begin < end;
+    const uint32_t s_row = s_source + place * static_cast<int32_t>(sizeof(Element));
+#pragma unroll 1
+    for (int32_t i = first; i < (exists ? begin * pixel_bytes : all); i += next) ptx::store_shared(s_row + i, zeros);
+#pragma unroll 1
+    for (int32_t i = first + end * pixel_bytes; exists && i < all; i += next) ptx::store_shared(s_row + i, zeros);
+  }
+  ptx::fence_proxy_async();
+}
+
+// The bit of a mask that says: this element is beyond K. Positions have it only where K is not whole steps.
 inline constexpr uint32_t kNoTap = 1u << 31;
 
-// By the warps that multiply: of the elements of K of a stage where they lie in it, which taps they are and where their
-// weights lie; of positions where they lie; of an image's rows and columns the taps outside.
+// The warps that multiply make tables: for each element of K of a stage its place there, the tap that it is and the
+// place of its weights; for each position its place; for each row and column of an image the taps that lie outside.
 template <typename Traits, bool kVector>
 __device__ __forceinline__ void make_tables(const GradInputParams& params, unsigned char* s_bytes) {
   constexpr int kElements = Traits::kPlaneChannels;
@@ -242,8 +283,8 @@ __device__ __forceinline__ void load_raw_weights(const GradInputParams& params, 
   }
 }
 
-// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand]. From memory, or
-// a slot, where channels of the result are `pitch` elements from each other.
+// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand]. They come from
+// memory or from a slot, where channels of the result are `pitch` elements from each other.
 template <typename Traits>
 __device__ __forceinline__ void make_fragments(const GradInputParams& params, const typename Traits::Element* weight,
                                                int64_t pitch, const int32_t* s_places, unsigned char* s_weights) {
@@ -276,17 +317,7 @@ __device__ __forceinline__ void make_fragments(const GradInputParams& params, co
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;
       if (fragment >= fragments) break;
-      uint32_t r_words[2][2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if constexpr (sizeof(Element) == 4 && !Traits::kSplit) {
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) r_weight[i][half][e] = ptx::round_tf32(r_weight[i][half][e]);
-        }
-        memcpy(r_words[half], r_weight[i][half], 8);
-      }
-      *reinterpret_cast<uint4*>(s_weights + (fragment * 32 + lane) * 16) =
-          make_uint4(r_words[0][0], r_words[1][0], r_words[0][1], r_words[1][1]);
+      store_fragment<Traits>(s_weights + (fragment * 32 + lane) * 16, r_weight[i]);
     }
   }
 }

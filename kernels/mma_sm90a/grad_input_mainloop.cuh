@@ -2,14 +2,14 @@
 // stage. The second operand is read as grad_output lies in the stage; what lies outside is made zero.
 #pragma once
 
-#include "mma_sm90a/grad_input_params.h"
+#include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/mainloop.cuh"
 
 namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// What a lane reads of a stage: all but the sums is the same for all steps.
+// Where a lane finds its operands of a stage.
 template <typename Traits>
 struct GradInputOperands {
   uint32_t s_position[Traits::kPositionTiles];  // bytes from the stage's beginning
@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_source(SourceFragments<Traits>& r, const Gr
   }
 }
 
-// kVector: weights as they are in memory; otherwise fragments.
+// Weights lie as in memory (kVector), or as fragments.
 template <typename Traits, bool kVector>
 __device__ __forceinline__ void load_weight(uint32_t (&r)[Traits::kColumnTiles][4],
                                             const GradInputOperands<Traits>& operands, int32_t step) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_weight(uint32_t (&r)[Traits::kColumnTiles][
   }
 }
 
-// In place, where float32 is multiplied as TF32.
+// Rounds words in place where float32 is multiplied as TF32.
 template <typename Traits, int kCount>
 __device__ __forceinline__ void round_words(uint32_t (&r)[kCount]) {
   if constexpr (sizeof(typename Traits::Element) == 4) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void round_words(uint32_t (&r)[kCount]) {
 }
 
 template <typename Traits, bool kVector>
-__device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, SourceFragments<Traits>& r_source,
+__device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_acc, SourceFragments<Traits>& r_source,
                                               uint32_t (&r_weight)[Traits::kColumnTiles][4]) {
   if constexpr (kVector) {
 #pragma unroll
@@ -107,13 +107,14 @@ __device__ __forceinline__ void multiply_step(Sums<Traits>& r_sums, SourceFragme
   for (int n = 0; n < Traits::kPositionTiles; ++n) {
     round_words<Traits>(r_source[n]);
 #pragma unroll
-    for (int m = 0; m < Traits::kColumnTiles; ++m) Traits::multiply(r_sums[m][n], r_weight[m], r_source[n]);
+    for (int m = 0; m < Traits::kColumnTiles; ++m) Traits::multiply(r_acc[m][n], r_weight[m], r_source[n]);
   }
 }
 
 // Steps first .. end. Operands are read a step ahead.
 template <typename Traits, bool kVector, bool kMasked>
-__device__ __forceinline__ void multiply_steps(Sums<Traits>& r_sums, const GradInputOperands<Traits>& operands,
+  requires(!Traits::kSplit)
+__device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,
                                                int32_t first, int32_t end) {
   if (first >= end) return;
   SourceFragments<Traits> r_even, r_odd;
@@ -126,15 +127,101 @@ __device__ __forceinline__ void multiply_steps(Sums<Traits>& r_sums, const GradI
       load_source<Traits, kVector, kMasked>(r_odd, operands, step + 1);
       load_weight<Traits, kVector>(r_odd_weight, operands, step + 1);
     }
-    multiply_step<Traits, kVector>(r_sums, r_even, r_weight);
+    multiply_step<Traits, kVector>(r_acc, r_even, r_weight);
     if (step + 1 >= end) break;
     if (step + 2 < end) {
       load_source<Traits, kVector, kMasked>(r_even, operands, step + 2);
       load_weight<Traits, kVector>(r_weight, operands, step + 2);
     }
-    multiply_step<Traits, kVector>(r_sums, r_odd, r_odd_weight);
+    multiply_step<Traits, kVector>(r_acc, r_odd, r_odd_weight);
     if (step + 2 >= end) break;
   }
+}
+
+// Class tf32x3: an operand is the sum of two TF32 numbers, its high and its low term, which are split in registers, and
+// a product of operands is three products of terms. Tensor cores leave out the bits of the low term that TF32 does not
+// have. The low term of an infinity is NaN.
+template <int kCount>
+__device__ __forceinline__ void split_words(uint32_t (&high)[kCount], uint32_t (&low)[kCount],
+                                            const uint32_t (&words)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float value = __uint_as_float(words[i]), rounded = ptx::round_tf32(value);
+    high[i] = __float_as_uint(rounded);
+    low[i] = __float_as_uint(__fsub_rn(value, rounded));
+  }
+}
+
+inline constexpr int kRunSteps = 2;  // of K, whose products are one run
+
+template <typename Traits>
+struct RunOperands {
+  SourceFragments<Traits> source[kRunSteps];
+  uint32_t weight[kRunSteps][Traits::kColumnTiles][4];
+};
+
+// Tensor cores round what they add up toward zero. So they add up a run, the small products first, and runs are added
+// in float32 registers.
+template <typename Traits, int kSteps>
+__device__ __forceinline__ void multiply_run(Accumulators<Traits>& r_acc, const RunOperands<Traits>& operands) {
+  constexpr int kRows = Traits::kColumnTiles;
+  uint32_t high[kSteps][kRows][4], low[kSteps][kRows][4];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) split_words(high[step][m], low[step][m], operands.weight[step][m]);
+  }
+#pragma unroll
+  for (int n = 0; n < Traits::kPositionTiles; ++n) {
+    uint32_t source_high[kSteps][2], source_low[kSteps][2];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      split_words(source_high[step], source_low[step], operands.source[step][n]);
+    }
+    float run[kRows][4] = {};
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int m = 0; m < kRows; ++m) Traits::multiply(run[m], high[step][m], source_low[step]);
+#pragma unroll
+      for (int m = 0; m < kRows; ++m) Traits::multiply(run[m], low[step][m], source_high[step]);
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int m = 0; m < kRows; ++m) Traits::multiply(run[m], high[step][m], source_high[step]);
+    }
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) r_acc[m][n][i] = element::add(r_acc[m][n][i], run[m][i]);
+    }
+  }
+}
+
+template <typename Traits, bool kVector, bool kMasked, int kSteps>
+__device__ __forceinline__ void load_and_multiply_run(Accumulators<Traits>& r_acc,
+                                                      const GradInputOperands<Traits>& operands, int32_t step) {
+  RunOperands<Traits> r;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    load_source<Traits, kVector, kMasked>(r.source[i], operands, step + i);
+    load_weight<Traits, kVector>(r.weight[i], operands, step + i);
+  }
+  multiply_run<Traits, kSteps>(r_acc, r);
+}
+
+// Steps first .. end. Nothing is read ahead: other warps multiply meanwhile, and registers are few.
+template <typename Traits, bool kVector, bool kMasked>
+  requires(Traits::kSplit)
+__device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,
+                                               int32_t first, int32_t end) {
+  int32_t step = first;
+#pragma unroll 1
+  for (; step + kRunSteps <= end; step += kRunSteps) {
+    load_and_multiply_run<Traits, kVector, kMasked, kRunSteps>(r_acc, operands, step);
+  }
+  if (step < end) load_and_multiply_run<Traits, kVector, kMasked, 1>(r_acc, operands, step);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "mma_sm90a/grad_input_layout.h"
-#include "plan/best_plans.h"
+#include "plan/cost.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -14,9 +14,9 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 // CTAs of one SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
                         const MmaGradInputInstance& instance) {
-  return std::min(
-      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance)) / layout.threads,
-      device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+  return std::min(max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) /
+                      layout.threads,
+                  device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
 // Microseconds, from a fit to measured plans (docs/engines/mma.md).
@@ -28,16 +28,16 @@ constexpr double kRead = 0.0037;       // of a warp's read of the source
 constexpr double kHalfRead = 0.00023;  // more of it where elements have two bytes
 constexpr double kMask = 0.32;         // share that masks add
 constexpr double kFragment = 0.003;      // of sixteen rows of weights
-constexpr double kWeights = 0.021;       // the same as they are in memory
+constexpr double kWeights = 0.021;       // of sixteen rows of weights that lie as in memory
 constexpr double kHalfWeights = 0.013;  // more of it where elements have two bytes
 constexpr double kProduct = 0.0042;
-// The same of split operands.
+// Of operands that are split into terms:
 constexpr double kSplitSource = 0.0017;   // more of eight positions
 constexpr double kSplitWeights = 0.0037;  // more of sixteen rows of weights
 constexpr double kSplitProduct = 0.016;
 constexpr double kUnit = 0.42;
-constexpr double kStore = 0.023;      // of a product's sums
-constexpr double kSplit = 0.016;      // of a product's sums, of one more part of K
+constexpr double kStore = 0.023;      // of a product's results
+constexpr double kSplit = 0.016;      // of a product's results, of one more split of K
 constexpr double kContention = 1.44;  // what 16 warps of an SM cost each other
 constexpr double kLatency = 0.84;     // of a stage's copies
 constexpr double kCopy = 0.0075;      // of a loading warp
@@ -91,7 +91,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double element = bytes;
   const double resident = resident_blocks(device, layout, instance);
   const double chunks = layout.num_chunks, positions = instance.position_tiles;
-  const double units = layout.channel_units * layout.position_units, sums = instance.row_tiles * positions;
+  const double units = layout.channel_units * layout.position_units, products = instance.row_tiles * positions;
   const double rounds = std::ceil(units * layout.splits / layout.warps);
   const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
 
@@ -100,13 +100,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
   const double masked = layout.zeroed ? 0 : masked_units(layout, instance.position_tiles);
   const double weight = instance.vectors ? kWeights + (element == 2 ? kHalfWeights : 0) : kFragment;
-  const double step =
-      reads * read * (1 + kMask * masked) + weight * instance.row_tiles +
-      (is_split(instance) ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * sums
-                          : kProduct * sums);
+  const double step = reads * read * (1 + kMask * masked) + weight * instance.row_tiles +
+                      (is_split(instance.precision)
+                           ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * products
+                           : kProduct * products);
   const double steps = chunks * std::ceil(static_cast<double>(layout.steps) / layout.splits);
   const double stores = 4.0 / neighbours(layout, instance, bytes);
-  const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * sums + steps * step);
+  const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * products + steps * step);
   const double planes = layout.interleaved ? 1 : layout.chunk_co;
   const double copies = planes * (layout.joined ? 1.0 : layout.slots);
   const double weight_copies = instance.vectors ? layout.group_ci * (layout.interleaved ? layout.chunk_kh : 1) : 0;
@@ -114,7 +114,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
   const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
   const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
-  plan->compute_us = tiles * (chunks * stage + kSplit * (layout.splits - 1) * sums);
+  plan->compute_us = tiles * (chunks * stage + kSplit * (layout.splits - 1) * products);
 
   const bool sectors = layout.result_channels_last || layout.result_stride[2] * bytes % 32 == 0;
   const double result = element * problem.batch * problem.c_in * layout.h.in * layout.w.in * (layout.wide ? 1 : 2) *
@@ -152,7 +152,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   return true;
 }
 
-// The same with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
+// The plan with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
 Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile_of<MmaGradInputTile>(plan).instance];
   if (instance.vectors) return plan;
@@ -230,12 +230,13 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   const auto co = static_cast<int32_t>(group_co);
   const bool channels_last = problem.y_stride[3] != 1;
   std::vector<int32_t> widths, heights, chunks;
-  // Parts of a row, whole sectors of the result.
+  // A tile is as wide as a row, or a piece of it that has whole sectors of the result.
   const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
-  for (const int32_t parts : {1, 2, 3, 4, 5, 8, 10, 16}) {
-    const int32_t part = ceil_div(problem.w.in, parts), width = parts == 1 ? part : ceil_div(part, sector) * sector;
+  for (const int32_t pieces : {1, 2, 3, 4, 5, 8, 10, 16}) {
+    const int32_t piece = ceil_div(problem.w.in, pieces),
+                  width = pieces == 1 ? piece : ceil_div(piece, sector) * sector;
     const bool is_new = widths.empty() || width != widths.back();
-    if (is_new && width <= 640 && (parts == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
+    if (is_new && width <= 640 && (pieces == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
   }
   for (const int32_t height : {1, 2, 3, 4, 5, 6, 8, 12, 16, 32}) {
     const int64_t covered = int64_t{ceil_div(problem.h.in, height)} * height;

@@ -17,8 +17,9 @@ namespace convt::mma_sm90a {
 
 // A slab is [group_co][h.kernel][w.kernel][groups * group_ci]: neighbours of a row of the GEMM are neighbours in it.
 template <typename Traits>
-__device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, const GradWeightParams& params,
-                                           const thin::WeightPass& pass, int32_t first_column, const GemmRow* s_rows) {
+__device__ __forceinline__ void store_accumulators(const WeightAccumulators<Traits>& r_acc,
+                                                   const GradWeightParams& params, const thin::WeightPass& pass,
+                                                   int32_t first_column, const GemmRow* s_rows) {
   const int32_t t = static_cast<int32_t>(threadIdx.x) % 4;
   const int32_t num_channels = params.groups * params.group_ci, last = min(params.block_ci, params.group_ci - pass.ci);
   const int32_t first = pass.group * params.group_ci + pass.ci;
@@ -35,7 +36,7 @@ __device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, con
 #pragma unroll
       for (int n = 0; n < Traits::kColumnTiles; ++n) {
         const int32_t ci = first_column + n * 8 + t * 2;
-        const float* r_pair = &r_sums[m][n][half * 2];
+        const float* r_pair = &r_acc[m][n][half * 2];
         if (pairs && ci + 1 < last) {
           *reinterpret_cast<float2*>(g_row + ci) = make_float2(r_pair[0], r_pair[1]);
         } else {
@@ -122,24 +123,30 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     }
     return;
   }
-  WeightSums<Traits> r_sums = {};
+  WeightAccumulators<Traits> r_acc = {};
 #pragma unroll 1
   while (unit < end_unit) {
     ptx::mbarrier_wait(s_full + 8 * slot, parity);
     const thin::StagePlace place = *thin::stage_place(s_bytes, slot);
     unit += place.units;
     if constexpr (Traits::kMatrices) {
-      multiply_matrices<Traits>(r_sums, params, place, first_column, last_channel, end_column, s_rows);
+      multiply_matrices<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
     } else {
-      multiply_elements<Traits>(r_sums, params, place, first_column, last_channel, end_column, s_rows);
+      multiply_elements<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
     }
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(s_empty + 8 * slot);  // this warp has read the stage
     next_slot();
   }
   ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
-  store_sums<Traits>(r_sums, params, thin::WeightPass(s_head), first_column, s_rows);
+  store_accumulators<Traits>(r_acc, params, thin::WeightPass(s_head), first_column, s_rows);
 #endif
 }
 
 }  // namespace convt::mma_sm90a
+
+// What instances/ expands CONVT_MMA_GRAD_WEIGHT_INSTANCES with.
+#define CONVT_MMA_GRAD_WEIGHT_INSTANCE(symbol, dtype, precision, row_tiles, column_tiles, operands) \
+  CONVT_DEFINE_KERNEL(                                                                              \
+      mma_sm90a, symbol,                                                                            \
+      grad_weight<GradWeightTraits<DataType::dtype, row_tiles, column_tiles, WeightOperands::operands>>)

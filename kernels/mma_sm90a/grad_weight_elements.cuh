@@ -1,5 +1,5 @@
-// A stage of the gradient of the weight -> sums, operands read element by element: columns or channels are innermost.
-// Halves are multiplied as TF32 numbers, which all of them are.
+// Multiplies a stage of the gradient of the weight whose operands are read element by element: columns or channels are
+// innermost. Elements of 16 bits are multiplied as TF32 numbers, which can hold all of them.
 #pragma once
 
 #include "mma_sm90a/grad_weight_tile.cuh"
@@ -11,17 +11,17 @@ namespace convt::mma_sm90a {
 
 __device__ __forceinline__ bool is_finite(uint32_t operand) { return (operand & 0x7f800000) != 0x7f800000; }
 
-// A lane's part of a stage: addresses of its first pixel's elements of a row of pixels.
+// What a lane reads of a stage: addresses of its first pixel's elements of a row of pixels.
 template <typename Traits>
 struct LaneOperands {
   uint32_t s_gy[Traits::kRowTiles][2];  // rows lane / 4 and lane / 4 + 8
   uint32_t s_x[Traits::kColumnTiles];
 };
 
-// Pixels that all exist, with all taps, or (`kZeros`) with zeros where there is no tap: false, and nothing is added,
-// where these would meet an Inf or NaN.
+// A step whose pixels all exist, with all taps, or (`kZeros`) with zeros where there is no tap. Returns false, and adds
+// nothing, where a zero would meet an Inf or NaN.
 template <bool kZeros, typename Traits>
-__device__ __forceinline__ bool multiply_inside(WeightSums<Traits>& r_sums, const LaneOperands<Traits>& lane,
+__device__ __forceinline__ bool multiply_inside(WeightAccumulators<Traits>& r_acc, const LaneOperands<Traits>& lane,
                                                 uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,
                                                 uint32_t gy_next) {
   using Element = typename Traits::Element;
@@ -43,15 +43,15 @@ __device__ __forceinline__ bool multiply_inside(WeightSums<Traits>& r_sums, cons
       a[half] = load_operand<Element>(s_gy), a[2 + half] = load_operand<Element>(s_gy + gy_next);
     }
 #pragma unroll
-    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_sums[m][n], a, b[n]);
+    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_acc[m][n], a, b[n]);
   }
   return true;
 }
 
-// Of grad_output zeros stand for what does not exist, which is wrong where the pixel is Inf or NaN: false, and nothing
-// is added, where there is such a one.
+// A step of which pixels or taps do not exist. Zeros stand for what grad_output does not have, which is wrong where the
+// pixel is Inf or NaN: where there is one, this returns false and adds nothing.
 template <typename Traits>
-__device__ __forceinline__ bool multiply_border(WeightSums<Traits>& r_sums, const LaneOperands<Traits>& lane,
+__device__ __forceinline__ bool multiply_border(WeightAccumulators<Traits>& r_acc, const LaneOperands<Traits>& lane,
                                                 uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,
                                                 uint32_t gy_next, const Border& border, int32_t pixel_column,
                                                 int32_t next_columns, const GemmRow* s_rows) {
@@ -81,13 +81,13 @@ __device__ __forceinline__ bool multiply_border(WeightSums<Traits>& r_sums, cons
       }
     }
 #pragma unroll
-    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_sums[m][n], a, b[n]);
+    for (int n = 0; n < Traits::kColumnTiles; ++n) ptx::mma_tf32(r_acc[m][n], a, b[n]);
   }
   return true;
 }
 
 template <typename Traits>
-__device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void multiply_elements(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                   const thin::StagePlace& place, int32_t first_column,
                                                   int32_t last_channel, int32_t end_column, const GemmRow* s_rows) {
   using Element = typename Traits::Element;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, co
       if (row_inside && step >= inside.first && step < inside.end) {
 #pragma unroll 2
         for (; step < inside.end; ++step) {
-          multiply_inside<false, Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next);
+          multiply_inside<false, Traits>(r_acc, lane, x_offset, gy_offset, x_next, gy_next);
           x_offset += 2 * x_next, gy_offset += 2 * gy_next;
         }
         continue;
@@ -137,10 +137,10 @@ __device__ __forceinline__ void multiply_elements(WeightSums<Traits>& r_sums, co
       if (column >= end_column) break;
       const Border border{row, column, end_column, params.h.out, params.w.out};
       const bool zeros = params.zero_borders && row_inside && column + widest < end_column;
-      if (zeros ? !multiply_inside<true, Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next)
-                : !multiply_border<Traits>(r_sums, lane, x_offset, gy_offset, x_next, gy_next, border, lane_column,
+      if (zeros ? !multiply_inside<true, Traits>(r_acc, lane, x_offset, gy_offset, x_next, gy_next)
+                : !multiply_border<Traits>(r_acc, lane, x_offset, gy_offset, x_next, gy_next, border, lane_column,
                                            next_columns, s_rows)) {
-        multiply_pixels<Traits>(r_sums, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
+        multiply_pixels<Traits>(r_acc, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
                                 last_channel, s_rows);
       }
       ++step;

@@ -5,7 +5,7 @@
 namespace convt {
 namespace {
 
-// near, far, next: in pixels, or where negative in parts of a strip: its half, its quarter.
+// near, far, next: in pixels, or, where negative, a fraction of a strip: its half, its quarter.
 struct PixelOrder {
   int32_t near;
   int32_t far;

@@ -18,7 +18,7 @@
 
 #include "mma_sm90a/instances.h"
 #include "problem/problem.h"
-#include "thin/grad_weight_layout.h"
+#include "thin/grad_weight_params.h"
 
 namespace convt {
 
@@ -26,11 +26,7 @@ namespace convt {
 struct MmaGradWeightTile {
   int32_t instance;  // index into kMmaGradWeightInstances
   int32_t strip;  // columns of pixels;
-  int32_t units_per_chunk;
-  int32_t block_ci;
-  int32_t block_co;
-  int32_t block_kh;
-  int32_t block_kw;
+  int32_t units_per_chunk, block_ci, block_co, block_kh, block_kw;
   int32_t tile_units;  // of a stage
   int32_t stages;
   int32_t loaders;  // warps that load
@@ -78,9 +74,7 @@ struct MmaGradWeightLayout : ThinGradWeightLayout {
   int32_t far_pixels;  // and between lanes t and t + 2
   int32_t next_pixels;  // and between one of a lane's and its next
   int32_t table_begin;  // bytes: where rows of the GEMM lie
-  bool x_runs;
-  bool gy_runs;
-  bool columns_apart;
+  bool x_runs, gy_runs, columns_apart;
   int32_t x_pixel;  // elements of a stage from a pixel of the input to the next
   int32_t gy_column;  // from a copied column of grad_output to the next
   int32_t gy_pixel;  // from the column that a tap reads for a pixel to that for the next
@@ -90,9 +84,7 @@ struct MmaGradWeightLayout : ThinGradWeightLayout {
 
 // A row of the GEMM: its channel and taps, of the CTA's first.
 struct MmaGradWeightRow {
-  int32_t co;
-  int32_t kh;
-  int32_t kw;
+  int32_t co, kh, kw;
 };
 CONVT_HOST_DEVICE inline MmaGradWeightRow mma_grad_weight_row(const MmaGradWeightLayout& layout, int32_t index) {
   const int32_t fast = layout.taps_first ? layout.block_kw : layout.block_co;
@@ -131,3 +123,24 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element);
 
 }  // namespace convt
+
+namespace convt::mma_sm90a {
+
+// How pixels of an operand come one by one.
+struct PixelCopies {
+  Divisor by_vectors;  // copies of a pixel
+  int32_t lanes_pixels;  // 32 copies in pixels and a rest
+  int32_t lanes_vectors;
+  int32_t vector_bytes;  // of a copy: 16, 8, 4 or 2
+};
+
+// What the kernel is launched with, constant for the whole grid: what the thin engine's loader reads, and the rest.
+struct GradWeightParams : thin::GradWeightParams {
+  MmaGradWeightLayout layout;
+  Divisor by_step_columns;  // columns of grad_output from a step to the next
+  PixelCopies x_copies;  // where channels are innermost
+  PixelCopies gy_copies;
+  Divisor by_block_kw;
+};
+
+}  // namespace convt::mma_sm90a

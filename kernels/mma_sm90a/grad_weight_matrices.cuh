@@ -1,5 +1,6 @@
-// A stage of the gradient of the weight -> sums, 16-bit operands with channels innermost, read by ldmatrix: a tile of
-// 16 rows is 16 output channels of one tap. Where a tap's column does not exist, the stage has zeros (PixelLine).
+// Multiplies a stage of the gradient of the weight whose 16-bit operands, channels innermost, are read by ldmatrix: a
+// tile of 16 rows is 16 output channels of one tap. Where a tap's column does not exist, the stage has zeros
+// (PixelLine).
 #pragma once
 
 #include "mma_sm90a/grad_weight_tile.cuh"
@@ -15,7 +16,7 @@ __device__ __forceinline__ bool are_finite(uint32_t pair) {
   return (pair & kExponent) != kExponent && (pair >> 16 & kExponent) != kExponent;
 }
 
-// Addresses that a lane reads matrices of a row's first step at.
+// Where a lane reads the matrices of a row's first step.
 template <typename Traits>
 struct LaneMatrices {
   uint32_t s_gy[Traits::kRowTiles];
@@ -23,11 +24,11 @@ struct LaneMatrices {
   int32_t channels;  // of the lane's columns, 8 n: those at `channels` and behind do not exist
 };
 
-// A step of 16 pixels. At a border (`kBorder`) tiles of taps whose row of grad_output does not exist are left out (bits
-// of `tiles` that are zero), and of both operands what `pixels` masks: elements of a lane's words 0 and 1. False, and
-// nothing is added, where zeros would meet an Inf or NaN.
+// A step of 16 pixels. At a border (`kBorder`) tiles of taps whose row of grad_output does not exist are left out:
+// their bits of `tiles` are zero. So are elements of both operands: `pixels` masks words 0 and 1 of a lane. Returns
+// false, and adds nothing, where zeros would meet an Inf or NaN.
 template <bool kBorder, typename Traits>
-__device__ __forceinline__ bool multiply_step(WeightSums<Traits>& r_sums, const LaneMatrices<Traits>& lane,
+__device__ __forceinline__ bool multiply_step(WeightAccumulators<Traits>& r_acc, const LaneMatrices<Traits>& lane,
                                               uint32_t x_offset, uint32_t gy_offset, uint32_t tiles,
                                               const uint32_t (&pixels)[2]) {
   using Element = typename Traits::Element;
@@ -59,9 +60,9 @@ __device__ __forceinline__ bool multiply_step(WeightSums<Traits>& r_sums, const 
 #pragma unroll
     for (int n = 0; n < Traits::kColumnTiles; ++n) {
       if constexpr (std::is_same_v<Element, __half>) {
-        ptx::mma_f16(r_sums[m][n], a, b[n]);
+        ptx::mma_f16(r_acc[m][n], a, b[n]);
       } else {
-        ptx::mma_bf16(r_sums[m][n], a, b[n]);
+        ptx::mma_bf16(r_acc[m][n], a, b[n]);
       }
     }
   }
@@ -69,7 +70,7 @@ __device__ __forceinline__ bool multiply_step(WeightSums<Traits>& r_sums, const 
 }
 
 template <typename Traits>
-__device__ __forceinline__ void multiply_matrices(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void multiply_matrices(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                   const thin::StagePlace& place, int32_t first_column,
                                                   int32_t last_channel, int32_t end_column, const GemmRow* s_rows) {
   constexpr int32_t kBytes = 2, kPixels = Traits::kPixels;
@@ -108,7 +109,7 @@ __device__ __forceinline__ void multiply_matrices(WeightSums<Traits>& r_sums, co
       if (row_inside && step >= inside.first && step < inside.end) {
 #pragma unroll 2
         for (; step < inside.end; ++step) {
-          multiply_step<false, Traits>(r_sums, operands, x_offset, gy_offset, ~0u, {~0u, ~0u});
+          multiply_step<false, Traits>(r_acc, operands, x_offset, gy_offset, ~0u, {~0u, ~0u});
           x_offset += x_step, gy_offset += gy_step;
         }
         continue;
@@ -126,8 +127,8 @@ __device__ __forceinline__ void multiply_matrices(WeightSums<Traits>& r_sums, co
         const int32_t pixel = i / 2 * 8 + t * 2 + i % 2;
         if (border.column + pixel * stride < end_column) pixels[i / 2] |= i % 2 ? 0xffff0000u : 0xffffu;
       }
-      if (!multiply_step<true, Traits>(r_sums, operands, x_offset, gy_offset, tiles, pixels)) {
-        multiply_pixels<Traits>(r_sums, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
+      if (!multiply_step<true, Traits>(r_acc, operands, x_offset, gy_offset, tiles, pixels)) {
+        multiply_pixels<Traits>(r_acc, params, border, place.s_gy + gy_offset, place.s_x + x_offset, first_column,
                                 last_channel, s_rows);
       }
       ++step;

@@ -3,7 +3,7 @@
 // multiplies them. Columns outside it are zeros where params.zero_borders says so.
 #pragma once
 
-#include "mma_sm90a/grad_weight_params.h"
+#include "mma_sm90a/grad_weight_layout.h"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/wgmma_sm90a.cuh"
@@ -29,8 +29,8 @@ struct PixelLine {
   int32_t num_columns;  // of the tensor
 };
 
-// A warp copies a line, `vectors` of each pixel, neighbours by neighbouring lanes. Columns that do not exist are zeros.
-// A copy reads its registers late, so several at a time have their own.
+// A warp copies a line, `vectors` of each pixel, neighbours by neighbouring lanes. Columns that do not exist become
+// zeros. A copy reads its registers late, so each of several at a time has registers of its own.
 template <int kBytes>
 __device__ __forceinline__ void copy_line(const PixelLine& line, const PixelCopies& copies, int32_t vectors) {
   constexpr int32_t kAtOnce = 4;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
     }
   } else {
     const int32_t taps = params.by_block_kw.value;  // lines of a row
-    // Warps go on in turn from the input's lines.
+    // Where the input has lines too, the warp behind the one that took the last of them takes the first line.
     const int32_t before = layout.x_runs ? 0 : stage.rows % params.loaders;
 #pragma unroll 1
     for (int32_t index = loader < before ? loader - before + params.loaders : loader - before;

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "mma_sm90a/grad_weight_layout.h"
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 
 namespace convt {
 namespace {
@@ -43,7 +41,7 @@ constexpr double kRun = 67;  // a row, by one bulk copy
 constexpr double kVectors = 86, kElements = 832;  // 32 copies of pixels' vectors, or of 16-bit elements
 constexpr double kLatency = 1207, kPixelLatency = 607;  // more, where channels are innermost
 // Of a CTA:
-constexpr double kStore = 70;  // of a product's sums, of a warp
+constexpr double kStore = 70;  // of a product's results, of a warp
 constexpr double kCyclesPerUs = 1755;
 // Microseconds: launches of the kernel and the reduction.
 constexpr double kLaunch = 9.65;
@@ -68,7 +66,7 @@ StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstanc
   }
   const double pixels = std::min(layout.strip, layout.w.in), taps = layout.columns_apart ? layout.block_kw : 1;
   const double columns = layout.columns_apart ? pixels : layout.columns;
-  double lines = 0;  // that warps take in turn
+  double lines = 0;  // that warps take one after another
   auto cycles = [&](bool runs, double rows, double elems, int64_t vector) {
     if (runs) return rows * kRun;
     lines += rows;
@@ -79,8 +77,8 @@ StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstanc
   const int64_t gy_vector = pixel_vector_bytes(problem.y_stride, layout.group_co, layout.block_co, problem.dtype);
   const double all = cycles(layout.x_runs, rows, pixels * ci, x_vector) +
                      cycles(layout.gy_runs, slots * taps, columns * co, gy_vector);
-  const double turns = lines > 0 ? std::ceil(lines / layout.loaders) * layout.loaders / lines : 1;
-  return {all * turns, element * (rows * pixels * ci + slots * taps * columns * co)};
+  const double rounds = lines > 0 ? std::ceil(lines / layout.loaders) * layout.loaders / lines : 1;
+  return {all * rounds, element * (rows * pixels * ci + slots * taps * columns * co)};
 }
 
 // On the reference GPU. `conflicts`: wavefronts of a read of shared memory.
@@ -215,7 +213,7 @@ bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
   return true;
 }
 
-// The same with chunks for so many waves of CTAs, before orders are chosen.
+// Completes a plan with chunks for so many waves of CTAs, before orders are chosen.
 bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t waves, Plan* plan) {
   MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
   MmaGradWeightLayout layout;
@@ -226,15 +224,15 @@ bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t wa
   return complete(problem, conflicts, plan);
 }
 
-// Parts of `total` that divide it evenly, of at most `most`.
-std::vector<int32_t> even_parts(int64_t total, int32_t most) {
-  std::vector<int32_t> parts;
-  for (int64_t count = ceil_div(total, int64_t{most}); parts.size() < 6;) {
-    parts.push_back(static_cast<int32_t>(ceil_div(total, count)));
-    if (parts.back() == 1) break;
-    count = ceil_div(total, int64_t{parts.back()} - 1);  // the next that makes them smaller
+// Sizes of at most `most` into which `total` is divided evenly.
+std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
+  std::vector<int32_t> sizes;
+  for (int64_t count = ceil_div(total, int64_t{most}); sizes.size() < 6;) {
+    sizes.push_back(static_cast<int32_t>(ceil_div(total, count)));
+    if (sizes.back() == 1) break;
+    count = ceil_div(total, int64_t{sizes.back()} - 1);  // the next that makes them smaller
   }
-  return parts;
+  return sizes;
 }
 
 // Tiles of one instance that are no waste, without stages.
@@ -246,11 +244,11 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
       static_cast<double>(group_ci) * static_cast<double>(group_co) * problem.h.kernel * problem.w.kernel;
   double least_waste = HUGE_VAL;
   for (const bool counts : {true, false}) {  // first the least waste, then all that are near it
-    for (const int32_t block_ci : even_parts(group_ci, 64)) {
+    for (const int32_t block_ci : even_sizes(group_ci, 64)) {
       const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
-      for (const int32_t block_kw : even_parts(problem.w.kernel, 16)) {
-        for (const int32_t block_kh : even_parts(problem.h.kernel, 16)) {
-          for (int32_t block_co : even_parts(group_co, 64)) {
+      for (const int32_t block_kw : even_sizes(problem.w.kernel, 16)) {
+        for (const int32_t block_kh : even_sizes(problem.h.kernel, 16)) {
+          for (int32_t block_co : even_sizes(group_co, 64)) {
             if (instance.operands == WeightOperands::kMatrices) block_co = ceil_div(block_co, 16) * 16;
             const int32_t row_units = ceil_div(block_co * block_kh * block_kw, 16 * instance.row_tiles);
             if (column_units * row_units > kMostWarps) continue;

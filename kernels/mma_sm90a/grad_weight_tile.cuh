@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "mma_sm90a/grad_weight_params.h"
+#include "mma_sm90a/grad_weight_layout.h"
 #include "ptx/mma_sm80.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/wgmma_sm90a.cuh"
@@ -25,7 +25,7 @@ struct GradWeightTraits {
 #ifdef CONVT_HAS_WGMMA
 
 template <typename Traits>
-using WeightSums = float[Traits::kRowTiles][Traits::kColumnTiles][4];
+using WeightAccumulators = float[Traits::kRowTiles][Traits::kColumnTiles][4];
 
 // A row of the GEMM as the table has it.
 struct GemmRow {
@@ -82,7 +82,7 @@ __device__ __forceinline__ InsideSteps inside_steps(const GradWeightParams& para
 
 // A step pixel by pixel, without tensor cores: exactly the products that exist.
 template <typename Traits>
-__device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                 const Border& border, uint32_t s_gy, uint32_t s_x, int32_t first_column,
                                                 int32_t last_channel, const GemmRow* s_rows) {
   using Element = typename Traits::Element;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, cons
         for (int n = 0; n < Traits::kColumnTiles; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            r_sums[m][n][half * 2 + i] = __fmaf_rn(gy, r_x[n][i], r_sums[m][n][half * 2 + i]);
+            r_acc[m][n][half * 2 + i] = __fmaf_rn(gy, r_x[n][i], r_acc[m][n][half * 2 + i]);
           }
         }
       }

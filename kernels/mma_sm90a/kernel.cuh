@@ -32,20 +32,14 @@ __device__ __forceinline__ void place_columns(const Params& params, const Pass& 
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < columns * params.taps; index += params.threads) {
     const int32_t tap = index / columns, number = index - tap * columns;
-    const int32_t t_h = tap / params.w.num_taps, t_w = tap - t_h * params.w.num_taps;
     const int32_t column = s_list[number].x;
     const int32_t co = column >> 16, phase_h = column >> 8 & 0xff, phase_w = column & 0xff;
-    const bool exists = co < pass.num_co;
-    const int32_t k_h = thin_tap(params.h, t_h, phase_h), k_w = thin_tap(params.w, t_w, phase_w);
-    s_places[index] = exists && k_h >= 0 && k_w >= 0
-                          ? static_cast<int32_t>(co * params.weight_stride[1] + k_h * params.weight_stride[2] +
-                                                 k_w * params.weight_stride[3])
-                          : -1;
+    s_places[index] = weight_place(params, pass, tap, co, phase_h, phase_w);
     if (tap > 0) continue;
     const int32_t staged = mma_staged_row(params, pass.filled_h, co, 0, phase_h - pass.phase_h) + phase_w;
-    s_columns[number] = exists ? make_int2(staged * static_cast<int32_t>(sizeof(Element)),
-                                           __float_as_int(bias_of<Element>(params, pass, co)))
-                               : make_int2(kNowhere, 0);
+    s_columns[number] = co < pass.num_co ? make_int2(staged * static_cast<int32_t>(sizeof(Element)),
+                                                     __float_as_int(bias_of<Element>(params, pass, co)))
+                                         : make_int2(kNowhere, 0);
   }
 }
 
@@ -141,7 +135,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     TileStore* s_store = s_stores + (index & 1);
     if (threadIdx.x == 0) *s_store = make_tile_store<Traits>(params, pass, tile_of(params, index));
     if (pass.filled_h == 0) __syncthreads();  // the tile's place is known to everybody
-    Sums<Traits> r_sums;
+    Accumulators<Traits> r_acc;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < num_chunks && pass.filled_h != 0; ++chunk) {
       if (loads) {
@@ -169,22 +163,13 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
         for (int n = 0; n < Traits::kPositionTiles; ++n) {
           s_position[n] = s_operand + lane % 4 * params.plane * 8 + s_unit_positions[n * kMmaPositions + lane / 4].x;
         }
-        if (chunk == 0) {
-#pragma unroll
-          for (int m = 0; m < Traits::kColumnTiles; ++m) {
-#pragma unroll
-            for (int n = 0; n < Traits::kPositionTiles; ++n) {
-#pragma unroll
-              for (int i = 0; i < 4; ++i) r_sums[m][n][i] = 0;
-            }
-          }
-        }
+        if (chunk == 0) element::clear(r_acc);
         const int32_t steps = params.taps * params.chunk_steps;
         const int32_t fragment = chunk * steps * params.column_tiles + column_unit * Traits::kColumnTiles;
-        multiply<Traits>(r_sums, steps, s_steps + column_unit * steps, s_position,
+        multiply<Traits>(r_acc, steps, s_steps + column_unit * steps, s_position,
                          s_weights + (fragment * 32 + lane) * 16, params.column_tiles * 512);
         if (chunk == num_chunks - 1) {
-          stage_unit<Traits>(r_sums, s_columns + column_unit * Traits::kUnitColumns, s_unit_positions,
+          stage_unit<Traits>(r_acc, s_columns + column_unit * Traits::kUnitColumns, s_unit_positions,
                              ptx::shared_address(s_stage) + s_store->shift * static_cast<uint32_t>(sizeof(Element)));
         }
       }
@@ -204,3 +189,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
 }
 
 }  // namespace convt::mma_sm90a
+
+// What instances/ expands CONVT_MMA_INSTANCES with.
+#define CONVT_MMA_INSTANCE(symbol, dtype, precision, column_tiles, position_tiles) \
+  CONVT_DEFINE_KERNEL(mma_sm90a, symbol, forward<Traits<DataType::dtype, column_tiles, position_tiles>>)

@@ -1,38 +1,124 @@
+// Launches of the mma engine: what its kernels are told beside their layouts.
+#include "reduce/launch.h"
+
 #include <stdexcept>
-#include <string>
 
 #include "launch/families.h"
+#include "mma_sm90a/grad_input_layout.h"
+#include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/layout.h"
-#include "mma_sm90a/params.h"
 #include "plan/kernel_table.h"
+#include "thin/weight_params.h"
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(mma_sm90a, CONVT_MMA_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kForward, CONVT_MMA_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kRows, CONVT_MMA_ROWS_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kGradInput, CONVT_MMA_GRAD_INPUT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kGradWeight, CONVT_MMA_GRAD_WEIGHT_INSTANCES, const void*)
+
+namespace {
+
+void check_result(const void* result) {
+  if (!is_aligned(result, 16)) {
+    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  }
+}
+
+void set_tensors(const Pointers& pointers, mma_sm90a::Params* params) {
+  params->source = pointers.x;
+  params->weight = pointers.w;
+  params->bias = pointers.bias;
+  params->result = pointers.y;
+  check_result(params->result);
+}
+
+mma_sm90a::PixelCopies pixel_copies(const void* elements, const int64_t (&stride)[4], int64_t group, int64_t block,
+                                    DataType dtype) {
+  int64_t bytes = pixel_vector_bytes(stride, group, block, dtype);
+  while (!is_aligned(elements, bytes)) bytes /= 2;
+  const auto vectors = static_cast<int32_t>(block * element_bytes(dtype) / bytes);
+  return {Divisor::of(vectors), 32 / vectors, 32 % vectors, static_cast<int32_t>(bytes)};
+}
+
+// Rows of grad_output begin and end on vectors, so that copies of whole vectors write nothing beside them.
+bool has_rows_of_vectors(const ConvTProblem& problem, bool channels_inner, const void* gy) {
+  const int64_t* stride = problem.y_stride;
+  auto on_vectors = [&](int64_t elems) { return elems * element_bytes(problem.dtype) % 16 == 0; };
+  return is_aligned(gy, 16) && on_vectors(stride[0]) && on_vectors(stride[2]) &&
+         on_vectors(problem.w.out * stride[3]) && (channels_inner || problem.c_out == 1 || on_vectors(stride[1]));
+}
+
+}  // namespace
 
 void launch_mma(const ConvTProblem& problem, const Plan& plan, const MmaTile& tile, const Pointers& pointers,
                 cudaStream_t stream) {
-  if (tile.instance < 0 || tile.instance >= kNumMmaInstances) {
-    throw std::runtime_error("convt_ext: no mma kernel instance number " + std::to_string(tile.instance));
-  }
-  const MmaInstance& instance = kMmaInstances[tile.instance];
+  instance_of(kMmaInstances, tile.instance, problem, plan);
   mma_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_mma_layout(problem, tile, &params);
-  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
-      params.num_blocks != plan.num_blocks) {
-    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
-  }
-  params.source = pointers.x;
-  params.weight = pointers.w;
-  params.bias = pointers.bias;
-  params.result = pointers.y;
-  // The source may begin anywhere; then its columns are copied one by one into the same places.
+  check_layout(make_mma_layout(problem, tile, &params), params, plan);
+  set_tensors(pointers, &params);
+  // The source may begin anywhere. Where it does not begin on a vector, its columns are copied one by one into the same
+  // places.
   if (!is_aligned(params.source, 16)) copy_elements(&params);
-  if (!is_aligned(params.result, 16)) {
-    throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  launch_kernel(mma_sm90a::kForward[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRowsTile& tile, const Pointers& pointers,
+                     cudaStream_t stream) {
+  instance_of(kMmaRowsInstances, tile.instance, problem, plan);
+  mma_sm90a::Params params{};
+  check_layout(make_mma_rows_layout(problem, tile, &params), params, plan);
+  set_tensors(pointers, &params);
+  // The source may begin anywhere. Where it does not begin on a vector, its columns are loaded one by one.
+  if (!is_aligned(params.source, 4 * element_bytes(problem.dtype))) params.vector = 1;
+  launch_kernel(mma_sm90a::kRows[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const MmaGradInputTile& tile,
+                           const Pointers& pointers, cudaStream_t stream) {
+  const bool vectors = instance_of(kMmaGradInputInstances, tile.instance, problem, plan).vectors;
+  mma_sm90a::GradInputParams params{};
+  check_layout(make_mma_grad_input_layout(problem, tile, &params), params, plan);
+  const int64_t last = (problem.batch - 1) * problem.y_stride[0] + (problem.c_out - 1) * problem.y_stride[1] +
+                       (problem.h.out - 1) * problem.y_stride[2] + (problem.w.out - 1) * problem.y_stride[3];
+  params.source = pointers.y;
+  params.source_end = static_cast<const unsigned char*>(pointers.y) + (last + 1) * element_bytes(problem.dtype);
+  params.zeroed = params.zeroed && is_aligned(params.source, 16);
+  params.weight = pointers.w;
+  params.bulk_source = !vectors || is_aligned(params.source, 8);
+  params.raw_weights = params.raw_weights && is_aligned(params.weight, 16);
+  // Bulk copies need all weights of a stage and channel to follow each other, in whole vectors.
+  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
+  params.bulk_weights =
+      params.interleaved || (is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&
+                             problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
+                             problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0);
+  params.result = pointers.x;
+  check_result(params.result);
+  launch_kernel(mma_sm90a::kGradInput[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const MmaGradWeightTile& tile,
+                            const Pointers& pointers, cudaStream_t stream) {
+  const MmaGradWeightInstance& instance = instance_of(kMmaGradWeightInstances, tile.instance, problem, plan);
+  mma_sm90a::GradWeightParams params{};
+  MmaGradWeightLayout& layout = params.layout;
+  check_layout(make_mma_grad_weight_layout(problem, tile, &layout), layout, plan);
+  fill_thin_weight_params(problem, layout, layout.pitches, layout.loaders, pointers, &params);
+  const bool channels_inner = instance.operands != WeightOperands::kColumns;
+  params.taps_w = layout.block_kw;
+  params.zero_borders = (channels_inner && !layout.gy_runs) || has_rows_of_vectors(problem, channels_inner, pointers.y);
+  params.by_step_columns = Divisor::of(mma_grad_weight_step(instance, layout) * problem.w.stride);
+  if (channels_inner) {
+    params.x_copies = pixel_copies(pointers.x, problem.x_stride, params.group_ci, params.block_ci, problem.dtype);
+    params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);
+    params.by_block_kw = Divisor::of(layout.columns_apart ? layout.block_kw : 1);
   }
-  launch_kernel(mma_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::kGradWeight[tile.instance](), grid_of(plan), stream, params);
+  const int64_t size[4] = {params.group_co, problem.h.kernel, problem.w.kernel, problem.c_in};
+  const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
+  launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream);
 }
 
 }  // namespace convt

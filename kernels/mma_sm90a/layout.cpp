@@ -1,8 +1,9 @@
+// The layouts of both kernels of the forward pass: what they have in common, tiles of positions, tiles of whole rows.
 #include "mma_sm90a/layout.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "mma_sm90a/columns.h"
 #include "problem/shapes.h"
 
 namespace convt {
@@ -25,6 +26,43 @@ int32_t make_classes(const ThinAxis& axis, MmaClass* classes) {
     classes[number].phases |= 1u << phase;
   }
   return count;
+}
+
+// What both have in common: strides, axes, groups, columns, steps of K. False where tables are too small.
+bool make_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
+                  MmaLayout* layout) {
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  ThinAxis &h = layout->h, &w = layout->w;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  std::copy_n(problem.x_stride, 4, layout->source_stride);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  if (weight_reach(problem) > INT32_MAX) return false;
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  layout->split_phases = split_phases ? h.out_stride : 1;
+  layout->block_co = block_co;
+  layout->co_tiles = ceil_div(layout->group_co, block_co);
+
+  layout->classes_h = make_classes(h, layout->class_h);
+  layout->classes_w = make_classes(w, layout->class_w);
+  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
+  for (int32_t i = 0; i < (split_phases ? 1 : layout->classes_h); ++i) {
+    for (int32_t j = 0; j < layout->classes_w; ++j) {
+      const int32_t phases =
+          (split_phases ? 1 : count_ones(layout->class_h[i].phases)) * count_ones(layout->class_w[j].phases);
+      layout->column_tiles += ceil_div(block_co * phases, kMmaColumns);
+    }
+  }
+  layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
+  layout->column_tiles = layout->column_units * instance.column_tiles;
+  layout->taps = h.num_taps * w.num_taps;
+  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
+  return true;
 }
 
 // What is copied of one channel.
@@ -75,47 +113,11 @@ void copy_elements(MmaLayout* layout) {
   list_places(layout);
 }
 
-bool make_mma_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
-                      MmaLayout* layout) {
-  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
-  ThinAxis &h = layout->h, &w = layout->w;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 4096;
-  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->group_co = static_cast<int32_t>(group_co);
-  std::copy_n(problem.x_stride, 4, layout->source_stride);
-  std::copy_n(problem.y_stride, 4, layout->result_stride);
-  std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  if (weight_reach(problem) > INT32_MAX) return false;
-  layout->weight_group_stride = group_ci * problem.w_stride[0];
-  layout->split_phases = split_phases ? h.out_stride : 1;
-  layout->block_co = block_co;
-  layout->co_tiles = ceil_div(layout->group_co, block_co);
-
-  layout->classes_h = make_classes(h, layout->class_h);
-  layout->classes_w = make_classes(w, layout->class_w);
-  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
-  for (int32_t i = 0; i < (split_phases ? 1 : layout->classes_h); ++i) {
-    for (int32_t j = 0; j < layout->classes_w; ++j) {
-      const int32_t phases =
-          (split_phases ? 1 : count_ones(layout->class_h[i].phases)) * count_ones(layout->class_w[j].phases);
-      layout->column_tiles += ceil_div(block_co * phases, kMmaColumns);
-    }
-  }
-  layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
-  layout->column_tiles = layout->column_units * instance.column_tiles;
-  layout->taps = h.num_taps * w.num_taps;
-  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
-  return true;
-}
-
 bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
   *layout = MmaLayout{};
   const MmaInstance& instance = kMmaInstances[plan.instance];
   if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
-  if (!make_mma_columns(problem, plan.block_co, plan.split_phases, instance, layout)) return false;
+  if (!make_columns(problem, plan.block_co, plan.split_phases, instance, layout)) return false;
   ThinAxis &h = layout->h, &w = layout->w;
   layout->threads = plan.threads;
   layout->warps = plan.threads / 32;
@@ -147,7 +149,7 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout
   layout->num_chunks = layout->steps / layout->chunk_steps;
   layout->loaders = layout->num_chunks > 1 ? plan.threads : plan.threads - 32;
   if (layout->steps % layout->chunk_steps != 0) return false;
-  // Sums of several stages stay in the registers of their warp.
+  // Accumulators of several stages stay in the registers of their warp.
   if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
   if (!lay_out_source(element, layout)) return false;
   layout->raw_slots = plan.raw_slots;
@@ -193,6 +195,98 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout
   layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
   layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
   layout->by_taps = Reciprocal::of(layout->taps);
+  return true;
+}
+
+bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout) {
+  *layout = MmaLayout{};
+  const MmaInstance& instance = kMmaRowsInstances[plan.instance];
+  const int64_t* y_stride = problem.y_stride;
+  if (problem.direction != Direction::kForward || y_stride[3] != 1 || problem.x_stride[3] != 1) return false;
+  if (!make_columns(problem, plan.block_co, false, instance, layout)) return false;
+  const ThinAxis& h = layout->h;
+  ThinAxis& w = layout->w;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t sector = 32 / element;
+  // A tile's rows of a channel follow each other in memory, and the shortest has whole sectors.
+  if (y_stride[2] != w.out || w.out < 2 * sector) return false;
+
+  layout->warps = plan.warps + kMmaRowsStorers;
+  layout->threads = 32 * layout->warps;
+  // Units begin where vectors of four columns do.
+  const int32_t before = w.first % 4;
+  w.first -= before, w.positions += before;
+  layout->interleaved = plan.interleaved;
+  layout->tile_h = plan.tile_h;
+  layout->tile_w = w.positions;
+  layout->tiles_h = ceil_div(h.positions, plan.tile_h);
+  layout->tiles_w = 1;
+  const int64_t tiles = problem.batch * layout->tiles_h;
+  if (tiles > INT32_MAX / 2 || tiles * layout->tiles_h >= (int64_t{1} << 31)) return false;
+  layout->num_tiles = static_cast<int32_t>(tiles);
+  const int64_t passes = int64_t{layout->co_tiles} * layout->groups;
+  layout->blocks_per_pass = static_cast<int32_t>(std::min<int64_t>(plan.blocks_per_pass, tiles));
+  layout->num_blocks = passes * layout->blocks_per_pass;
+  if (layout->num_blocks > INT32_MAX || layout->blocks_per_pass < 1) return false;
+  layout->passes = static_cast<int32_t>(passes);
+
+  layout->chunk_steps = layout->steps;
+  layout->num_chunks = 1;
+  layout->units_w = ceil_div(w.positions, kMmaPositions * instance.position_tiles);
+  layout->position_units = plan.tile_h * layout->units_w;
+  const int64_t units = int64_t{layout->position_units} * layout->column_units;
+  if (units > 4096 || units * units * tiles > INT32_MAX) return false;  // for the divisors
+  layout->units = static_cast<int32_t>(units);
+  // Barriers count to two, and slots become free in the order of their tiles: a warp that has waited for one tile's
+  // slot must not be two rounds of it ahead when it waits for the next one.
+  if (plan.warps > units * plan.slots) return false;
+  bool vectors =
+      w.in % 4 == 0 && problem.x_stride[0] % 4 == 0 && problem.x_stride[1] % 4 == 0 && problem.x_stride[2] % 4 == 0;
+  for (int32_t tap = 0; tap < w.num_taps; ++layout->runs_w) {
+    vectors = vectors && w.offset[tap] % 4 == 0;
+    tap += mma_run(w, layout->runs_w).taps;
+  }
+  layout->vector = vectors ? 4 : 1;
+  layout->groups_of_steps = h.num_taps * layout->steps * layout->runs_w;
+
+  // A staged channel is what memory has of it, and begins in a sector as it does there: bulk copies between places that
+  // are not congruent modulo 32 bytes take half as long again.
+  const int64_t row_step = int64_t{h.out_stride} * w.out;
+  const double last_step = layout->steps * (32.0 / element) * std::abs(static_cast<double>(problem.x_stride[1])) +
+                           (h.greatest_offset - h.least_offset) * std::abs(static_cast<double>(problem.x_stride[2])) +
+                           w.in;
+  constexpr int64_t kMostElements = 1 << 18;
+  if (plan.tile_h * row_step > kMostElements || last_step > INT32_MAX) return false;
+  layout->row_step = static_cast<int32_t>(row_step);
+  layout->result_vector = sector;
+  const int64_t channel_stride = problem.c_out > 1 ? y_stride[1] : 0;
+  layout->stage_channel =
+      round_up(plan.tile_h * layout->row_step, sector) + modulo(channel_stride, sector) + plan.padding * sector;
+  layout->slots = plan.slots;
+  const int64_t slot = int64_t{plan.block_co} * layout->stage_channel + sector;
+  const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
+  // While the weights are loaded, what the columns are takes the staged results' place.
+  const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
+  constexpr int64_t kMostBytes = 1 << 18;  // more than any GPU has
+  if (slot * plan.slots * element + weights + list > kMostBytes) return false;
+  layout->slot_elements = round_up(static_cast<int32_t>(slot), sector);
+  layout->weight_begin =
+      round_up(std::max(layout->slot_elements * plan.slots * element, static_cast<int32_t>(list)), 16);
+  layout->column_begin_bytes = layout->weight_begin + static_cast<int32_t>(weights);
+  layout->step_begin = layout->column_begin_bytes + layout->column_tiles * kMmaColumns * 16;
+  layout->group_begin = layout->step_begin + round_up(8 * layout->taps * layout->steps * layout->column_units, 16);
+  layout->barriers_begin = layout->group_begin + 16 * layout->groups_of_steps;
+  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
+
+  layout->by_tiles_w = Reciprocal::of(1);
+  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
+  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
+  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
+  layout->by_taps = Reciprocal::of(layout->taps);
+  layout->by_units = Reciprocal::of(layout->units);
+  layout->by_unit_columns = Reciprocal::of(layout->column_units);
+  layout->by_units_w = Reciprocal::of(layout->units_w);
+  layout->by_slots = Reciprocal::of(plan.slots);
   return true;
 }
 

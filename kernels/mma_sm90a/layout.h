@@ -38,12 +38,44 @@ struct MmaTile {
   }
 };
 
+// The tile of whole rows.
+struct MmaRowsTile {
+  int32_t instance;  // index into kMmaRowsInstances
+  int32_t warps;  // that multiply
+  int32_t tile_h;  // rows of positions
+  int32_t block_co;  // result channels of a pass
+  int32_t slots;  // staged tiles
+  int32_t padding;  // sectors behind a staged channel, so that channels meet different banks
+  bool interleaved;  // neighbouring tiles are of different CTAs of a pass, not of the same
+  int32_t blocks_per_pass;
+
+  // What tells it from other tiles of the kernel, and what people are told of it.
+  template <typename Visitor>
+  void fields(Visitor&& field) const {
+    field("block_co", block_co);
+    field("tile_h", tile_h);
+    field("warps", warps);
+    field("slots", slots);
+    field("padding", padding);
+    field("interleaved", interleaved);
+    field("blocks_per_pass", blocks_per_pass);
+  }
+};
+
 inline constexpr int32_t kMaxMmaThreads = 256;
 inline constexpr int32_t kMaxMmaClasses = 8;  // of an axis
 inline constexpr int32_t kMmaColumns = 16;  // of a column tile
 inline constexpr int32_t kMmaPositions = 8;  // of a position tile
 inline constexpr int32_t kMostMmaBiasBytes = 4096;  // of a channel's row of biases
 inline constexpr int32_t kMmaLoadChannels = 4;  // that a thread copies at one place
+
+inline constexpr int32_t kMaxMmaRowsWarps = 16;  // of a CTA
+inline constexpr int32_t kMmaRowsStorers = 2;  // of these
+
+// Of tiles of whole rows: how many groups of loads are on their way together.
+CONVT_HOST_DEVICE constexpr int32_t mma_rows_batch(int32_t element_bytes) { return element_bytes == 4 ? 4 : 3; }
+
+inline constexpr int32_t kMmaRowsRun = 2;  // taps of a run, at most
 
 // Phases of an axis that have the same taps.
 struct MmaClass {
@@ -57,28 +89,18 @@ struct MmaLayout {
   int64_t result_stride[4];
   int64_t weight_stride[4];  // from one input channel, output channel, kh, kw to the next
   int64_t weight_group_stride;
-  ThinAxis h;
-  ThinAxis w;
-  int32_t groups;
-  int32_t group_ci;
-  int32_t group_co;
+  ThinAxis h, w;
+  int32_t groups, group_ci, group_co;
 
   // Tiles: tile_h x tile_w positions of one image. A pass is what else tells CTAs apart: group, channels, H phase.
-  int32_t num_tiles;
-  int32_t tiles_h;
-  int32_t tiles_w;
-  int32_t tile_h;
-  int32_t tile_w;
+  int32_t num_tiles, tiles_h, tiles_w, tile_h, tile_w;
   int32_t positions;  // tile_h * tile_w
-  int32_t passes;
-  int32_t blocks_per_pass;
+  int32_t passes, blocks_per_pass;
   int32_t split_phases;  // 1, or out_stride: a pass owns one H phase
-  int32_t co_tiles;
-  int32_t block_co;
+  int32_t co_tiles, block_co;
 
   // Columns of a pass. With split phases its H phase is the one class of that axis.
-  int32_t classes_h;
-  int32_t classes_w;
+  int32_t classes_h, classes_w;
   MmaClass class_h[kMaxMmaClasses];
   MmaClass class_w[kMaxMmaClasses];
   int32_t column_tiles;  // whole units of the instance's
@@ -89,8 +111,7 @@ struct MmaLayout {
   // Source tile: [channel][rows][pitch] elements as they are in memory (raw), then [plane][rows][pitch][8 bytes of
   // channels] (operand). A position (row, column) lies at row * pitch + column + column_begin; tap t is offset[t] -
   // least_offset further along its axis.
-  int32_t rows;
-  int32_t pitch;
+  int32_t rows, pitch;
   int32_t vector;  // elements of a copy: 16 bytes, or one
   int32_t vectors;  // of a row
   int32_t places;  // vectors of a channel
@@ -107,30 +128,21 @@ struct MmaLayout {
 
   // Staged results: elements. Only filled H phases are staged, in their order.
   int32_t result_vector;  // elements of 16 bytes
-  int32_t stage_channel;
-  int32_t stage_row;
-  int32_t stage_phase;
+  int32_t stage_channel, stage_row, stage_phase;
   bool aligned_runs;  // every row and channel of the result begins on a sector of 32 bytes like the first
   bool joined_rows;  // a tile's rows of a channel follow each other in memory
   int32_t bias_bytes;  // of a channel's row of biases, for rows without taps; 0 where there are none
 
   // Shared memory, bytes from its beginning: raw slots, operand, staged results, weights, biases, tables.
-  int32_t operand_begin;
-  int32_t stage_begin;
-  int32_t weight_begin;
-  int32_t bias_begin;
-  int32_t column_begin_bytes;
-  int32_t position_begin;
-  int32_t run_begin;
+  int32_t operand_begin, stage_begin, weight_begin, bias_begin, column_begin_bytes, position_begin, run_begin;
   int32_t step_begin;
 
-  int32_t threads;
-  int32_t warps;
+  int32_t threads, warps;
   int32_t loaders;  // threads that load and convert: with one chunk all but those of the last warp, which alone stores
   Reciprocal by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
       by_taps;
 
-  // Of tiles of whole rows alone (mma_sm90a/rows_layout.h), which have no raw slots, operand planes and staged rows.
+  // Of tiles of whole rows alone, which have no raw slots, operand planes and staged rows.
   int32_t units_w;  // units of positions of a row
   int32_t runs_w;  // of taps along W, each one column before the last: what one group of loads serves
   int32_t groups_of_steps;  // of a unit: rows of taps, steps of K of a tap, runs
@@ -139,8 +151,7 @@ struct MmaLayout {
   int32_t slots;  // staged tiles
   int32_t slot_elements;
   int32_t row_step;  // elements from a position row to the next, in a staged channel as in memory
-  int32_t barriers_begin;
-  int32_t group_begin;
+  int32_t barriers_begin, group_begin;
   Reciprocal by_units, by_unit_columns, by_units_w, by_slots;
 
   int32_t shared_bytes;
@@ -202,10 +213,40 @@ CONVT_HOST_DEVICE inline int32_t mma_staged_row(const MmaLayout& layout, uint32_
   return co * layout.stage_channel + row * layout.stage_row + number * layout.stage_phase + congruent;
 }
 
+// A run of taps along W.
+struct MmaRun {
+  int32_t first, taps;
+};
+
+// Run number n.
+CONVT_HOST_DEVICE inline MmaRun mma_run(const ThinAxis& w, int32_t n) {
+  MmaRun run{0, 0};
+  for (int32_t number = 0;; ++number) {
+    run.first += run.taps;
+    for (run.taps = 1; run.taps < kMmaRowsRun && run.first + run.taps < w.num_taps; ++run.taps) {
+      if (w.offset[run.first + run.taps] != w.offset[run.first] - run.taps) break;
+    }
+    if (number == n) return run;
+  }
+}
+
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
 bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout);
+bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout);
 
-// For a source that does not begin on a vector: the same places, filled element by element.
+// Changes the layout for a source that does not begin on a vector: its places are filled element by element.
 void copy_elements(MmaLayout* layout);
 
 }  // namespace convt
+
+namespace convt::mma_sm90a {
+
+// What a kernel of the forward pass is launched with, constant for the whole grid.
+struct Params : MmaLayout {
+  const void* source;  // [batch, groups * group_ci, h.in, w.in], any strides
+  const void* weight;  // any strides
+  const void* bias;  // [groups * group_co], contiguous, or null
+  void* result;  // [batch, groups * group_co, h.out, w.out], dense, NCHW, on a multiple of 16 bytes
+};
+
+}  // namespace convt::mma_sm90a

@@ -2,8 +2,8 @@
 // outside the source is zero.
 #pragma once
 
+#include "mma_sm90a/mainloop.cuh"
 #include "mma_sm90a/tile.cuh"
-#include "mma_sm90a/traits.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/shared.cuh"
 
@@ -112,9 +112,18 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
   }
 }
 
-// All weights of the pass: [chunk][tap][step of K][column tile][lane][its 16 bytes of the first
-// operand]. s_places: for each tap and
-// column where its weights begin, or -1.
+// Where a column's weights of a tap begin, from those of the pass's first channel, or -1 where it has no such tap.
+__device__ __forceinline__ int32_t weight_place(const Params& params, const Pass& pass, int32_t tap, int32_t co,
+                                                int32_t phase_h, int32_t phase_w) {
+  const int32_t t_h = tap / params.w.num_taps, t_w = tap - t_h * params.w.num_taps;
+  const int32_t k_h = thin_tap(params.h, t_h, phase_h), k_w = thin_tap(params.w, t_w, phase_w);
+  if (co >= pass.num_co || k_h < 0 || k_w < 0) return -1;
+  return static_cast<int32_t>(co * params.weight_stride[1] + k_h * params.weight_stride[2] +
+                              k_w * params.weight_stride[3]);
+}
+
+// All weights of the pass: [chunk][tap][step of K][column tile][lane][its 16 bytes of the first operand].
+// s_places: weight_place() of each tap and column.
 template <typename Traits>
 __device__ __forceinline__ void load_weights(const Params& params, const Pass& pass, unsigned char* s_weights,
                                              const int32_t* s_places) {
@@ -154,17 +163,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Pass& p
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;
       if (fragment >= fragments) break;
-      uint32_t r_words[2][2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if constexpr (sizeof(Element) == 4) {
-#pragma unroll
-          for (int c = 0; c < kChannels; ++c) r_weight[i][half][c] = ptx::round_tf32(r_weight[i][half][c]);
-        }
-        memcpy(r_words[half], r_weight[i][half], 8);
-      }
-      *reinterpret_cast<uint4*>(s_weights + (fragment * 32 + lane) * 16) =
-          make_uint4(r_words[0][0], r_words[1][0], r_words[0][1], r_words[1][1]);
+      store_fragment<Traits>(s_weights + (fragment * 32 + lane) * 16, r_weight[i]);
     }
   }
 }

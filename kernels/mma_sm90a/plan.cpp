@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "mma_sm90a/layout.h"
-#include "plan/best_plans.h"
+#include "plan/cost.h"
 
 namespace convt {
 namespace {
@@ -55,8 +55,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 
   const double quads = std::ceil(layout.chunk_steps * layout.raw_channel / (2 * threads));
   const double rounds = std::ceil(layout.column_units * layout.position_units / warps);
-  const double sums = instance.column_tiles * instance.position_tiles;
-  const double step = kProduct * sums + kOperand * (2 * instance.column_tiles + instance.position_tiles);
+  const double products = instance.column_tiles * instance.position_tiles;
+  const double step = kProduct * products + kOperand * (2 * instance.column_tiles + instance.position_tiles);
   const double chunk = kChunk + kConvert * quads + rounds * layout.taps * layout.chunk_steps * step;
   const double stage_bytes = layout.chunk_ci * layout.raw_channel * element;
   const double wait = std::max(0.0, kLatency * (1 + resident * stage_bytes / 32768) - 0.5 * layout.raw_slots * chunk);
@@ -70,7 +70,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
   const double edges = layout.aligned_runs ? 0 : std::ceil(layout.block_co * layout.tile_h * phases * 16 / threads);
   const double chunks = layout.num_chunks;
   const double tile = kTile + chunks * chunk + (chunks > 1 ? chunks : 0.3) * wait +
-                      rounds * (kUnit + kStage * 4 * sums) + kEmptyColumn * empty_columns + kBulkCopy * copies +
+                      rounds * (kUnit + kStage * 4 * products) + kEmptyColumn * empty_columns + kBulkCopy * copies +
                       kEdge * edges;
   const double fragments = layout.taps * layout.steps * layout.column_tiles / warps;
   plan->compute_us = kPrologue + kWeightFragment * fragments + tiles * tile * (1 + kContention * resident * warps / 16);

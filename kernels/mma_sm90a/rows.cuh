@@ -7,7 +7,7 @@
 #include "mma_sm90a/loader.cuh"
 #include "mma_sm90a/rows_source.cuh"
 #include "mma_sm90a/rows_store.cuh"
-#include "ptx/mbarrier_sm90.cuh"
+#include "pipeline/ring.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -23,7 +23,7 @@ struct RowsColumn {
   int32_t unused;  // 16 bytes in all, which are one read
 };
 
-// Columns, and where their weights begin for each tap; groups of loads and the steps of K that they serve.
+// Tables: columns, and where their weights begin for each tap; groups of loads, and the steps of K that they serve.
 template <typename Traits>
 __device__ __forceinline__ void make_rows_tables(const Params& params, const Pass& pass, RowsColumn* s_columns,
                                                  int32_t* s_places, RowsStep* s_steps, RowsGroup* s_groups) {
@@ -32,19 +32,14 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < columns * params.taps; index += params.threads) {
     const int32_t tap = index / columns, number = index - tap * columns;
-    const int32_t t_h = tap / params.w.num_taps, t_w = tap - t_h * params.w.num_taps;
     const MmaColumn column = mma_column(params, 0, number);
-    const bool exists = column.co < pass.num_co;
-    const int32_t k_h = thin_tap(params.h, t_h, column.phase_h), k_w = thin_tap(params.w, t_w, column.phase_w);
-    s_places[index] = exists && k_h >= 0 && k_w >= 0
-                          ? static_cast<int32_t>(column.co * params.weight_stride[1] + k_h * params.weight_stride[2] +
-                                                 k_w * params.weight_stride[3])
-                          : -1;
+    s_places[index] = weight_place(params, pass, tap, column.co, column.phase_h, column.phase_w);
     if (tap > 0) continue;
     const int32_t place = column.co * params.stage_channel + column.phase_h * params.w.out;
-    s_columns[number] = exists ? RowsColumn{place * static_cast<int32_t>(sizeof(Element)), column.phase_w,
-                                            bias_of<Element>(params, pass, column.co), 0}
-                               : RowsColumn{0, kNoPhase, 0, 0};
+    s_columns[number] = column.co < pass.num_co
+                            ? RowsColumn{place * static_cast<int32_t>(sizeof(Element)), column.phase_w,
+                                         bias_of<Element>(params, pass, column.co), 0}
+                            : RowsColumn{0, kNoPhase, 0, 0};
   }
   // Rows of taps, steps of channels, runs of taps along W.
 #pragma unroll 1
@@ -77,9 +72,9 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
   }
 }
 
-// The sums of a unit, with the bias, to their places: eight neighbouring positions of a column are a lane's.
+// Stages the results of a unit, with the bias: eight neighbouring positions of a column are a lane's.
 template <typename Traits, bool kInside>
-__device__ __forceinline__ void stage_rows_columns(const Params& params, const Sums<Traits>& r_sums,
+__device__ __forceinline__ void stage_rows_columns(const Params& params, const Accumulators<Traits>& r_acc,
                                                    const RowsColumn* s_columns, int32_t column, uint32_t s_row) {
   using Element = typename Traits::Element;
   constexpr int32_t kBytes = sizeof(Element);
@@ -99,7 +94,7 @@ __device__ __forceinline__ void stage_rows_columns(const Params& params, const S
 #pragma unroll
       for (int p = 0; p < 8; ++p) {
         if (kInside || static_cast<uint32_t>(at) < end) {
-          stage_element<Element>(s_to + at, element::add(r_sums[m][p % 4][half * 2 + p / 4], __int_as_float(entry.z)));
+          stage_element<Element>(s_to + at, element::add(r_acc[m][p % 4][half * 2 + p / 4], __int_as_float(entry.z)));
         }
         at += step;
       }
@@ -108,20 +103,21 @@ __device__ __forceinline__ void stage_rows_columns(const Params& params, const S
 }
 
 template <typename Traits>
-__device__ __forceinline__ void stage_rows_unit(const Params& params, const RowsUnit& unit, const Sums<Traits>& r_sums,
-                                                const RowsColumn* s_columns, uint32_t s_slot) {
+__device__ __forceinline__ void stage_rows_unit(const Params& params, const RowsUnit& unit,
+                                                const Accumulators<Traits>& r_acc, const RowsColumn* s_columns,
+                                                uint32_t s_slot) {
   const RowsColumn* s_unit_columns = s_columns + unit.column_unit * Traits::kUnitColumns;
   const int32_t column = unit.q_w * params.w.out_stride - params.w.out_origin;
   const uint32_t s_row = s_slot + unit.staged * static_cast<int32_t>(sizeof(typename Traits::Element));
   if (column >= 0 && column + Traits::kUnitPositions * params.w.out_stride <= params.w.out) {
-    stage_rows_columns<Traits, true>(params, r_sums, s_unit_columns, column, s_row);
+    stage_rows_columns<Traits, true>(params, r_acc, s_unit_columns, column, s_row);
   } else {
-    stage_rows_columns<Traits, false>(params, r_sums, s_unit_columns, column, s_row);
+    stage_rows_columns<Traits, false>(params, r_acc, s_unit_columns, column, s_row);
   }
 }
 
-// Batches of groups of loads, unit after unit. A unit's sums are staged while the next one's first loads are on their
-// way.
+// Batches of groups of loads, unit after unit. A unit's results are staged while the next unit's first loads are on
+// their way.
 template <typename Traits>
 __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& pass, const RowsTiles& tiles,
                                               uint32_t s_slots, uint32_t s_weights, const RowsColumn* s_columns,
@@ -131,7 +127,7 @@ __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& 
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t end = tiles.count * params.units;
   RowsUnit unit{};
-  Sums<Traits> r_sums;
+  Accumulators<Traits> r_acc;
   const RowsStep* s_unit_steps = s_steps;
   uint32_t s_unit_weights = s_weights;
   int32_t index = warp - warps, group = groups;
@@ -158,7 +154,7 @@ __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& 
         const uint32_t s_full = s_barriers + slot * 16, s_empty = s_full + 8;
         if (round > 0) ptx::mbarrier_wait(s_empty, (round - 1) & 1);
         stage_rows_unit<Traits>(
-            params, last, r_sums, s_columns,
+            params, last, r_acc, s_columns,
             s_slots + slot * params.slot_elements * static_cast<int32_t>(sizeof(typename Traits::Element)));
         ptx::fence_proxy_async();
         ptx::mbarrier_arrive(s_full);
@@ -166,17 +162,10 @@ __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& 
       if (index >= end) break;
       s_unit_steps = s_steps + unit.column_unit * params.taps * params.steps;
       s_unit_weights = s_weights + (unit.column_unit * Traits::kColumnTiles * 32 + lane) * 16;
-#pragma unroll
-      for (int m = 0; m < Traits::kColumnTiles; ++m) {
-#pragma unroll
-        for (int n = 0; n < Traits::kPositionTiles; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) r_sums[m][n][i] = 0;
-        }
-      }
+      element::clear(r_acc);
     }
     s_unit_steps +=
-        multiply_rows_batch<Traits>(r_sums, r_source, s_groups + group, groups - group, s_unit_steps, s_unit_weights);
+        multiply_rows_batch<Traits>(r_acc, r_source, s_groups + group, groups - group, s_unit_steps, s_unit_weights);
     group += Traits::kBatch;
   }
 }
@@ -198,10 +187,7 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
   auto* s_places = reinterpret_cast<int32_t*>(s_bytes);
   make_rows_tables<Traits>(params, pass, s_columns, s_places, s_steps, s_groups);
   if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.slots; ++slot) {
-      ptx::mbarrier_init(s_barriers + slot * 16, 32 * params.units);
-      ptx::mbarrier_init(s_barriers + slot * 16 + 8, 32);
-    }
+    pipeline::init_slots(s_barriers, 0, params.slots, 32 * params.units, 32);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();  // the places are complete
@@ -229,3 +215,7 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
 }
 
 }  // namespace convt::mma_sm90a
+
+// What instances/ expands CONVT_MMA_ROWS_INSTANCES with.
+#define CONVT_MMA_ROWS_INSTANCE(symbol, dtype, precision, column_tiles, position_tiles) \
+  CONVT_DEFINE_KERNEL(mma_sm90a, symbol, forward_rows<RowsTraits<DataType::dtype, column_tiles, position_tiles>>)

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "mma_sm90a/rows_layout.h"
+#include "mma_sm90a/layout.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -26,7 +26,7 @@ constexpr double kFill = 0.00015;   // of an element of a slot whose place in a 
 // What storing adds, times the time at copy bandwidth.
 constexpr double kMemory = 0.57;
 constexpr double kRunBytes = 3200;  // that a run's beginning and end cost
-constexpr double kOneSlot = 1.15;   // which is computed and stored in turns
+constexpr double kOneSlot = 1.15;   // which is computed, then stored
 
 // How often banks are asked for, one after the other, while one position of all columns is staged, channels `channel`
 // elements apart.
@@ -64,7 +64,7 @@ int32_t best_padding(const MmaLayout& layout, int32_t element, int32_t* waits) {
   return best;
 }
 
-// The part of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
+// The share of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
 double refilled_tiles(const MmaLayout& layout) {
   auto shift = [&layout](int64_t number) {
     const int64_t tile = layout.interleaved ? number * layout.blocks_per_pass : number;

@@ -1,8 +1,8 @@
 // Units of whole-row tiles, and their source: global memory -> registers, as the second operand of products.
 #pragma once
 
+#include "mma_sm90a/layout.h"
 #include "mma_sm90a/mainloop.cuh"
-#include "mma_sm90a/rows_layout.h"
 #include "mma_sm90a/tile.cuh"
 #include "ptx/global.cuh"
 
@@ -38,9 +38,7 @@ __device__ __forceinline__ RowsTiles rows_tiles(const Params& params, const Pass
 // Element of the result where the tile's first row begins, of the pass's first channel. The row may lie before the
 // first one.
 __device__ __forceinline__ int64_t rows_origin(const Params& params, const Pass& pass, const Tile& tile) {
-  const int32_t row = tile.q_h * params.h.out_stride - params.h.out_origin;
-  return tile.image * params.result_stride[0] +
-         (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] + row * params.result_stride[2];
+  return result_row(params, pass, tile, tile.q_h * params.h.out_stride - params.h.out_origin);
 }
 
 // A slot's elements begin in a sector where memory's do.
@@ -172,7 +170,7 @@ __device__ __forceinline__ void make_rows_operand(uint32_t (&r_operand)[Traits::
 
 // Returns the number of steps.
 template <typename Traits>
-__device__ __forceinline__ int32_t multiply_rows_batch(Sums<Traits>& r_sums, const RowsSource<Traits>& r_source,
+__device__ __forceinline__ int32_t multiply_rows_batch(Accumulators<Traits>& r_acc, const RowsSource<Traits>& r_source,
                                                        const RowsGroup* s_groups, int32_t groups,
                                                        const RowsStep* s_steps, uint32_t s_weights) {
   int32_t number = 0;
@@ -188,7 +186,7 @@ __device__ __forceinline__ int32_t multiply_rows_batch(Sums<Traits>& r_sums, con
 #pragma unroll
       for (int m = 0; m < Traits::kColumnTiles; ++m) ptx::load_shared(r.weight[m], s_weights + step.x + m * 512);
       make_rows_operand<Traits>(r.source, r_source, b, tap);
-      multiply_step<Traits>(r_sums, r, static_cast<uint32_t>(step.y));
+      multiply_step<Traits>(r_acc, r, static_cast<uint32_t>(step.y));
     }
   }
   return number;

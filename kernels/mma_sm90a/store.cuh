@@ -12,7 +12,7 @@ namespace convt::mma_sm90a {
 
 inline constexpr int32_t kNowhere = INT32_MIN / 2;  // a place below zero, whatever is added to it
 
-// A channel's bias. Without bias -0, the one number that changes no sum, not even -0.
+// A channel's bias, or without bias -0: it changes nothing that it is added to, not even -0.
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, const Pass& pass, int32_t co) {
   if (params.bias == nullptr) return -0.0f;
@@ -43,9 +43,7 @@ __device__ __forceinline__ TileStore make_tile_store(const Params& params, const
   const int32_t column = tile.q_w * params.w.out_stride - params.w.out_origin;
   store.column_begin = max(-column, 0);
   store.column_end = min(params.tile_w * params.w.out_stride, params.w.out - column);
-  store.g_begin = tile.image * params.result_stride[0] +
-                  (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] +
-                  store.row * params.result_stride[2] + column;
+  store.g_begin = result_row(params, pass, tile, store.row) + column;
   store.shift = static_cast<int32_t>(store.g_begin & (Traits::kVector - 1));
   return store;
 }
@@ -60,10 +58,10 @@ __device__ __forceinline__ void stage_element(uint32_t s_to, float value) {
   }
 }
 
-// The sums of a unit, with the bias, to their places from s_stage on.
+// Stages the results of a unit, with the bias, from s_stage on.
 template <typename Traits>
-__device__ __forceinline__ void stage_unit(const Sums<Traits>& r_sums, const int2* s_columns, const int2* s_positions,
-                                           uint32_t s_stage) {
+__device__ __forceinline__ void stage_unit(const Accumulators<Traits>& r_acc, const int2* s_columns,
+                                           const int2* s_positions, uint32_t s_stage) {
   using Element = typename Traits::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   int32_t place[Traits::kPositionTiles][2];
@@ -82,13 +80,13 @@ __device__ __forceinline__ void stage_unit(const Sums<Traits>& r_sums, const int
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int32_t to = place[n][i % 2] + column[i / 2].x;
-        if (to >= 0) stage_element<Element>(to, element::add(r_sums[m][n][i], __int_as_float(column[i / 2].y)));
+        if (to >= 0) stage_element<Element>(to, element::add(r_acc[m][n][i], __int_as_float(column[i / 2].y)));
       }
     }
   }
 }
 
-// W phases without taps in rows that have some: the bias.
+// Fills W phases without taps, in rows of H phases that have some, with the bias.
 template <typename Traits>
 __device__ __forceinline__ void stage_empty_columns(const Params& params, const Pass& pass,
                                                     typename Traits::Element* s_stage) {
@@ -114,7 +112,7 @@ __device__ __forceinline__ void stage_empty_columns(const Params& params, const 
   }
 }
 
-// Where a run lies, the same in every tile.
+// Where a run lies in any tile.
 struct RunPlace {
   int32_t staged;  // element of column 0 in the staged tile, or -1: it has no taps
   int32_t co_row;  // channel << 16 | result row from the tile's first, in steps of the pass
@@ -193,8 +191,8 @@ __device__ __forceinline__ void store_bodies(const Params& params, int32_t runs,
   ptx::bulk_commit();
 }
 
-// The threads that load write what is left, sixteen lanes a run; as whole sectors too where rows follow each other in
-// memory: the end of one and the beginning of the next.
+// The threads that load write the elements before and behind a run's whole sectors, sixteen lanes a run. Where rows
+// follow each other in memory, the end of a row and the beginning of the next are written together, as a whole sector.
 template <typename Traits>
 __device__ __forceinline__ void store_edges(const Params& params, const Pass& pass, int32_t runs,
                                             const TileStore& store, const RunPlace* s_runs,

@@ -1,7 +1,7 @@
 // Which results a CTA owns, and what its columns are.
 #pragma once
 
-#include "mma_sm90a/params.h"
+#include "mma_sm90a/layout.h"
 #include "thin/tile.cuh"
 
 namespace convt::mma_sm90a {
@@ -46,6 +46,12 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
   tile.q_w = params.w.first + tile_w * params.tile_w;
   tile.q_h = params.h.first + tile_h * params.tile_h;
   return tile;
+}
+
+// Element of the result where a row of the tile's image begins, of the pass's first channel.
+__device__ __forceinline__ int64_t result_row(const Params& params, const Pass& pass, const Tile& tile, int32_t row) {
+  return tile.image * params.result_stride[0] +
+         (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] + row * params.result_stride[2];
 }
 
 }  // namespace convt::mma_sm90a

@@ -1,11 +1,11 @@
-// Sums -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours, and four
-// threads whole sectors: results go to memory from registers or, so that the next tile's products need not wait for it,
-// by way of shared memory in boxes of all positions.
+// Accumulators -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours,
+// and four threads whole sectors: results go to memory from registers or, so that the next tile's products need not
+// wait for it, by way of shared memory in boxes of all positions.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "nhwc_sm90a/parts.cuh"
+#include "nhwc_sm90a/tile.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/tensor_copy.cuh"
@@ -15,7 +15,7 @@ namespace convt::nhwc_sm90a {
 #ifdef CONVT_HAS_WGMMA
 
 template <typename Shape>
-__device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            const Share& share, int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_tile(const Sums<Shape>& sums, const Params
         float values[kCount];
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-          values[k] = sums.r[block][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2] + bias[k];
+          values[k] = epilogue::finish(acc.of(block, h, m * kCount + k), bias[k]);
         }
         epilogue::store_neighbours(g_first + offset[block][h] + m * 4 * kCount, values, params.n_channels - channel,
                                    params.unit, 1);
@@ -76,11 +76,11 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
   return epilogue::bias_of<typename Shape::Element>(params.bias, 0, params.n_channels, channel);
 }
 
-// All threads that multiply. `bias` is bias_of_thread(); `turn` counts buffers from tile to tile.
+// By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.
 template <typename Shape>
-__device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            int32_t warp, float bias, uint32_t s_staged, uint32_t s_bias,
-                                           uint32_t* turn) {
+                                           uint32_t* buffer) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
@@ -88,14 +88,14 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
 #pragma unroll
-  for (int part = 0; part < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++part) {
-    const uint32_t s_buffer = s_staged + *turn * Shape::kStagedBytes;
-    *turn ^= 1;
+  for (int box = 0; box < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++box) {
+    const uint32_t s_buffer = s_staged + *buffer * Shape::kStagedBytes;
+    *buffer ^= 1;
     if (threadIdx.x == 0) ptx::bulk_wait_read<kNhwcStagedBuffers - 1>();
     ptx::named_barrier(1, kConsumerThreads);  // what was in the buffer has left it
 #pragma unroll
     for (int run = 0; run < kOfRow; ++run) {
-      const int m = part * kOfRow + run;
+      const int m = box * kOfRow + run;
       float values[kCount];
 #pragma unroll
       for (int k = 0; k < kCount; k += 4) {
@@ -112,8 +112,7 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
           Element elements[kCount];
 #pragma unroll
           for (int k = 0; k < kCount; ++k) {
-            const float sum = sums.r[block][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2];
-            elements[k] = element::to_element<Element>(sum + values[k]);
+            elements[k] = element::to_element<Element>(epilogue::finish(acc.of(block, h, m * kCount + k), values[k]));
           }
           uint32_t words[4];
           memcpy(words, elements, sizeof(words));
@@ -125,7 +124,7 @@ __device__ __forceinline__ void stage_tile(const Sums<Shape>& sums, const Params
     ptx::fence_proxy_async();
     ptx::named_barrier(1, kConsumerThreads);  // all of it is there
     if (threadIdx.x == 0) {
-      const int32_t channel = tile.channel_tile * Shape::kN + part * (Shape::kStagedRowBytes / Shape::kElement);
+      const int32_t channel = tile.channel_tile * Shape::kN + box * (Shape::kStagedRowBytes / Shape::kElement);
       const int32_t at[4] = {channel, tile.column, tile.row, tile.image};
       if (channel < params.n_channels) {
         ptx::tensor_store(&params.results[first_window(params, tile) % kNhwcMostStagedPhases], at, s_buffer);

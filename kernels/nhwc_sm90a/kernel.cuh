@@ -1,79 +1,172 @@
-// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load. Every
-// result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend
-// on timing.
+// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load: one copies
+// boxes of the source, the other the weights of each tap. Every result is one sum in one warpgroup's accumulator, or
+// one for each CTA of a cluster, in an order that does not depend on timing.
 #pragma once
 
+#include "hopper/instance.cuh"
+#include "hopper/kernel.cuh"
+#include "hopper/slots.cuh"
 #include "nhwc_sm90a/epilogue.cuh"
-#include "nhwc_sm90a/loader.cuh"
-#include "nhwc_sm90a/split_mainloop.cuh"
+#include "nhwc_sm90a/instances.h"
+#include "nhwc_sm90a/mainloop.cuh"
 
 namespace convt::nhwc_sm90a {
 
-// Per thread. Those of the launch: 2 * 232 + 40 = 3 * 168.
-inline constexpr int kConsumerRegisters = 232;
-inline constexpr int kLoaderRegisters = 40;
+#ifdef CONVT_HAS_WGMMA
 
 template <typename Shape>
-__global__ void __launch_bounds__(kNhwcThreads, 1) convolve(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA
-  extern __shared__ __align__(1024) unsigned char s_bytes[];
-  const uint32_t s_source = ptx::shared_address(s_bytes);
-  const uint32_t s_weights = s_source + params.weights_begin;
-  const uint32_t s_barriers = s_source + params.barriers_begin;
-  const int32_t slots = params.source_slots + params.weight_slots;
-  const uint32_t s_sums_barrier = s_barriers + 16 * slots;
-  if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < slots; ++slot) {
-      ptx::mbarrier_init(s_barriers + 16 * slot, 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kNhwcConsumers * 4);
+__device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
+                                            Ring sources) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of(params, number);
+    const int32_t column = tile.column * params.step_w, row = tile.row * params.step_h;
+    StageWalk walk = stages.walk(first_window(params, tile));
+    for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
+      const Window& window = params.windows[walk.window];
+      if (window.num_h > 0) {
+        const int32_t at[4] = {walk.chunk * Shape::kStageChannels, column + window.column, row + window.row,
+                               tile.image};
+        sources.wait_empty();  // the consumers have read what was here
+        ptx::mbarrier_expect(sources.full(), params.box_bytes);
+        ptx::tensor_copy(s_source + sources.slot() * params.stage_bytes, &params.map, at, sources.full());
+        sources.advance();
+      }
     }
-    ptx::mbarrier_init(s_sums_barrier, 1);
+  }
+}
+
+// The weights of a tap for a stage where they are not packed.
+template <typename Shape>
+__device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap, int32_t first_channel, int32_t column,
+                                            int32_t tap, uint32_t barrier) {
+  constexpr int kChannels = nhwc_direct_channels(Shape::kElement), kBytes = kChannels * Shape::kRowBytes;
+  if (params.tap_channels > 0) {
+    const int32_t at[5] = {tap * params.tap_channels + first_channel, 0, 0, 0, column / kChannels};
+    ptx::tensor_copy(s_tap, &params.weights, at, barrier);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < Shape::kN / kChannels; ++i) {
+    const int32_t at[5] = {first_channel, 0, 0, (column + i * kChannels) / 2, tap};
+    ptx::tensor_copy(s_tap + i * kBytes, &params.weights, at, barrier);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
+                                             Ring weights) {
+  ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: the other roles need not
+                                    // wait
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of(params, number);
+    const char* g_tile = static_cast<const char*>(params.packed) + tile.channel_tile * params.packed_tile_step;
+    StageWalk walk = stages.walk(first_window(params, tile));
+    for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
+      const Window& window = params.windows[walk.window];
+      const char* g = g_tile + window.packed + int64_t{walk.chunk} * window.packed_step;
+      int32_t row_tap = window.tap;
+      for (int32_t tap_h = 0; tap_h < window.num_h; ++tap_h, row_tap += window.tap_row_step) {
+        int32_t tap = row_tap;
+        for (int32_t tap_w = 0; tap_w < window.num_w; ++tap_w, tap += window.tap_column_step) {
+          const uint32_t s_tap = s_weights + weights.slot() * Shape::kTapBytes;
+          weights.wait_empty();  // the consumers have multiplied what was here
+          ptx::mbarrier_expect(weights.full(), Shape::kTapBytes);
+          if (params.packed != nullptr) {
+            ptx::bulk_copy(s_tap, g, Shape::kTapBytes, weights.full());
+            g += Shape::kTapBytes;
+          } else {
+            load_direct<Shape>(params, s_tap, walk.chunk * Shape::kStageChannels, tile.channel_tile * Shape::kN, tap,
+                               weights.full());
+          }
+          weights.advance();
+        }
+      }
+    }
+  }
+}
+
+#endif
+
+template <typename Shape>
+struct Convolution : hopper::Slots<Params> {
+  using Params = nhwc_sm90a::Params;
+  // Registers: 2 * 232 + 40 = 3 * 168.
+  static constexpr hopper::Roles kRoles{kNhwcThreads, 1, kNhwcConsumers, 232, 40};
+
+#ifdef CONVT_HAS_WGMMA
+  const uint32_t s_shares_barrier;
+  Share share;
+  Stages stages;
+
+  __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
+      : hopper::Slots<Params>(params, s_bytes), s_shares_barrier(s_barriers + 16 * count()) {}
+
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x > 0) return;
+    pipeline::init_slots(s_barriers, 0, count(), 1, kNhwcConsumers * 4);
+    ptx::mbarrier_init(s_shares_barrier, 1);
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers exist
-  const Share share = share_of_block<Shape>(params);
-  const Stages stages = stages_of_part(params, share.rank);
-  Ring sources(s_barriers, params.source_slots), weights(s_barriers + 16 * params.source_slots, params.weight_slots);
-  // A value that the compiler knows to be the same for the whole warp.
-  const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
-  if (warp < 4 * kNhwcConsumers) {
-    ptx::take_registers<kConsumerRegisters>();
+
+  __device__ __forceinline__ void take_part() {
+    share = reduce::share_of_block(params.splits, Shape::kN);
+    stages = stages_of_split(params, share.rank);
+  }
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    Ring sources = this->sources(), weights = this->weights();
     int32_t places[Shape::kBlocks];
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
     const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
-    uint32_t turn = 0;
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x / params.parts) {
+    uint32_t buffer = 0;
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
-      Sums<Shape> sums;
+      Accumulators<Shape> acc;
       const int32_t window = first_window(params, tile_of(params, number));
       if constexpr (Shape::Traits::kSplit) {
-        multiply_split_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
+        multiply_split_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
       } else if (params.boxes) {
-        multiply_boxes<Shape>(sums, params, window, stages, warp, s_source, s_weights, &sources, &weights);
+        multiply_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
       } else {
-        multiply_tile<Shape>(sums, params, window, stages, places, s_source, s_weights, &sources, &weights);
+        multiply_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
       }
-      if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source, s_sums_barrier);
+      if (params.splits > 1) add_splits(acc);
       ptx::forget(number);  // what follows from it takes registers from the products
       if (params.staged) {
-        stage_tile<Shape>(sums, params, tile_of(params, number), warp, bias, s_staged, s_bias, &turn);
+        stage_tile<Shape>(acc, params, tile_of(params, number), warp, bias, s_staged, s_bias, &buffer);
       } else {
-        store_tile<Shape>(sums, params, tile_of(params, number), share, warp);
+        store_tile<Shape>(acc, params, tile_of(params, number), share, warp);
       }
     }
     if (threadIdx.x == 0) ptx::bulk_wait_read();  // shared memory stays until then
-  } else {
-    ptx::give_registers<kLoaderRegisters>();
-    if (warp <= 4 * kNhwcConsumers + 1 && ptx::elect_one()) {
-      if (warp == 4 * kNhwcConsumers) {
-        load_source<Shape>(params, stages, s_source, sources);
-      } else {
-        load_weights<Shape>(params, stages, s_weights, weights);
-      }
+  }
+
+  // Where tiles are few, the CTAs of a cluster share one, which is then their only one.
+  __device__ __forceinline__ void add_splits(Accumulators<Shape>& acc) const {
+    if (threadIdx.x == 0) {
+      const uint32_t bytes = reduce::bytes_of_share<kConsumerThreads, Shape::kBlocks>(share);
+      ptx::mbarrier_expect(s_shares_barrier, (params.splits - 1) * bytes);
+    }
+    ptx::cluster_barrier();  // nobody multiplies any more
+    reduce::reduce_cluster_async<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
+        [&](int block) { return acc.r[block]; }, params.splits, share, s_source, s_shares_barrier);
+  }
+
+  // Each thread is elected, so that the compiler knows all its values to be the same for its warp: a copy's addresses
+  // otherwise cost more than a stage's products.
+  __device__ __forceinline__ void serve(int32_t warp) const {
+    if (warp > 1 || !ptx::elect_one()) return;
+    if (warp == 0) {
+      load_source<Shape>(params, stages, s_source, sources());
+    } else {
+      load_weights<Shape>(params, stages, s_weights, weights());
     }
   }
 #endif
-}
+};
 
 }  // namespace convt::nhwc_sm90a
+
+#define CONVT_NHWC_INSTANCE(symbol, dtype, precision, blocks, block_n, k_steps) \
+  CONVT_DEFINE_PACKED_KERNEL(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, blocks, k_steps>)

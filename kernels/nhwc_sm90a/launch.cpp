@@ -8,8 +8,8 @@
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 
@@ -38,8 +38,8 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
-// Parts of a tile's stages with as many taps each, as near as that can be.
-void set_parts(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
+// The stages of each of a tile's splits, as many taps each as near as that can be.
+void set_splits(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
   const auto taps_of = [&](int32_t stage) {
     if (forward) return 1;  // of one window each
     const TapRun& taps = program.runs[stage / params->num_chunks];
@@ -48,15 +48,15 @@ void set_parts(const TapProgram& program, bool forward, nhwc_sm90a::Params* para
   const int32_t stages = params->num_chunks * params->num_windows;
   int64_t all = 0, before = 0;
   for (int32_t stage = 0; stage < stages; ++stage) all += taps_of(stage);
-  int32_t part = 1;
+  int32_t split = 1;
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int32_t taps = taps_of(stage);
-    for (; part < params->parts && (2 * before + taps) * params->parts >= 2 * all * part; ++part) {
-      params->part_begin[part] = stage;
+    for (; split < params->splits && (2 * before + taps) * params->splits >= 2 * all * split; ++split) {
+      params->split_begin[split] = stage;
     }
     before += taps;
   }
-  for (; part <= params->parts; ++part) params->part_begin[part] = stages;
+  for (; split <= params->splits; ++split) params->split_begin[split] = stages;
 }
 
 // The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
@@ -121,7 +121,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.by_image = Divisor::of(plan.tile_h);
   params.box_w = plan.box_w;
   params.box_h = plan.box_h;
-  params.parts = plan.parts;
+  params.splits = plan.splits;
   params.num_chunks = plan.num_chunks;
   params.num_windows = plan.num_windows;
   params.box_bytes = plan.box_w * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
@@ -134,7 +134,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
-  set_parts(program, forward, &params);
+  set_splits(program, forward, &params);
   TensorBox box{source,
                 {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
                  problem.batch},
@@ -190,7 +190,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   set_results(problem, tile, &params);
-  launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.parts), stream, params);
+  launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);
 }
 
 }  // namespace convt

@@ -19,7 +19,7 @@ namespace convt {
 struct NhwcTile {
   int32_t instance;  // index into kNhwcInstances
   int32_t block_n;  // result channels
-  int32_t parts;  // CTAs that share a tile, each a part of its stages
+  int32_t splits;  // CTAs that share a tile, each with some of its stages
   bool direct;  // weights come to shared memory as they are
   bool staged;  // results leave by way of shared memory
   int32_t tile_w, tile_h, tile_n;  // positions
@@ -34,7 +34,7 @@ struct NhwcTile {
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_n", block_n);
-    field("parts", parts);
+    field("splits", splits);
     field("direct", direct);
     field("staged", staged);
     field("tile_n", tile_n);
@@ -53,14 +53,14 @@ inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
 inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
 inline constexpr int32_t kNhwcMostStagedPhases = 4;
 inline constexpr int32_t kNhwcStagedBuffers = 2;
-inline constexpr int32_t kNhwcMostParts = 4;  // CTAs that share a tile
+inline constexpr int32_t kNhwcMostSplits = 4;  // CTAs that share a tile
 
 inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
-inline constexpr int32_t nhwc_part_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
-// In tf32x3 the weights of a tap are high parts, then low parts.
-inline constexpr int32_t nhwc_weight_parts(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
+inline constexpr int32_t nhwc_term_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
+// In tf32x3 the weights of a tap are high terms, then low terms.
+inline constexpr int32_t nhwc_terms(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
 inline constexpr int32_t nhwc_tap_bytes(const NhwcInstance& instance) {
-  return nhwc_weight_parts(instance.precision) * nhwc_part_bytes(instance.block_n, instance.k_steps);
+  return nhwc_terms(instance.precision) * nhwc_term_bytes(instance.block_n, instance.k_steps);
 }
 // Blocks of 8 columns of the weights whose pairs are neighbouring channels: 16 bytes of results.
 inline constexpr int32_t nhwc_interleaved(int32_t element) { return 8 / element; }

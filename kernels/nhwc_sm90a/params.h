@@ -44,10 +44,10 @@ struct Params {
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
   int32_t box_w, box_h;            // places
 
-  int32_t parts;        // CTAs of a cluster that share a tile
+  int32_t splits;        // CTAs of a cluster that share a tile
   int32_t num_chunks;   // of the source's channels
   int32_t num_windows;  // of a tile
-  int32_t part_begin[kNhwcMostParts + 1];  // stages
+  int32_t split_begin[kNhwcMostSplits + 1];  // stages
   int32_t tap_channels;  // of the source, where a copy brings a tap of the weight as it is; otherwise 0
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory

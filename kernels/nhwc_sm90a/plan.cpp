@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "nhwc_sm90a/layout.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 
 namespace convt {
@@ -19,7 +19,7 @@ constexpr size_t kTiles = 3;  // of an instance, the best ones
 
 constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bits
 
-// What a tensor map describes: channels are neighbours, pixels begin on 16 bytes.
+// Whether a tensor map can describe the source: channels are neighbours, pixels begin on 16 bytes.
 bool source_has_map(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = source_stride(problem);
@@ -29,7 +29,7 @@ bool source_has_map(const ConvTProblem& problem) {
          has_map_stride(forward ? problem.w.in : problem.w.out, stride[3], element);
 }
 
-// The same of each phase of the result.
+// Whether tensor maps can describe each phase of the result.
 bool result_has_maps(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = result_stride(problem);
@@ -53,7 +53,7 @@ struct Work {
   int64_t k_channels, n_channels;
 };
 
-// Everything that follows from the instance, the tile and the number of parts, or false where it does not fit.
+// Everything that follows from the instance, the tile and the number of splits, or false where it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const Work& work,
              Plan* whole) {
   NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -68,7 +68,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Of the widest tiles, results from registers take less time than slots are worth.
   if (plan.staged &&
-      (plan.parts > 1 || instance.block_n > 128 ||
+      (plan.splits > 1 || instance.block_n > 128 ||
        work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases || !result_has_maps(problem))) {
     return false;
   }
@@ -82,7 +82,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     // where taps are many. Of tf32x3's, which are read for three times as long, half as many.
     const int32_t enough = instance.block_n > 128 && work.taps > work.windows ? 4 : 6;
     const auto wanted = std::min(enough, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
-                        nhwc_weight_parts(instance.precision);
+                        nhwc_terms(instance.precision);
     if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
@@ -101,15 +101,16 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles * grid.image_tiles;
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int32_t clustered = plan.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (plan.parts > 1 &&
-      (plan.num_tiles * plan.parts > clustered || plan.num_chunks * plan.num_windows < 2 * plan.parts ||
-       nhwc_least_share(element) * plan.parts > plan.block_n ||
+  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
+  const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (plan.splits > 1 &&
+      (plan.num_tiles * plan.splits > clustered || plan.num_chunks * plan.num_windows < 2 * plan.splits ||
+       nhwc_least_share(element) * plan.splits > plan.block_n ||
        nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.parts > 1 ? plan.num_tiles * plan.parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks =
+      plan.splits > 1 ? plan.num_tiles * plan.splits : std::min<int64_t>(plan.num_tiles, device.num_sms);
   return true;
 }
 
@@ -128,7 +129,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
   // from.
   const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
-  // In tf32x3 parts of the weights are read three times for two, and the fewer channels, the more time fragments take.
+  // In tf32x3 the terms of the weights are read three times for two, and the fewer channels, the more time fragments
+  // take.
   const bool split = instance.precision == Precision::kTf32x3;
   const double reads = split ? 1.5 : 1;
   const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
@@ -140,13 +142,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const NhwcI
   const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels)) * element;
-  const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / device.num_sms);
+  const double tiles = std::ceil(static_cast<double>(plan.num_tiles * plan.splits) / device.num_sms);
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
   const double stores =
-      (boxes ? 500 : 1085) + per_byte * results + (plan.parts > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+      (boxes ? 500 : 1085) + per_byte * results + (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   whole->compute_us =
-      tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.parts + stores) / (device.clock_ghz * 1e3);
+      tiles * (static_cast<double>(plan.num_chunks) * chunk / plan.splits + stores) / (device.clock_ghz * 1e3);
 
   // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
@@ -181,7 +183,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       tile.tile_w = tile_w;
       tile.tile_h = tile_h;
       tile.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
-      for (tile.parts = 1; tile.parts <= kNhwcMostParts; tile.parts *= 2) {
+      for (tile.splits = 1; tile.splits <= kNhwcMostSplits; tile.splits *= 2) {
         if (!lay_out(problem, device, instance, work, &plan)) continue;
         estimate(problem, device, instance, work, &plan);
         plans.push_back(plan);

@@ -2,9 +2,17 @@
 #pragma once
 
 #include "element/operand.cuh"
+#include "hopper/tiles.cuh"
 #include "nhwc_sm90a/params.h"
+#include "reduce/cluster.cuh"
 
 namespace convt::nhwc_sm90a {
+
+using hopper::first_tile;
+using hopper::tile_step;
+#ifdef CONVT_HAS_WGMMA
+using reduce::Share;
+#endif
 
 inline constexpr int kConsumerThreads = 128 * kNhwcConsumers;
 
@@ -19,8 +27,8 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place of a stage
   static constexpr int kStageChannels = kRowBytes / kElement;
-  static constexpr int kPartBytes = nhwc_part_bytes(kN, kSteps);  // of a tap's weights
-  static constexpr int kTapBytes = kPartBytes * Traits::kParts;
+  static constexpr int kTermBytes = nhwc_term_bytes(kN, kSteps);  // of a tap's weights
+  static constexpr int kTapBytes = kTermBytes * Traits::kTerms;
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
   static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
@@ -34,14 +42,14 @@ struct Tile {
 };
 
 // Neighbouring tiles share their source in L2: channels first, then phases, positions. Phases have different numbers of
-// taps: others come first from place to place, or a CTA would have the same one of every place.
+// taps, so that each place begins with another one: otherwise a CTA would have the same phase of every place.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   number = params.channel_tiles(number, &tile.channel_tile);
-  int32_t phase, turn;
+  int32_t phase, shift;
   number = params.phases(number, &phase);
-  params.phases(number, &turn);
-  phase += turn;
+  params.phases(number, &shift);
+  phase += shift;
   if (phase >= params.phases.value) phase -= params.phases.value;
   tile.phase_h = params.phases_w(phase, &tile.phase_w);
   number = params.w_tiles(number, &tile.column);
@@ -71,26 +79,41 @@ __device__ __forceinline__ int32_t positions_before(int32_t warp, int block) {
   return (warp / 4 * Shape::kBlocks + block) * 64 + warp % 4 * 16;
 }
 
-// Block b, sum 4 * j + 2 * h + i is column 8 * j + 2 * (lane % 4) + i of the weights, of position lane / 4 + 8 * h of
-// the warp's sixteen.
+// Block b, number 4 * j + 2 * h + i is column 8 * j + 2 * (lane % 4) + i of the weights, of position lane / 4 + 8 * h
+// of the warp's sixteen.
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kBlocks][Shape::kN / 2];
+
+  // Number `column` of the position's columns that this thread has.
+  __device__ __forceinline__ float of(int block, int h, int column) const {
+    return r[block][4 * (column / 2) + 2 * h + column % 2];
+  }
 };
 
-// CTAs of a cluster have the same tile, and each a part of its stages.
-__device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
-}
+// The stages of a tile that a CTA multiplies: windows, and of each of them the chunks of channels, so that neighbours
+// in memory are read one after the other.
+struct StageWalk {
+  int32_t window, chunk;
 
-// Windows, and of each of them the chunks of channels: neighbours in memory are read one after the other.
+  __device__ __forceinline__ void advance(const Params& params) {
+    if (++chunk == params.num_chunks) {
+      chunk = 0;
+      ++window;
+    }
+  }
+};
 struct Stages {
   int32_t begin, end;
-  int32_t first_window, first_chunk;  // of the first
+  StageWalk first;  // counted from the tile's first window
+
+  __device__ __forceinline__ StageWalk walk(int32_t first_window) const {
+    return {first_window + first.window, first.chunk};
+  }
 };
-__device__ __forceinline__ Stages stages_of_part(const Params& params, int32_t part) {
-  const int32_t begin = params.part_begin[part];
-  return {begin, params.part_begin[part + 1], begin / params.num_chunks, begin % params.num_chunks};
+__device__ __forceinline__ Stages stages_of_split(const Params& params, int32_t split) {
+  const int32_t begin = params.split_begin[split];
+  return {begin, params.split_begin[split + 1], {begin / params.num_chunks, begin % params.num_chunks}};
 }
 
 }  // namespace convt::nhwc_sm90a

@@ -37,4 +37,25 @@ struct Params {
   TapProgram program;
 };
 
+// Where the packed weights of taps lie, for kernels that read them tap by tap.
+struct PackedTaps {
+  const void* weights;
+  int32_t channel_tiles;             // of a group
+  int32_t chunk_step[kMaxWindows];   // bytes from one stage's weights to the next, per H phase
+  int64_t phase_begin[kMaxWindows];  // bytes, of an H phase within a channel tile's weights
+  int64_t tile_step;                 // bytes, from one channel tile's weights to the next
+
+  static PackedTaps of(const Params& packing) {
+    PackedTaps packed{};
+    packed.weights = packing.packed;
+    packed.channel_tiles = packing.channel_tiles;
+    packed.tile_step = packing.packed_tile_step;
+    for (int32_t phase = 0; phase < packing.program.phases_h; ++phase) {
+      packed.phase_begin[phase] = packing.packed_phase_begin[phase];
+      packed.chunk_step[phase] = packing.program.num_taps[phase] * packing.tap_bytes;
+    }
+    return packed;
+  }
+};
+
 }  // namespace convt::pack

@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int3
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       high[c] = ptx::round_tf32(r[c]);
-      low[c] = element::low_part(r[c], high[c]);
+      low[c] = element::low_term(r[c], high[c]);
     }
     *reinterpret_cast<float4*>(g_tap + vector * 16) = float4{high[0], high[1], high[2], high[3]};
     if constexpr (Traits::kSplit) {

@@ -1,12 +1,16 @@
-// The products of the kernel for weights as they are. Weights are the first operand, in registers: four neighbouring
-// columns of a channel, a quad, are read at once and are rows of two products. Positions are the second operand.
+// The stages and products of the kernel for weights as they are. Weights are the first operand, in registers: four
+// neighbouring columns of a channel, a quad, are read at once and are rows of two products. Positions are the second
+// operand: the source, [channel][position] in memory, becomes planes of [position][16 bytes of channels], and float32
+// is rounded to TF32 on the way.
 #pragma once
 
-#include "patch_sm90a/direct_params.h"
+#include "element/operand.cuh"
+#include "element/registers.cuh"
+#include "patch_sm90a/params.h"
 #include "pipeline/ring.cuh"
+#include "ptx/global.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tensor_copy.cuh"
-#include "ptx/wgmma_sm90a.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -14,9 +18,134 @@ namespace convt::patch_sm90a {
 
 using pipeline::Ring;
 
-// This thread's part of a tile: sum 4 * j + 2 * h + i of product t is column 2 * t + h of the thread's quad, position
-// 8 * j + 2 * (lane % 4) + i.
-struct DirectSums {
+// All threads of the CTA meet here, each role from its own place of the code; afterwards the mbarriers exist.
+template <int kConsumers>
+__device__ __forceinline__ void meet_all_roles() {
+  ptx::named_barrier_of_roles(1, direct_threads(kConsumers));
+}
+
+// How a warpgroup's 128 threads share a stage: each has one or two neighbouring positions of a few planes.
+template <typename ElementValue, int kConsumersValue, int kTogetherValue>
+struct SourceShape {
+  using Element = ElementValue;
+  static constexpr int kConsumers = kConsumersValue;
+  static constexpr int kElement = sizeof(Element);
+  static constexpr int kTogether = kTogetherValue;
+  static constexpr int kPositions = kDirectPositions * kConsumers;
+  static constexpr int kChannels = 16 / kElement;  // of a plane
+  static constexpr int kStagePlanes = 2 * kDirectSteps;
+  static constexpr int kPlaneThreads = kPositions / kTogether;
+  static constexpr int kSide = 128 / kPlaneThreads;  // planes side by side
+  static constexpr int kPlanes = kStagePlanes / kSide;
+  static constexpr int kWords = kElement * kTogether == 8 ? 2 : 1;  // of a channel
+  // Stages that are on their way from memory together, as registers allow.
+  static constexpr int kRegisters = kPlanes * kChannels * kWords;
+  static constexpr int kBatch = kRegisters > 32 ? 1 : (kConsumers == 2 ? 64 : 48) / kRegisters;
+};
+
+template <typename Shape>
+struct SourceWords {
+  uint32_t r[Shape::kPlanes][Shape::kChannels][Shape::kWords];
+
+  // From a stage's first channel of this thread on, or zeros.
+  __device__ __forceinline__ void load(const typename Shape::Element* g_first, int64_t channel_step, int32_t channels) {
+#pragma unroll
+    for (int plane = 0; plane < Shape::kPlanes; ++plane) {
+#pragma unroll
+      for (int channel = 0; channel < Shape::kChannels; ++channel) {
+        const int number = plane * Shape::kSide * Shape::kChannels + channel;
+        const auto* g = g_first + number * channel_step;
+        if constexpr (Shape::kWords == 2) {
+          ptx::load_global_or_zero(r[plane][channel], g, number < channels);
+        } else if constexpr (Shape::kElement * Shape::kTogether == 4) {
+          r[plane][channel][0] = ptx::load_global_or_zero(g, number < channels);
+        } else {
+          r[plane][channel][0] = ptx::load_global_16_or_zero(g, number < channels);
+        }
+      }
+    }
+  }
+
+  // 16 bytes of one position.
+  __device__ __forceinline__ void gather(uint32_t (&words)[4], int plane, int position) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (Shape::kElement == 4) {
+        words[i] = __float_as_uint(ptx::round_tf32(__uint_as_float(r[plane][i][position])));
+      } else {
+        words[i] = __byte_perm(r[plane][2 * i][0], r[plane][2 * i + 1][0], position == 0 ? 0x5410 : 0x7632);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(uint32_t s_mine) const {
+#pragma unroll
+    for (int plane = 0; plane < Shape::kPlanes; ++plane) {
+      const uint32_t s_plane = s_mine + plane * Shape::kSide * Shape::kPositions * 16;
+      uint32_t first[4];
+      gather(first, plane, 0);
+      if constexpr (Shape::kTogether == 1) {
+        ptx::store_shared(s_plane, first);
+      } else {
+        uint32_t second[4];
+        gather(second, plane, 1);
+        // Every other four lanes begin with the second position, so that eight lanes meet all banks.
+        const bool swapped = threadIdx.x % 8 >= 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const uint32_t word = first[i];
+          first[i] = swapped ? second[i] : word;
+          second[i] = swapped ? word : second[i];
+        }
+        ptx::store_shared(s_plane + (swapped ? 16 : 0), first);
+        ptx::store_shared(s_plane + (swapped ? 0 : 16), second);
+      }
+    }
+  }
+};
+
+// The source of a CTA's positions, by a warpgroup, once for all tiles. Its first loads are on their way before the
+// CTA's barriers exist.
+template <typename Shape>
+__device__ __forceinline__ void load_direct_source(const DirectParams& params, int32_t begin, uint32_t s_source,
+                                                   uint32_t s_barriers) {
+  using Element = typename Shape::Element;
+  constexpr int kBatch = Shape::kBatch, kStageChannels = Shape::kStagePlanes * Shape::kChannels;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t of_tile = thread % Shape::kPlaneThreads * Shape::kTogether, side = thread / Shape::kPlaneThreads;
+  const int32_t position = begin + of_tile, first_channel = side * Shape::kChannels;
+  int32_t place;
+  const int32_t image = params.by_image(min(position, params.positions - 1), &place);
+  const int64_t step = params.source_stride[1];
+  const auto* g_source =
+      static_cast<const Element*>(params.source) + image * params.source_stride[0] + place + first_channel * step;
+  const int32_t channels = position < params.positions ? params.k_channels - first_channel : 0;
+  const uint32_t s_mine = s_source + (side * Shape::kPositions + of_tile) * 16;
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; chunk += kBatch) {
+    SourceWords<Shape> words[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int32_t before = (chunk + i) * kStageChannels;
+      words[i].load(g_source + before * step, step, channels - before);
+    }
+    if (chunk == 0) meet_all_roles<Shape::kConsumers>();
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (chunk + i < params.num_chunks) {
+        words[i].store(s_mine + (chunk + i) * Shape::kStagePlanes * Shape::kPositions * 16);
+      }
+    }
+    ptx::fence_proxy_async();  // what this thread has stored is there for products
+    __syncwarp();
+    const int32_t lane = thread % 32;
+    if (lane < kBatch && chunk + lane < params.num_chunks) ptx::mbarrier_arrive(s_barriers + 8 * (chunk + lane));
+  }
+}
+
+// This thread's part of a tile: accumulator 4 * j + 2 * h + i of product t is column 2 * t + h of the thread's quad,
+// position 8 * j + 2 * (lane % 4) + i.
+struct DirectAccumulators {
   float r[2][kDirectPositions / 2];
 };
 
@@ -83,22 +212,17 @@ __device__ __forceinline__ void to_operand(DirectFragments& fragments, const Dir
   }
 }
 
-__device__ __forceinline__ void keep(DirectFragments (&fragments)[kDirectSteps]) {
-#pragma unroll
-  for (int i = 0; i < kDirectSteps * 8; ++i) ptx::keep_fragment(fragments[i / 8][i / 4 % 2][i % 4]);
-}
-
-// Of a stage's fragments. With two of them one is made while products read the other; of half precision ptxas would
-// then wait for every product by itself (C7513).
+// How many stages have fragments. With two, one stage's are made while products read the other's; in half precision
+// ptxas would then wait for every product by itself (C7513).
 template <typename Element>
 inline constexpr int kDirectSets = sizeof(Element) == 4 ? 2 : 1;
 
-// A tile's weights and all their products; s_positions: the warpgroup's in the first plane. The sums' order: stages,
-// steps of K.
+// A tile's weights and all their products. `s_positions` are the warpgroup's in the first plane. A result is added up
+// in the order of stages, and of steps of K in a stage.
 template <typename Element, int kConsumers>
-__device__ __forceinline__ void multiply_direct(DirectSums& sums, const DirectParams& params, uint32_t s_positions,
-                                                uint32_t s_source_barriers, const Quads<Element>& quads,
-                                                Ring* weights) {
+__device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const DirectParams& params,
+                                                uint32_t s_positions, uint32_t s_source_barriers,
+                                                const Quads<Element>& quads, Ring* weights) {
   constexpr int kPlane = kDirectPositions * kConsumers;  // units of 16 bytes
   constexpr int kSets = kDirectSets<Element>;
   auto b = ptx::MatrixDescriptor::of(s_positions, kPlane * 16, 128);
@@ -114,7 +238,7 @@ __device__ __forceinline__ void multiply_direct(DirectSums& sums, const DirectPa
       const uint32_t offset = weights->slot() * kDirectStageBytes;
       if constexpr (kSets == 2) {
         ptx::wgmma_wait<1>();  // the products of this set's last fragments are done
-        keep(fragments[set]);
+        element::keep(fragments[set]);
 #pragma unroll
         for (int step = 0; step < kDirectSteps; ++step) {
           DirectWords words;  // read before the wait, these would make ptxas wait for every product (C7513)
@@ -128,7 +252,7 @@ __device__ __forceinline__ void multiply_direct(DirectSums& sums, const DirectPa
           load_words(words[step], quads, offset + step * kDirectStepBytes<Element>);
         }
         ptx::wgmma_wait<0>();
-        keep(fragments[set]);
+        element::keep(fragments[set]);
 #pragma unroll
         for (int step = 0; step < kDirectSteps; ++step) to_operand<Element>(fragments[set][step], words[step]);
       }
@@ -137,21 +261,20 @@ __device__ __forceinline__ void multiply_direct(DirectSums& sums, const DirectPa
       for (int step = 0; step < kDirectSteps; ++step) {
 #pragma unroll
         for (int t = 0; t < 2; ++t) {
-          ptx::wgmma<Element>(sums.r[t], fragments[set][step][t], b.moved(2 * step * kPlane), chunk > 0 || step > 0);
+          ptx::wgmma<Element>(acc.r[t], fragments[set][step][t], b.moved(2 * step * kPlane), chunk > 0 || step > 0);
         }
       }
       ptx::wgmma_commit();
-      pipeline::leave(weights->empty());  // its words are in registers
+      pipeline::release(weights->empty());  // its words are in registers
       weights->advance();
       b = b.moved(2 * kDirectSteps * kPlane);
     }
   }
   ptx::wgmma_wait<0>();
-#pragma unroll
-  for (int set = 0; set < kSets; ++set) keep(fragments[set]);
+  element::keep(fragments);
 }
 
-// One thread: stages [begin, end) of the CTA's.
+// One thread: the weights of stages [begin, end) of all that the CTA has.
 template <typename Element>
 __device__ __forceinline__ void load_direct_weights(const DirectParams& params, int32_t first_tile, int32_t begin,
                                                     int32_t end, uint32_t s_weights, Ring* ring) {

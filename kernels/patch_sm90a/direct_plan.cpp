@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "patch_sm90a/direct_layout.h"
 #include "patch_sm90a/instances.h"
+#include "patch_sm90a/layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 
@@ -10,26 +10,23 @@ namespace {
 
 constexpr int32_t kLeastSlots = 2, kMostSlots = 16;
 constexpr int32_t kMostTiles = 8;  // of 64 positions for each SM: what is larger gains nothing
-constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 
 // Columns whose 128 bytes are the rows of a box.
 int32_t box_columns(const ConvTProblem& problem) { return static_cast<int32_t>(128 / element_bytes(problem.dtype)); }
 
-// Positions of an image are one run of every channel, and its rows of results lie where quads can be stored.
-bool lies_well(const ConvTProblem& problem) {
-  const int64_t *x = problem.x_stride, *y = problem.y_stride;
-  if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
+// Rows of the output begin where quads can be stored.
+bool has_rows_of_quads(const ConvTProblem& problem) {
+  const int64_t* y = problem.y_stride;
   const int64_t unit = std::min(problem.w.kernel, 4);
   return y[3] == 1 && y[2] % unit == 0 && (problem.c_out == 1 || y[1] % unit == 0) &&
          (problem.batch == 1 || y[0] % unit == 0);
 }
 
 // The weights are a matrix of whole boxes.
-bool is_matrix(const ConvTProblem& problem) {
-  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, columns = problem.c_out * taps;
-  const int64_t* w = problem.w_stride;
-  return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
-         (problem.c_in == 1 || w[0] == columns) && columns % box_columns(problem) == 0;
+bool has_boxes(const ConvTProblem& problem) {
+  const int64_t columns = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
+  const bool dense = problem.c_in == 1 || problem.w_stride[0] == columns;
+  return has_rows_of_taps(problem) && dense && columns % box_columns(problem) == 0;
 }
 
 // Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns, one after the
@@ -44,10 +41,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;
   const double consumers = tile_of<PatchDirectTile>(*plan).consumers, stages = layout.num_chunks * consumers;
   const double source = half ? 0.6 + (odd ? 0.35 : 0.24) * stages : 0.78 + (odd ? 0.226 : 0.206) * stages;
-  // Rows of half precision whose positions are stored one by one, and parts of a position's rows.
+  // Rows of half precision whose positions are stored one by one, and quads that are not a position's whole row.
   const double single = half && problem.w.in % (problem.w.kernel == 2 ? 4 : 2) != 0 ? 0.15 * consumers : 0;
-  const double part = problem.w.kernel > 4 ? (half ? 0.28 * consumers : 0.66) : 0;
-  const double tile = 0.259 * stages + (half ? 0.97 : 1.3) + single + part;
+  const double row_quads = problem.w.kernel > 4 ? (half ? 0.28 * consumers : 0.66) : 0;
+  const double tile = 0.259 * stages + (half ? 0.97 : 1.3) + single + row_quads;
   const double rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
   const double tiles = std::min(layout.block_tiles, layout.column_tiles);
   const double shared = ctas == 1 ? 1 : half ? 1.4 : 1.5;  // two CTAs of an SM are as fast as one and a half
@@ -64,7 +61,9 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   const int64_t positions = problem.batch * h.in * w.in;
   const int64_t columns = problem.c_out * h.kernel * w.kernel;
   constexpr int64_t kLimit = int64_t{1} << 30;
-  if (problem.groups != 1 || !(pairs || quads) || !lies_well(problem) || !is_matrix(problem)) return false;
+  if (problem.groups != 1 || !(pairs || quads) || !has_runs_of_positions(problem) || !has_rows_of_quads(problem) ||
+      !has_boxes(problem))
+    return false;
   if (plan.consumers < 1 || plan.consumers > 2 || plan.tiles < 1 || plan.slots < kLeastSlots) return false;
   if (positions > kLimit || columns > kLimit || problem.c_in > kLimit) return false;
   *layout = PatchDirectLayout{};
@@ -100,7 +99,7 @@ void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& devic
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
-      const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+      const int32_t room = shared_room(device, ctas);
       for (const int32_t tiles : {1, 2, 3, 4, 6, 8, 16}) {
         PatchDirectTile tile{index, instance.consumers, tiles, kLeastSlots};
         PatchDirectLayout layout;

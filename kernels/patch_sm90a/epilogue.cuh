@@ -1,14 +1,34 @@
-// Sums -> bias -> result, straight from registers: the tile's shape makes a thread's sums neighbours in memory.
+// Accumulators -> cluster reduction -> bias -> result, straight from registers: the tile's shape makes a thread's
+// results neighbours in memory.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/parts.cuh"
+#include "patch_sm90a/tile.cuh"
 #include "ptx/shared.cuh"
+#include "reduce/cluster.cuh"
 
 namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
+
+using reduce::Share;
+
+// Where tiles are few and patches are gathered, the CTAs of a cluster share a tile: which of its columns this one
+// stores.
+template <typename Shape>
+__device__ __forceinline__ Share share_of_block(const Params& params) {
+  return reduce::share_of_block(Shape::kShares ? params.splits : 1, Shape::kBlocks * kPatchChannels);
+}
+
+// All threads that multiply, of all CTAs of a cluster; `s_bytes` is free.
+template <typename Shape>
+__device__ __forceinline__ void reduce_cluster(Accumulators<Shape>& acc, const Params& params, const Share& share,
+                                               uint32_t s_bytes) {
+  constexpr int kThreads = Shape::kConsumers * 128, kBlocks = Shape::kBlocks * kPatchChannels / 8;
+  const auto plane = [&](int) { return &acc.r[0][0]; };  // the blocks of 64 columns follow each other
+  reduce::reduce_cluster<kThreads, 1, kBlocks>(plane, params.splits, share, s_bytes);
+}
 
 // Where a position's patch begins, in elements from the tile's first channel in the first image; negative where the
 // position does not exist.
@@ -21,14 +41,14 @@ __device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile
          (column * params.kernel_w + tile.tap_w) * params.result_stride[3];
 }
 
-// The bias of a tile's channels, on its way from memory to a place of the warp's in shared memory: read from memory
-// between stores it would wait for them. Gradients of the input have none.
+// The bias of a tile's channels, on its way from global memory to a place of the warp's in shared memory: a read of
+// global memory between stores would wait for them. Gradients of the input have no bias.
 template <typename Shape>
 struct Bias {
   float r[2];
 
   __device__ __forceinline__ void load(const Params& params, const Tile& tile) {
-    const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 32;
+    const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       r[k] = epilogue::bias_of<typename Shape::Element>(params.bias, tile.group, params.n_channels, first + 32 * k);
@@ -42,7 +62,7 @@ struct Bias {
   }
 };
 
-// Those of this thread's columns of block of 8 number j.
+// The bias of this thread's two columns among the eight of number j.
 template <typename Shape>
 __device__ __forceinline__ void load_bias(float (&bias)[2], uint32_t s_bias, int j) {
   if constexpr (Shape::kGathers) {
@@ -59,7 +79,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
 
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape>
-__device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Share& share, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kColumns = Shape::kColumns;
@@ -71,7 +91,7 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
   // The next block is the next row of the patch, or the next channels.
   constexpr int kBlockChannels = Shape::kGathers ? kPatchChannels : 0;
   const int64_t block_step = Shape::kGathers ? kPatchChannels * params.result_stride[1] : params.result_stride[2];
-  const int32_t first = first_channel<Shape>(tile) + static_cast<int32_t>(threadIdx.x) % 4 * 2;
+  const int32_t first = first_channel<Shape>(tile) + static_cast<int32_t>(threadIdx.x % 4) * 2;
   Element* g_channel = static_cast<Element*>(params.result) +
                        (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
 #pragma unroll
@@ -90,7 +110,7 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 #pragma unroll
         for (int k = 0; k < 2 * kColumns; ++k) {
           values[k / kColumns][k % kColumns] =
-              sums.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i] + bias[i];
+              epilogue::finish(acc.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i], bias[i]);
         }
         if (neighbours) {
           float both[2 * kColumns];
@@ -110,11 +130,11 @@ __device__ __forceinline__ void store_planes(const Sums<Shape>& sums, const Para
 // their two channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
 // (params.exchange).
 template <typename Shape>
-__device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                 const Share& share) {
   using Element = typename Shape::Element;
   constexpr int kWords = 2 * Shape::kElement / 4;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), odd = lane / 4 % 2;
   const int64_t offset = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(0) - 2 * odd);
   const int32_t first = first_channel<Shape>(tile) + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) + offset +
@@ -128,8 +148,8 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
       uint32_t words[2][kWords];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const Element elements[2] = {element::to_element<Element>(sums.r[block][4 * j + i]),
-                                     element::to_element<Element>(sums.r[block][4 * j + 2 + i])};
+        const Element elements[2] = {element::to_element<Element>(acc.r[block][4 * j + i]),
+                                     element::to_element<Element>(acc.r[block][4 * j + 2 + i])};
         memcpy(words[i], elements, sizeof(elements));
       }
       uint32_t both[2 * kWords];
@@ -147,11 +167,11 @@ __device__ __forceinline__ void store_exchanged(const Sums<Shape>& sums, const P
 
 // channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
 template <typename Shape>
-__device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns, whose pairs are a thread's neighbours
-  const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x) % 4 * 2 * kInterleaved;
+  const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 4) * 2 * kInterleaved;
   auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
   int64_t offset[2];
 #pragma unroll
@@ -178,7 +198,7 @@ __device__ __forceinline__ void store_channels(const Sums<Shape>& sums, const Pa
         float values[2 * kInterleaved];
 #pragma unroll
         for (int k = 0; k < 2 * kInterleaved; ++k) {
-          values[k] = sums.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2] + bias[k];
+          values[k] = epilogue::finish(acc.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2], bias[k]);
         }
         epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
       }

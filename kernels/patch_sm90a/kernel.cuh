@@ -1,113 +1,117 @@
 // The patch engine: persistent CTAs, one or two an SM, one or two warpgroups that multiply and store, one that loads.
-// Every result is one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not
-// depend on timing.
+// Every result is added up in one warpgroup's accumulator, or in one for each CTA of a cluster, in an order that does
+// not depend on timing.
 #pragma once
 
-#include "patch_sm90a/epilogue.cuh"
-#include "patch_sm90a/loader.cuh"
-#include "patch_sm90a/parts.cuh"
-#include "patch_sm90a/split.cuh"
+#include "hopper/instance.cuh"
+#include "patch_sm90a/instances.h"
+#include "patch_sm90a/mainloop.cuh"
+#include "patch_sm90a/ping_pong.cuh"
 #include "patch_sm90a/staged.cuh"
 
 namespace convt::patch_sm90a {
 
-// Per thread. With a loading warpgroup's these are those of the launch: 192 + 64 = 2 * 128, 2 * 216 + 72 = 3 * 168.
-inline constexpr int loader_registers(int consumers) { return consumers == 1 ? 64 : 72; }
-inline constexpr int consumer_registers(int consumers) { return consumers == 1 ? 192 : 216; }
-
 template <typename Shape>
-__global__ void __launch_bounds__(patch_threads(Shape::kConsumers), 3 - Shape::kConsumers)
-    convolve(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA
-  constexpr int kConsumers = Shape::kConsumers;
-  extern __shared__ __align__(128) unsigned char s_bytes[];
-  const uint32_t s_source = ptx::shared_address(s_bytes);
-  const uint32_t s_weights = s_source + params.weights_begin;
-  const uint32_t s_barriers = s_source + params.barriers_begin;
+struct Convolution {
+  using Params = patch_sm90a::Params;
   using Element = typename Shape::Element;
-  auto* s_staged = reinterpret_cast<Element*>(s_bytes + params.staged_begin);
-  const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
-  if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.source_slots + params.weight_slots; ++slot) {
-      const bool of_source = slot < params.source_slots;
-      ptx::mbarrier_init(s_barriers + 16 * slot, of_source ? 32 * kPatchLoaderWarps : 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kConsumers * 4);
-    }
+  static constexpr int kConsumers = Shape::kConsumers;
+  // Registers: 192 + 64 = 2 * 128, 2 * 216 + 72 = 3 * 168.
+  static constexpr hopper::Roles kRoles{patch_threads(kConsumers), 3 - kConsumers, kConsumers,
+                                        kConsumers == 1 ? 192 : 216, kConsumers == 1 ? 64 : 72};
+
+#ifdef CONVT_HAS_WGMMA
+  const Params& params;
+  unsigned char* const s_bytes;
+  const uint32_t s_source, s_weights, s_barriers, s_weight_barriers;
+  Stages stages;
+
+  __device__ __forceinline__ Convolution(const Params& params, unsigned char* s_bytes)
+      : params(params),
+        s_bytes(s_bytes),
+        s_source(ptx::shared_address(s_bytes)),
+        s_weights(s_source + params.weights_begin),
+        s_barriers(s_source + params.barriers_begin),
+        s_weight_barriers(s_barriers + 16 * params.source_slots) {}
+
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x > 0) return;
+    pipeline::init_slots(s_barriers, 0, params.source_slots, 32 * kPatchLoaderWarps, kConsumers * 4);
+    pipeline::init_slots(s_weight_barriers, 0, params.weight_slots, 1, kConsumers * 4);
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers exist
 
-  const Stages stages = stages_of_block<Shape>(params);
-  if (threadIdx.x < kConsumers * 128) {
-    ptx::take_registers<consumer_registers(kConsumers)>();
-    // A value that the compiler knows to be the same for the whole warp.
-    const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
-    const uint32_t s_bias =
-        s_barriers + 16 * (params.source_slots + params.weight_slots) + threadIdx.x / 32 * (kPatchChannels * 4);
+  __device__ __forceinline__ void take_part() { stages = stages_of_block<Shape>(params); }
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    const int32_t consumer = warp / 4;
+    const uint32_t s_bias = s_weight_barriers + 16 * params.weight_slots + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step(params)) {
+    for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
       Tile tile = tile_of<Shape>(params, number);
       Bias<Shape> bias;
       if constexpr (!Shape::kGathers) bias.load(params, tile);
-      Sums<Shape> sums;
+      Accumulators<Shape> acc;
+      const bool first = number == first_tile<Shape>(params);
       if constexpr (Shape::kSplit) {
-        multiply_split_tile<Shape>(sums, params, stages.end - stages.begin, number == first_tile(params), consumer,
-                                   s_source, s_weights, &sources, &weights);
+        multiply_split_tile<Shape>(acc, params, stages.end - stages.begin, first, consumer, s_source, s_weights,
+                                   &sources, &weights);
       } else {
-        multiply_tile<Shape>(sums, params, stages.end - stages.begin, number == first_tile(params), consumer, s_source,
-                             s_weights, &sources, &weights);
+        multiply_tile<Shape>(acc, params, stages.end - stages.begin, first, consumer, s_source, s_weights, &sources,
+                             &weights);
       }
       if constexpr (!Shape::kGathers) bias.store(s_bias);
       const Share share = share_of_block<Shape>(params);
       if constexpr (Shape::kShares) {
-        if (params.parts > 1) add_parts<Shape>(sums, params, share, s_source);
+        if (params.splits > 1) reduce_cluster<Shape>(acc, params, share, s_source);
       }
       tile.begin += consumer * params.step;
-      if constexpr (Shape::kByChannels) {
-        store_channels<Shape>(sums, params, tile, s_bias);
-      } else {
-        Element* s_mine = s_staged + consumer * patch_staged_elements(Shape::kElement);
-        if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
-          if (params.whole_rows) {
-            if (params.by_row.value % 2 == 0) {
-              store_rows<Shape, true>(sums, params, tile, s_mine, consumer, s_bias);
-            } else {
-              store_rows<Shape, false>(sums, params, tile, s_mine, consumer, s_bias);
-            }
-            continue;
-          }
-        }
-        if constexpr (!Shape::kGathers) {
-          if (params.staged) {
-            if (params.vectors) {
-              store_runs<Shape, 16 / Shape::kElement>(sums, params, tile, s_mine, consumer, s_bias);
-            } else {
-              store_runs<Shape, 4>(sums, params, tile, s_mine, consumer, s_bias);
-            }
-            continue;
-          }
-        }
-        if constexpr (Shape::kExchanges) {
-          if (params.exchange) {
-            store_exchanged<Shape>(sums, params, tile, share);
-            continue;
-          }
-        }
-        store_planes<Shape>(sums, params, tile, share, s_bias);
+      store_tile(acc, tile, share, consumer, s_bias);
+    }
+  }
+
+  __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Tile& tile, const Share& share,
+                                             int32_t consumer, uint32_t s_bias) const {
+    auto* s_staged =
+        reinterpret_cast<Element*>(s_bytes + params.staged_begin) + consumer * patch_staged_elements(Shape::kElement);
+    if constexpr (Shape::kByChannels) {
+      return store_channels<Shape>(acc, params, tile, s_bias);
+    } else if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
+      if (params.whole_rows) {
+        if (params.by_row.value % 2 == 0) return store_rows<Shape, true>(acc, params, tile, s_staged, consumer, s_bias);
+        return store_rows<Shape, false>(acc, params, tile, s_staged, consumer, s_bias);
       }
     }
-  } else {
-    ptx::give_registers<loader_registers(kConsumers)>();
+    if constexpr (!Shape::kGathers) {
+      if (params.staged) {
+        constexpr int kVector = 16 / Shape::kElement;
+        if (params.vectors) return store_runs<Shape, kVector>(acc, params, tile, s_staged, consumer, s_bias);
+        return store_runs<Shape, 4>(acc, params, tile, s_staged, consumer, s_bias);
+      }
+    }
+    if constexpr (Shape::kExchanges) {
+      if (params.exchange) return store_exchanged<Shape>(acc, params, tile, share);
+    }
+    store_planes<Shape>(acc, params, tile, share, s_bias);
+  }
+
+  __device__ __forceinline__ void serve(int32_t warp) const {
     ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
-    const auto thread = static_cast<int32_t>(threadIdx.x) - kConsumers * 128;
-    // A value that the compiler knows to be the same for the whole warp.
-    if (__shfl_sync(0xffffffffu, thread / 32, 0) < kPatchLoaderWarps) {
-      load_source<Shape>(params, stages, s_source, s_barriers, thread);
+    if (warp < kPatchLoaderWarps) {
+      load_source<Shape>(params, stages, s_source, s_barriers, static_cast<int32_t>(threadIdx.x % 128));
     } else if (ptx::elect_one()) {
       load_weights<Shape>(params, stages, s_weights, s_weight_barriers);
     }
   }
 #endif
-}
+};
+
+template <typename Traits, PatchForm kForm, int kBlocks, int kConsumers>
+using TileShape =
+    std::conditional_t<kForm == PatchForm::kPingPong, PingPongShape<Traits>, Shape<Traits, kForm, kBlocks, kConsumers>>;
 
 }  // namespace convt::patch_sm90a
+
+#define CONVT_PATCH_INSTANCE(symbol, dtype, precision, form, blocks, consumers)     \
+  CONVT_DEFINE_PACKED_KERNEL(patch_sm90a, symbol, dtype, precision, kPatchChannels, \
+                             TileShape<Traits, PatchForm::form, blocks, consumers>)

@@ -1,18 +1,20 @@
+// Launches of the patch engine's kernels: what they are told beside their layouts.
 #include <algorithm>
 #include <stdexcept>
-#include <string>
 
 #include "launch/families.h"
 #include "launch/operands.h"
+#include "launch/tensor_map.h"
 #include "patch_sm90a/instances.h"
-#include "patch_sm90a/layout.h"
 #include "patch_sm90a/params.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 
 namespace convt {
 
 CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, PackedKernel)
+CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kDirectKernels, CONVT_PATCH_DIRECT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kRunsKernels, CONVT_PATCH_RUNS_INSTANCES, const void*)
 
 namespace {
 
@@ -54,7 +56,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.tile_positions = plan.tile_positions;
   params.step = plan.step;
   params.num_chunks = plan.num_chunks;
-  params.parts = plan.parts;
+  params.splits = plan.splits;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
   params.resident = plan.resident;
@@ -70,18 +72,56 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   return params;
 }
 
+// The weights as [box][channel of the source][column of the box], columns innermost.
+CUtensorMap map_direct_weights(const ConvTProblem& problem, const PatchDirectLayout& layout, const void* weights) {
+  const auto row = static_cast<int32_t>(128 / element_bytes(problem.dtype));
+  TensorBox box = {
+      weights,
+      {row, problem.c_in, layout.columns / row, 1},
+      {layout.columns, row, layout.columns},
+      {row, row, kDirectColumns / row, 1},
+  };
+  box.swizzle_bytes = 128;
+  return make_tensor_map(problem.dtype, box);
+}
+
+// The weights as [channel of the result][channel of the source, tap], the latter innermost.
+CUtensorMap map_runs_weights(const ConvTProblem& problem, const PatchRunsTile& tile, const void* weights) {
+  const int64_t row = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
+  TensorBox box = {
+      weights,
+      {row, problem.c_in, 1, 1},
+      {problem.w_stride[0], 0, 0},
+      {static_cast<int32_t>(128 / element_bytes(problem.dtype)), tile.channels, 1, 1},
+  };
+  box.swizzle_bytes = 128;
+  box.rounded = problem.dtype == DataType::kFloat32;
+  return make_tensor_map(problem.dtype, box);
+}
+
+// grad_output as [channel][image][line][column]: a box is the lines of a tile's rows, of a stage's channels.
+CUtensorMap map_lines(const ConvTProblem& problem, const PatchRunsLayout& layout, const void* source) {
+  const int64_t* stride = problem.y_stride;
+  const int32_t rows = std::min(layout.rows, problem.h.in);
+  const TensorBox box = {
+      source,
+      {problem.w.out, problem.h.out, problem.batch, problem.c_out},
+      {stride[2], stride[0], stride[1]},
+      {problem.w.out, rows * layout.kernel_h, layout.rows / rows, layout.stage_channels},
+  };
+  return make_tensor_map(problem.dtype, box);
+}
+
 }  // namespace
 
 void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile& tile, const Pointers& pointers,
                   cudaStream_t stream) {
+  const PatchForm form = instance_of(kPatchInstances, tile.instance, problem, plan).form;
   TapProgram program;
-  if (tile.instance < 0 || tile.instance >= kNumPatchInstances || pointers.packed == nullptr ||
-      !make_tap_program(problem, &program, false)) {
-    throw std::runtime_error("convt_ext: no patch kernel number " + std::to_string(tile.instance) +
-                             ", or no workspace for it");
+  if (pointers.packed == nullptr || !make_tap_program(problem, &program, false)) {
+    throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
   const PackedKernel kernels = patch_sm90a::kKernels[tile.instance]();
-  const PatchForm form = kPatchInstances[tile.instance].form;
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
   const int32_t of_patch = gathers_patches(form) ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
@@ -92,7 +132,53 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   }
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.parts), stream, params);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
+}
+
+void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const PatchDirectTile& tile,
+                         const Pointers& pointers, cudaStream_t stream) {
+  instance_of(kPatchDirectInstances, tile.instance, problem, plan);
+  patch_sm90a::DirectParams params{};
+  check_layout(make_patch_direct_layout(problem, tile, &params), params, plan);
+  params.weights = map_direct_weights(problem, params, pointers.w);
+  params.source = pointers.x;
+  params.bias = pointers.bias;
+  params.result = pointers.y;
+  std::copy_n(problem.x_stride, 2, params.source_stride);
+  std::copy_n(problem.y_stride, 3, params.result_stride);
+  // Two neighbouring positions are read at once where all pairs of them are neighbours, on a multiple of both.
+  const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
+  params.source_pairs =
+      (problem.x_stride[0] | problem.x_stride[1] | image) % 2 == 0 && is_aligned(pointers.x, 2 * element);
+  // A position has two or four columns of a quad in a row of the result, which may continue the position's before.
+  const int32_t columns = std::min(problem.w.kernel, 4);
+  const int32_t unit = storable_neighbours(problem, pointers.y);
+  if (unit < columns) throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
+  params.vector = columns;
+  while (problem.w.kernel == columns && 2 * params.vector <= unit && params.vector * element < 16 &&
+         problem.w.out % (2 * params.vector) == 0) {
+    params.vector *= 2;
+  }
+  launch_kernel(patch_sm90a::kDirectKernels[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const PatchRunsTile& tile,
+                       const Pointers& pointers, cudaStream_t stream) {
+  instance_of(kPatchRunsInstances, tile.instance, problem, plan);
+  patch_sm90a::RunsParams params{};
+  check_layout(make_patch_runs_layout(problem, tile, &params), params, plan);
+  params.weights = map_runs_weights(problem, tile, pointers.w);
+  if (params.boxes) params.lines = map_lines(problem, params, pointers.y);
+  params.source = pointers.y;
+  params.result = pointers.x;
+  const int64_t element = element_bytes(problem.dtype);
+  for (int i = 0; i < 2; ++i) params.source_stride[i] = problem.y_stride[i] * element;
+  std::copy_n(problem.x_stride, 2, params.result_stride);
+  params.n_channels = static_cast<int32_t>(problem.c_in);
+  const int64_t together = problem.x_stride[0] | problem.x_stride[1] | int64_t{problem.h.in} * problem.w.in |
+                           int64_t{params.rows} * problem.w.in;
+  params.quads = together % 4 == 0 && is_aligned(params.result, 4 * element);
+  launch_kernel(patch_sm90a::kRunsKernels[tile.instance](), grid_of(plan, false, tile.splits), stream, params);
 }
 
 }  // namespace convt

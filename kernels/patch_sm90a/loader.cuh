@@ -1,36 +1,76 @@
-// The patch engine's producers of the source: stages as it lies in memory. What does not exist is zero: a channel must
-// add nothing to any sum.
+// The patch engine's producers: stages of the source as it lies in memory, and packed blocks of weights. What does not
+// exist is zero: a channel must add nothing to any sum.
 #pragma once
 
-#include "patch_sm90a/copy.cuh"
-#include "patch_sm90a/gather.cuh"
+#include "patch_sm90a/tile.cuh"
+#include "pipeline/copy_vector.cuh"
 
 namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+using pipeline::announce;
+using pipeline::copy_vector;
+using pipeline::Ring;
+
+// Calls `load` with the bytes that copies of the source bring at once, as a constant.
+template <int kElement, typename Load>
+__device__ __forceinline__ void with_copy_bytes(const Params& params, const Load& load) {
+  if (params.source_vector == 16) {
+    load(std::integral_constant<int, 16>());
+  } else if (params.source_vector == 8) {
+    load(std::integral_constant<int, 8>());
+  } else if (params.source_vector == 4) {
+    load(std::integral_constant<int, 4>());
+  } else if constexpr (kElement == 2) {
+    load(std::integral_constant<int, 2>());
+  }
+}
+
+// How lanes copy a row of a stage, kOfRow vectors, and how many rows a warp copies at a time.
+template <int kOfRow>
+struct RowCopy {
+  static constexpr int kLanes = kOfRow < 32 ? kOfRow : 32;  // of a row
+  static constexpr int kVectors = kOfRow / kLanes;  // of a lane
+  static constexpr int kRows = 32 / kLanes;
+  static constexpr int kStep = kPatchLoaderWarps * kRows;  // of all warps together
+
+  __device__ __forceinline__ static int32_t row(int32_t thread) { return thread / 32 * kRows + thread % 32 / kLanes; }
+  __device__ __forceinline__ static int32_t lane(int32_t thread) { return thread % kLanes; }
+};
+
+// The vectors of a channel's positions that a lane copies in every stage of a tile, from the lane's first channel on.
+template <typename Shape, typename Copy, int kOfVector>
+struct PlaneVectors {
+  using Element = typename Shape::Element;
+  const Element* g[Copy::kVectors];
+  bool exists[Copy::kVectors];
+
+  __device__ __forceinline__ PlaneVectors(const Params& params, const Tile& tile, int32_t begin, int32_t row,
+                                          int32_t lane) {
+#pragma unroll
+    for (int vector = 0; vector < Copy::kVectors; ++vector) {
+      const int32_t position = begin + (vector * Copy::kLanes + lane) * kOfVector;
+      exists[vector] = position < params.positions;
+      int32_t place;
+      const int32_t image = params.by_image(exists[vector] ? position : 0, &place);
+      g[vector] = static_cast<const Element*>(params.source) + image * params.source_stride[0] + place +
+                  (int64_t{tile.group} * params.k_channels + row) * params.source_stride[1];
+    }
+  }
+};
+
 // NCHW: rows of a stage are channels.
 template <typename Shape, int kBytes>
 __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_source, uint32_t s_barriers,
                                             int32_t thread) {
-  using Element = typename Shape::Element;
   constexpr int kOfVector = kBytes / Shape::kElement;
-  using Copy = RowCopy<kBytes, Shape::kStagePositions / kOfVector>;
+  using Copy = RowCopy<Shape::kStagePositions / kOfVector>;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   Ring ring(s_barriers, params.source_slots);
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
-    const Element* g_vector[Copy::kParts];
-    bool exists[Copy::kParts];
-#pragma unroll
-    for (int part = 0; part < Copy::kParts; ++part) {
-      const int32_t position = tile.begin + (part * Copy::kLanes + lane) * kOfVector;
-      exists[part] = position < params.positions;
-      int32_t place;
-      const int32_t image = params.by_image(exists[part] ? position : 0, &place);
-      g_vector[part] = static_cast<const Element*>(params.source) + image * params.source_stride[0] + place +
-                       (int64_t{tile.group} * params.k_channels + row) * params.source_stride[1];
-    }
+    PlaneVectors<Shape, Copy, kOfVector> vectors(params, tile, tile.begin, row, lane);
     int32_t left = params.k_channels - row;
     for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk, left -= Shape::kStageChannels) {
       const uint32_t s_row = s_source + ring.slot() * Shape::kStageBytes + row * Shape::kRowBytes + lane * kBytes;
@@ -38,18 +78,16 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
 #pragma unroll 4
       for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
 #pragma unroll
-        for (int part = 0; part < Copy::kParts; ++part) {
-          const bool copy = exists[part] && step < left;
-          const Element* g = g_vector[part] + (copy ? step * params.source_stride[1] : 0);
-          copy_vector<kBytes>(s_row + step * Shape::kRowBytes + part * Copy::kLanes * kBytes, g, copy);
+        for (int vector = 0; vector < Copy::kVectors; ++vector) {
+          const bool copy = vectors.exists[vector] && step < left;
+          const auto* g = vectors.g[vector] + (copy ? step * params.source_stride[1] : 0);
+          copy_vector<kBytes>(s_row + step * Shape::kRowBytes + vector * Copy::kLanes * kBytes, g, copy);
         }
       }
       announce<kBytes>(ring);
       ring.advance();
 #pragma unroll
-      for (int part = 0; part < Copy::kParts; ++part) {
-        g_vector[part] += Shape::kStageChannels * params.source_stride[1];
-      }
+      for (auto& g : vectors.g) g += Shape::kStageChannels * params.source_stride[1];
     }
   }
 }
@@ -60,10 +98,10 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
                                               int32_t thread) {
   using Element = typename Shape::Element;
   constexpr int kOfVector = kBytes / Shape::kElement;
-  using Copy = RowCopy<kBytes, 128 / kBytes>;
+  using Copy = RowCopy<128 / kBytes>;
   const int32_t row = Copy::row(thread), channel = Copy::lane(thread) * kOfVector;
   Ring ring(s_barriers, params.source_slots);
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of<Shape>(params, number);
     const int32_t rows = params.positions - tile.begin - row;
     const Element* g_row = static_cast<const Element*>(params.source) +
@@ -77,8 +115,8 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
 #pragma unroll 4
       for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
 #pragma unroll
-        for (int part = 0; part < Copy::kParts; ++part) {
-          const int32_t further = part * Copy::kLanes * kOfVector;  // channels
+        for (int vector = 0; vector < Copy::kVectors; ++vector) {
+          const int32_t further = vector * Copy::kLanes * kOfVector;  // channels
           const bool copy = further < left && step < rows;
           const Element* g =
               copy ? g_row + step * params.source_stride[3] + further : static_cast<const Element*>(params.source);
@@ -91,29 +129,215 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
   }
 }
 
+// NCHW, for warpgroups that alternate. One warp copies whole stages, those of number `warp` and every
+// kPingPongLoaderWarps further, of all tiles: what a warp waits for and finds out for a stage costs as much as several
+// copies. There are at least as many slots as warps, so that no warp is two rounds ahead of a slot's barrier.
+template <typename Shape, int kBytes>
+__device__ __forceinline__ void load_stages(const Params& params, uint32_t s_source, uint32_t s_barriers,
+                                            int32_t warp) {
+  using Element = typename Shape::Element;
+  constexpr int kOfVector = kBytes / Shape::kElement;
+  using Copy = RowCopy<Shape::kStagePositions / kOfVector>;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x % 32), row = Copy::row(thread), lane = Copy::lane(thread);
+  const uint32_t s_mine = s_source + row * Shape::kRowBytes + lane * kBytes;
+  const int64_t step = Copy::kRows * params.source_stride[1];
+  Ring ring(s_barriers, params.source_slots);
+  ring.advance(warp);
+  int32_t chunk = warp;
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
+    if (chunk < params.num_chunks) {
+      const Tile tile = tile_of<Shape>(params, number);
+      const PlaneVectors<Shape, Copy, kOfVector> vectors(params, tile, tile.begin & ~params.vector_mask, row, lane);
+      for (; chunk < params.num_chunks; chunk += kPingPongLoaderWarps) {
+        const uint32_t s_row = s_mine + ring.slot() * Shape::kStageBytes;
+        const int32_t first = chunk * Shape::kStageChannels, left = params.k_channels - first - row;
+        ring.wait_empty();  // the consumers have read what was here
+#pragma unroll
+        for (int vector = 0; vector < Copy::kVectors; ++vector) {
+          const Element* g_stage = vectors.g[vector] + first * params.source_stride[1];
+#pragma unroll 8
+          for (int k = 0; k < Shape::kStageRows / Copy::kRows; ++k) {
+            const bool copy = vectors.exists[vector] && k * Copy::kRows < left;
+            const Element* g = copy ? g_stage + k * step : static_cast<const Element*>(params.source);
+            copy_vector<kBytes>(s_row + k * Copy::kRows * Shape::kRowBytes + vector * Copy::kLanes * kBytes, g, copy);
+          }
+        }
+        announce<kBytes>(ring);
+        ring.advance(kPingPongLoaderWarps);
+      }
+    }
+    chunk -= params.num_chunks;
+  }
+}
+
+// Where a position's patch begins in the source's first channel, in elements.
+__device__ __forceinline__ int64_t source_patch(const Params& params, int32_t position) {
+  int32_t place, column;
+  const int32_t image = params.by_image(position, &place);
+  const int32_t row = params.by_row(place, &column);
+  return image * params.source_stride[0] + row * params.patch_h * params.source_stride[2] + column * params.patch_w;
+}
+
+// Where an element of a row of a stage lies in it, in bytes.
+template <typename Shape>
+__device__ __forceinline__ int32_t place_in_row(int32_t element) {
+  if constexpr (Shape::kForm == PatchForm::kGatherQuads && Shape::Traits::kFloat32) {
+    const int32_t position = element / 4;
+    return position % 2 * kQuadsOddBegin<Shape> + position / 2 * 16 + element % 4 * 4;
+  }
+  return element * Shape::kElement;
+}
+
+// Where the elements of the patches that a stage has begin: a channel, and a row and a column of a patch.
+struct StagePatch {
+  int32_t channel, row, column;
+
+  template <typename Shape>
+  __device__ __forceinline__ static StagePatch of(const Params& params, int32_t stage) {
+    const int32_t columns = params.patch_w / Shape::kGatherColumns, rows = params.patch_h / Shape::kGatherRows;
+    const int32_t of_patch = stage % (columns * rows);
+    return {stage / (columns * rows) * Shape::kGatherChannels, of_patch / columns * Shape::kGatherRows,
+            of_patch % columns * Shape::kGatherColumns};
+  }
+  template <typename Shape>
+  __device__ __forceinline__ void advance(const Params& params) {
+    column += Shape::kGatherColumns;
+    if (column < params.patch_w) return;
+    column = 0;
+    row += Shape::kGatherRows;
+    if (row < params.patch_h) return;
+    row = 0;
+    channel += Shape::kGatherChannels;
+  }
+};
+
+// Gradients of the input: every position reads its patch, of which a stage has two columns of each of two rows, or four
+// columns of one. Rows of a stage are channels, or both rows of the patches of one channel, then of the next. A loading
+// warp has few cycles for a stage: what does not change from stage to stage is found once for a tile, or once for all.
+template <typename Shape, int kBytes>
+__device__ __forceinline__ void gather_planes(const Params& params, const Stages& stages, uint32_t s_source,
+                                              uint32_t s_barriers, int32_t thread) {
+  constexpr int kOfVector = kBytes / Shape::kElement;
+  using Copy = RowCopy<Shape::kGatherColumns * Shape::kStagePositions / kOfVector>;
+  constexpr int kTogether = kOfVector > Shape::kGatherColumns ? kOfVector / Shape::kGatherColumns : 1;  // positions
+  constexpr int kVectors = Copy::kVectors, kRows = Shape::kGatherRows;
+  constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
+  constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // more want registers
+  constexpr int kKept = kKeeps ? kVectors : 1;
+  const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
+  const int64_t channel_bytes = params.source_stride[1] * Shape::kElement;
+  const int64_t line_bytes = params.source_stride[2] * Shape::kElement;
+  auto offset_of_row = [&](int32_t row) { return row / kRows * channel_bytes + row % kRows * line_bytes; };
+  // From one of a warp's rows to the next, and to the next but one.
+  const int64_t to_next = offset_of_row(row + Copy::kStep) - offset_of_row(row);
+  const int64_t to_second = 2 * Copy::kStep / kRows * channel_bytes;
+  Ring ring(s_barriers, params.source_slots);
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of<Shape>(params, number);
+    const char* g_group =
+        static_cast<const char*>(params.source) + int64_t{tile.group} * params.k_channels * channel_bytes;
+    // Positions beyond the last one are no results: these repeat the last vector.
+    auto find = [&](int vector) {
+      const int32_t element = (vector * Copy::kLanes + lane) * kOfVector;
+      const int32_t position = min(tile.begin + element / Shape::kGatherColumns, params.positions - kTogether);
+      return g_group + (source_patch(params, position) + element % Shape::kGatherColumns) * Shape::kElement +
+             offset_of_row(row);
+    };
+    const char* g_kept[kKept];
+    if constexpr (kKeeps) {
+#pragma unroll
+      for (int vector = 0; vector < kVectors; ++vector) g_kept[vector] = find(vector);
+    }
+    StagePatch patch = StagePatch::of<Shape>(params, stages.begin);
+    for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
+      const uint32_t s_row = s_source + ring.slot() * Shape::kStageBytes + row * Shape::kRowBytes;
+      const int64_t begin = patch.channel * channel_bytes + patch.row * line_bytes + patch.column * Shape::kElement;
+      const int32_t channels = params.k_channels - patch.channel;
+      ring.wait_empty();  // the consumers have read what was here
+      if (kKeeps && channels >= Shape::kGatherChannels) {
+#pragma unroll
+        for (int vector = 0; vector < kKept; ++vector) {
+          const char* g_vector = g_kept[vector] + begin;
+          const uint32_t s_vector = s_row + place_in_row<Shape>((vector * Copy::kLanes + lane) * kOfVector);
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) {
+            if ((step + 1) * Copy::kStep > Shape::kStageRows && row + step * Copy::kStep >= Shape::kStageRows) break;
+            copy_vector<kBytes>(s_vector + step * Copy::kStep * Shape::kRowBytes,
+                                step % 2 == 0 ? g_vector : g_vector + to_next);
+            if (step % 2 == 1) g_vector += to_second;
+          }
+        }
+      } else {
+#pragma unroll 1
+        for (int vector = 0; vector < kVectors; ++vector) {
+          const char* g_vector = find(vector) + begin;
+          const uint32_t s_vector = s_row + place_in_row<Shape>((vector * Copy::kLanes + lane) * kOfVector);
+#pragma unroll 1
+          for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
+            const bool copy = (row + step) / kRows < channels;
+            copy_vector<kBytes>(s_vector + step * Shape::kRowBytes, copy ? g_vector : params.source, copy);
+            g_vector += step / Copy::kStep % 2 == 0 ? to_next : to_second - to_next;
+          }
+        }
+      }
+      announce<kBytes>(ring);
+      ring.advance();
+      patch.advance<Shape>(params);
+    }
+  }
+}
+
 template <typename Shape>
 __device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
                                             uint32_t s_barriers, int32_t thread) {
-  auto load_vectors = [&](auto bytes) {
+  with_copy_bytes<Shape::kElement>(params, [&](auto bytes) {
     constexpr int kBytes = decltype(bytes)::value;
-    if constexpr (kBytes < Shape::kElement) {
-      return;
-    } else if constexpr (Shape::kGathers) {
+    if constexpr (Shape::kGathers) {
       gather_planes<Shape, kBytes>(params, stages, s_source, s_barriers, thread);
     } else if constexpr (Shape::kByChannels) {
       load_channels<Shape, kBytes>(params, s_source, s_barriers, thread);
     } else {
       load_planes<Shape, kBytes>(params, s_source, s_barriers, thread);
     }
-  };
-  if (params.source_vector == 16) {
-    load_vectors(std::integral_constant<int, 16>());
-  } else if (params.source_vector == 8) {
-    load_vectors(std::integral_constant<int, 8>());
-  } else if (params.source_vector == 4) {
-    load_vectors(std::integral_constant<int, 4>());
-  } else {
-    load_vectors(std::integral_constant<int, 2>());
+  });
+}
+
+// Where a block of a tile's weights lies, from the tile's first one. Blocks are 64 channels each where patches are
+// gathered, otherwise two rows of two taps, or a row of four.
+template <typename Shape>
+__device__ __forceinline__ int64_t block_place(const Params& params, int32_t block) {
+  if constexpr (Shape::kGathers) return block * params.packed_tile_step;
+  if (params.kernel_w != 2) return block * Shape::kBlockBytes;
+  return block / 2 * params.packed_row_step + block % 2 * Shape::kBlockBytes;
+}
+
+// One thread, the weights of all tiles of the CTA.
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
+                                             uint32_t s_barriers) {
+  const int32_t chunk_step = (Shape::kGathers ? 1 : params.kernel_w) * Shape::kBlockBytes;
+  Ring ring(s_barriers, params.weight_slots);
+  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of<Shape>(params, number);
+    const int32_t first = tile.channel_tile * (Shape::kGathers ? Shape::kBlocks : 1);
+    const int32_t blocks = Shape::kGathers ? min(Shape::kBlocks, params.channel_blocks - first) : Shape::kBlocks;
+    const char* g_chunk = static_cast<const char*>(params.packed) +
+                          (int64_t{tile.group} * params.channel_blocks + first) * params.packed_tile_step +
+                          tile.tap_h * params.packed_row_step + tile.tap_w * Shape::kBlockBytes +
+                          int64_t{stages.begin} * chunk_step;
+    for (int32_t chunk = stages.begin; chunk < stages.end; ++chunk, g_chunk += chunk_step) {
+      for (int32_t begin = 0; begin < Shape::kBlocks; begin += Shape::kSlotBlocks) {
+        const int32_t end = min(begin + Shape::kSlotBlocks, blocks);
+        ring.wait_empty();  // the consumers have multiplied what was here
+        ptx::mbarrier_expect(ring.full(), max(end - begin, 0) * Shape::kBlockBytes);
+        uint32_t s_block = s_weights + ring.slot() * Shape::kSlotBlocks * Shape::kBlockBytes;
+        for (int32_t block = begin; block < end; ++block, s_block += Shape::kBlockBytes) {
+          ptx::bulk_copy(s_block, g_chunk + block_place<Shape>(params, block), Shape::kBlockBytes, ring.full());
+        }
+        ring.advance();
+      }
+    }
+    if (params.resident) return;
   }
 }
 

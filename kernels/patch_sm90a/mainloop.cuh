@@ -1,18 +1,36 @@
 // The patch engine's products. Positions are the first operand, in registers: a fragment is read from a stage as it
-// lies, in either layout, and TF32 is rounded on the way. Weights are the second operand, in blocks of 64 columns.
+// lies, in either layout, and TF32 is rounded on the way. Weights are the second operand, in blocks of 64 columns. In
+// class tf32x3 operands are sums of two TF32 numbers, and a product of two operands is three products.
 #pragma once
 
-#include "patch_sm90a/weights.cuh"
+#include "element/registers.cuh"
+#include "patch_sm90a/loader.cuh"
 #include "ptx/shared.cuh"
 
 namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 
 // The first operand of each step of K in a stage.
 using Fragments = uint32_t[kPatchSteps][4];
+
+// The words of a step of K in NCHW, where a thread's two positions are neighbours.
+template <typename Shape>
+__device__ __forceinline__ void load_pairs(uint32_t (&words)[4], uint32_t s_mine, int step) {
+  constexpr int kRow = Shape::kRowBytes;
+  if constexpr (Shape::kElement == 4) {
+    uint32_t pair[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) ptx::load_shared(pair[i], s_mine + (8 * step + 4 * i) * kRow);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pair[i / 2][i % 2];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = ptx::load_shared(s_mine + (16 * step + i / 2 * 8 + i % 2) * kRow);
+  }
+}
 
 // The words of a stage that this thread's fragments are made of, from `s_mine` on.
 template <typename Shape>
@@ -58,15 +76,8 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         words[step][i] = ptx::load_shared(s_mine + (8 * step + i / 2 * 4) * kRow + i % 2 * 32);
-    } else if constexpr (Shape::Traits::kFloat32) {
-      uint32_t pair[2][2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) ptx::load_shared(pair[i], s_mine + (8 * step + 4 * i) * kRow);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[step][i] = pair[i / 2][i % 2];
     } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[step][i] = ptx::load_shared(s_mine + (16 * step + i / 2 * 8 + i % 2) * kRow);
+      load_pairs<Shape>(words[step], s_mine, step);
     }
   }
 }
@@ -74,58 +85,42 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
 // Where this thread's words begin in a stage, of its warpgroup's positions.
 template <typename Shape>
 __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
-  const auto quad = static_cast<uint32_t>(threadIdx.x) % 4;
+  const auto quad = threadIdx.x % 4;
   const auto position = static_cast<uint32_t>(first_position + position_of_thread<Shape>(0));
-  if constexpr (Shape::kByChannels) return position * Shape::kRowBytes + quad * 4;
-  if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
-    if constexpr (Shape::Traits::kFloat32) return quad * Shape::kRowBytes + position / 2 * 16;
-    return quad * 2 * Shape::kRowBytes + position * 8;
+  const uint32_t channel = quad * (Shape::Traits::kFloat32 ? 1 : 2);
+  if constexpr (Shape::kForm == PatchForm::kChannels) {
+    return position * Shape::kRowBytes + quad * 4;
+  } else if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
+    return channel * Shape::kRowBytes + position * 8;  // of float32, odd positions are elsewhere
+  } else if constexpr (Shape::kForm == PatchForm::kGather) {
+    return channel * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
+  } else {
+    return channel * Shape::kRowBytes + position * Shape::kElement;
   }
-  if constexpr (Shape::kGathers) {
-    return quad * (Shape::Traits::kFloat32 ? 1 : 2) * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
-  }
-  return quad * (Shape::Traits::kFloat32 ? 1 : 2) * Shape::kRowBytes + position * Shape::kElement;
 }
 
-// Products read their fragments while they are in flight, so that the registers are written here and not a moment
-// sooner. ptxas does not know: a plain copy of a word it would do without, and load the next stage's words into the
-// fragments. `zero` is 0, which it does not know either.
+// The fragment of a step of K. `zero` is 0, which ptxas does not know.
 template <typename Shape>
-__device__ __forceinline__ void to_operand(Fragments& fragments, const Fragments& words, uint32_t zero) {
+__device__ __forceinline__ void to_operand(uint32_t (&fragment)[4], const uint32_t (&words)[4], uint32_t zero) {
 #pragma unroll
-  for (int step = 0; step < kPatchSteps; ++step) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t word = words[step][i];
-      if constexpr (Shape::Traits::kFloat32) {
-        word = __float_as_uint(ptx::round_tf32(__uint_as_float(word)));
-      } else if constexpr (Shape::kByChannels) {
-        word ^= zero;
-      } else if constexpr (Shape::kGathers) {
-        // Two columns of each of two channels, of one and the other position -> two channels of each of them.
-        word = __byte_perm(words[step][i % 2 * 2], words[step][i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
-      } else {
-        // Two positions of each of two channels -> two channels of each of two positions.
-        word = __byte_perm(words[step][i / 2 * 2], words[step][i / 2 * 2 + 1], i % 2 == 0 ? 0x5410 : 0x7632);
-      }
-      ptx::write_fragment(fragments[step][i], word);
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (Shape::Traits::kFloat32 || Shape::kForm == PatchForm::kChannels) {
+      element::write_fragment<typename Shape::Element>(fragment[i], words[i], zero);
+    } else {
+      // Two positions of each of two channels -> two channels of each of two positions; where patches are gathered, two
+      // columns of each of two channels, of one and the other position -> two channels of each of them.
+      const bool gathers = gathers_patches(Shape::kForm);
+      const int first = gathers ? i % 2 * 2 : i / 2 * 2;
+      ptx::write_fragment_halves(fragment[i], words[first], words[first + 1], gathers ? i >= 2 : i % 2 == 1);
     }
   }
 }
 
-__device__ __forceinline__ void keep(Fragments& fragments) {
-#pragma unroll
-  for (int step = 0; step < kPatchSteps; ++step) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[step][i]);
-  }
-}
-
-// Where a step of K of a block begins in a slot of weights, and from there its low parts, in 16 bytes. Where patches
-// are gathered, a step has a plane of each of two taps, of [tap][part][2 planes].
+// Where a step of K of a block begins in a slot of weights, and from there its low terms, in 16 bytes. Where patches
+// are gathered, a step has a plane of each of two taps, of [tap][term][2 planes].
 template <typename Shape>
 __device__ constexpr uint32_t weights_place(int block, int step) {
-  constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kParts;
+  constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kTerms;
   const uint32_t first = block * (Shape::kBlockBytes / 16);
   if constexpr (Shape::kGathers) return first + step % 2 * 2 * kTapPlanes * kPlane + step / 2 * kPlane;
   return first + step * 2 * kPlane;
@@ -136,13 +131,13 @@ inline constexpr uint32_t kLowWeights = Shape::kGathers ? 2 * kPatchChannels : k
 // The weights of a slot.
 template <typename Shape>
 __device__ __forceinline__ ptx::MatrixDescriptor weights_of(uint32_t s_weights, int32_t slot) {
-  constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kParts : 1) * kPatchChannels * 16;
+  constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kTerms : 1) * kPatchChannels * 16;
   return ptx::MatrixDescriptor::of(s_weights + slot * Shape::kSlotBlocks * Shape::kBlockBytes, kAlongK, 128);
 }
 
-// All products of a tile. The sums' order: stages, steps of K.
+// All products of a tile. A result is added up in the order of stages, and of steps of K in a stage.
 template <typename Shape>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params, int32_t num_stages,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, int32_t num_stages,
                                               bool first_tile, int32_t consumer, uint32_t s_source, uint32_t s_weights,
                                               Ring* sources, Ring* weights) {
   const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
@@ -153,12 +148,15 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     Fragments words;
     sources->wait_full();
     load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);
-    leave(sources->empty());
+    release(sources->empty());
     sources->advance();
     ptx::wgmma_wait<0>();
-    keep(fragments);
-    if (used != 0) leave(used);
-    to_operand<Shape>(fragments, words, static_cast<uint32_t>(params.num_chunks) >> 31);
+    element::keep(fragments);
+    if (used != 0) release(used);
+#pragma unroll
+    for (int step = 0; step < kPatchSteps; ++step) {
+      to_operand<Shape>(fragments[step], words[step], static_cast<uint32_t>(params.num_chunks) >> 31);
+    }
     if (first_tile || !params.resident) weights->wait_full();
     const ptx::MatrixDescriptor b = weights_of<Shape>(s_weights, weights->slot());
     ptx::wgmma_fence();
@@ -166,7 +164,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     for (int step = 0; step < kPatchSteps; ++step) {
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        ptx::wgmma<typename Shape::Traits::Element>(sums.r[block], fragments[step],
+        ptx::wgmma<typename Shape::Traits::Element>(acc.r[block], fragments[step],
                                                     b.moved(weights_place<Shape>(block, step)), chunk > 0 || step > 0);
       }
     }
@@ -175,8 +173,87 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     weights->advance();
   }
   ptx::wgmma_wait<0>();
-  keep(fragments);
-  if (used != 0) leave(used);
+  element::keep(fragments);
+  if (used != 0) release(used);
+}
+
+// Infinities have no low term, as in element::low_term().
+__device__ __forceinline__ void to_terms(Fragments& high, Fragments& low, const Fragments& words) {
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value = __uint_as_float(words[step][i]), rounded = ptx::round_tf32(value);
+      const float rest = value - rounded;
+      ptx::write_fragment(high[step][i], __float_as_uint(rounded));
+      ptx::write_fragment(low[step][i], __float_as_uint(fabsf(rest) < INFINITY ? ptx::round_tf32(rest) : 0.0f));
+    }
+  }
+}
+
+// A stage's products of a block. The small ones come first: they are added to what is small.
+template <typename Shape>
+__device__ __forceinline__ void multiply_terms(float (&stage)[kPatchChannels / 2], const Fragments& high,
+                                               const Fragments& low, const ptx::MatrixDescriptor& b) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+    const ptx::MatrixDescriptor b_high = b.moved(weights_place<Shape>(0, step));
+    ptx::wgmma<typename Shape::Traits::Element>(stage, low[step], b_high, step > 0);
+    ptx::wgmma<typename Shape::Traits::Element>(stage, high[step], b_high.moved(kLowWeights<Shape>), true);
+  }
+#pragma unroll
+  for (int step = 0; step < kPatchSteps; ++step) {
+    ptx::wgmma<typename Shape::Traits::Element>(stage, high[step], b.moved(weights_place<Shape>(0, step)), true);
+  }
+  ptx::wgmma_commit();
+}
+
+// All products of a tile in class tf32x3. Tensor cores round what they add up toward zero, so that the products of a
+// stage are added to the others in float32 registers. Where registers allow it, a block's products are in flight while
+// those of the block before are added.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params, int32_t num_stages,
+                                                    bool first_tile, int32_t consumer, uint32_t s_source,
+                                                    uint32_t s_weights, Ring* sources, Ring* weights) {
+  constexpr int kSets = Shape::kSets;
+  const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
+  element::clear(acc.r);
+  Fragments high{}, low{};
+  float stage[kSets][kPatchChannels / 2];
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < num_stages; ++chunk) {
+    Fragments words;
+    sources->wait_full();
+    load_words<Shape>(words, s_mine + sources->slot() * Shape::kStageBytes);
+    release(sources->empty());
+    sources->advance();
+    to_terms(high, low, words);
+    uint32_t used[Shape::kBlocks];  // the barriers of the weights
+#pragma unroll
+    for (int block = 0; block < Shape::kBlocks + kSets - 1; ++block) {
+      if (block < Shape::kBlocks) {
+        if (first_tile || !params.resident) weights->wait_full();
+        multiply_terms<Shape>(stage[block % kSets], high, low, weights_of<Shape>(s_weights, weights->slot()));
+        used[block] = weights->empty();
+        weights->advance();
+      }
+      const int done = block - kSets + 1;
+      if (done < 0) continue;
+      if (block < Shape::kBlocks) {
+        ptx::wgmma_wait<kSets - 1>();
+      } else {
+        ptx::wgmma_wait<0>();
+      }
+      if (done == Shape::kBlocks - 1) {
+        element::keep(high);
+        element::keep(low);
+      }
+      if (!params.resident) release(used[done]);
+#pragma unroll
+      for (int i = 0; i < kPatchChannels / 2; ++i) acc.r[done][i] += stage[done % kSets][i];
+    }
+  }
 }
 
 #endif

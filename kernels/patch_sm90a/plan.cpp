@@ -6,18 +6,16 @@
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/layout.h"
 #include "plan/cost.h"
-#include "plan/gemm_shape.h"
 #include "plan/tap_program.h"
 
 namespace convt {
 namespace {
 
-constexpr int32_t kMostSourceSlots = 8, kMostTurnsSlots = 16;
+constexpr int32_t kMostSourceSlots = 8, kMostPingPongSlots = 16;
 constexpr int64_t kMostChunks = 1 << 28;
-constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
 
-bool takes_turns(const PatchTile& plan) { return kPatchInstances[plan.instance].form == PatchForm::kTurns; }
+bool alternates(const PatchTile& plan) { return kPatchInstances[plan.instance].form == PatchForm::kPingPong; }
 
 // The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
 int32_t whole_rows(const ConvTProblem& problem) {
@@ -35,10 +33,10 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
          whole_rows(problem) * element % patch_source_vector(problem) == 0;
 }
 
-// Everything that follows from the instance, the CTAs of an SM and the number of parts, or false where it does not fit,
-// or where more than one CTA would have nothing to do or no weights of its own.
+// Everything that follows from the instance, the CTAs of an SM and the number of splits. False where it does not fit,
+// and where a second CTA of an SM would have nothing to do or no weights of its own.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
-             int32_t parts, Plan* whole) {
+             int32_t splits, Plan* whole) {
   PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   plan.blocks = instance.blocks;
@@ -57,56 +55,55 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int64_t chunks = ceil_div(k_channels, of_stage) * of_patch;
   if (chunks > kMostChunks) return false;
   plan.num_chunks = static_cast<int32_t>(chunks);
-  plan.parts = parts;
+  plan.splits = splits;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
   plan.num_tiles = columns * grid.position_tiles;
   // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int64_t clustered = int64_t{ctas} * (parts > 2 ? device.num_sms * 7 / 8 : device.num_sms);
-  if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
+  // Clusters lie within regions of the GPU that are no multiple of 4 SMs.
+  const int64_t clustered = int64_t{ctas} * (splits > 2 ? device.num_sms * 7 / 8 : device.num_sms);
+  if (splits > 1 && (plan.num_tiles * splits > clustered || plan.num_chunks < 2 * splits)) return false;
   const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
   whole->num_blocks =
-      parts > 1 ? plan.num_tiles * parts : std::min(plan.num_tiles, columns <= most ? each * columns : most);
+      splits > 1 ? plan.num_tiles * splits : std::min(plan.num_tiles, columns <= most ? each * columns : most);
   const bool split = instance.precision == Precision::kTf32x3;
   const int32_t slot_blocks = patch_slot_blocks(split, plan.blocks);
   const int32_t slot_bytes = slot_blocks * patch_block_bytes(split);
-  const int32_t most_slots = kWeightBytes / slot_bytes / (parts > 1 ? ctas : 1),
+  const int32_t most_slots = kWeightBytes / slot_bytes / (splits > 1 ? ctas : 1),
                 tile_slots = plan.num_chunks * (plan.blocks / slot_blocks);
-  plan.resident = parts == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
+  plan.resident = splits == 1 && tile_slots <= most_slots && whole->num_blocks % columns == 0;
   plan.weight_slots = plan.resident ? tile_slots : most_slots;
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
   const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
   const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
-  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
-  const int32_t left = room - weight_bytes - staged_bytes - barrier_bytes;
+  const int32_t left = shared_room(device, ctas) - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
   if (plan.source_slots < 2 ||
-      (ctas > 1 && ((!plan.resident && parts == 1) || plan.num_tiles * parts <= device.num_sms)))
+      (ctas > 1 && ((!plan.resident && splits == 1) || plan.num_tiles * splits <= device.num_sms)))
     return false;
   plan.weights_begin = plan.source_slots * stage_bytes;
   plan.staged_begin = plan.weights_begin + weight_bytes;
   plan.barriers_begin = plan.staged_begin + staged_bytes;
-  if (parts > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
+  if (splits > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
     return false;
   whole->shared_bytes = plan.barriers_begin + barrier_bytes;
   return true;
 }
 
-// The same for warpgroups that multiply and store in turn: tiles of whole rows, or whole parts of a row.
-bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+// As lay_out(), for warpgroups that alternate (ping-pong): tiles are whole rows, or a fraction of a row.
+bool lay_out_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
   PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int64_t* result = result_stride(problem);
-  const int32_t positions = turns_positions(element), width = problem.w.in;
+  const int32_t positions = ping_pong_positions(element), width = problem.w.in;
   if (problem.h.kernel != 2 || width % 2 != 0 || result[3] != 1 || result[2] != problem.w.out ||
       (result[0] | result[1]) * element % 16 != 0)
     return false;
   plan.blocks = kPatchTaps;
   plan.consumers = 2;
-  plan.parts = 1;
+  plan.splits = 1;
   plan.whole_rows = width <= positions;
   plan.staged = plan.resident = true;
   plan.step = plan.tile_positions = plan.whole_rows ? positions / width * width : positions;
@@ -115,20 +112,21 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const int32_t lead = plan.step % vector == 0 ? 0 : vector - 2;
   if (plan.step + lead > positions || plan.step < positions * 3 / 4 || (!plan.whole_rows && width % positions != 0))
     return false;
-  plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kTurnsSteps / element);
-  if (plan.num_chunks > device.shared_per_block / turns_chunk_bytes(element)) return false;
+  plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kPingPongSteps / element);
+  if (plan.num_chunks > device.shared_per_block / ping_pong_chunk_bytes(element)) return false;
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.channel_tiles} * grid.groups;
   if (columns > device.num_sms) return false;
   plan.num_tiles = columns * grid.position_tiles;
   whole->num_blocks = std::min(plan.num_tiles, device.num_sms / columns * columns);
   plan.weight_slots = plan.num_chunks;
-  const int32_t weight_bytes = plan.num_chunks * turns_chunk_bytes(element), staged_bytes = turns_staged_bytes(element);
-  const int32_t barrier_bytes = 16 * (kMostTurnsSlots + plan.weight_slots + 2) + turns_channels(element) * 4;
+  const int32_t weight_bytes = plan.num_chunks * ping_pong_chunk_bytes(element),
+                staged_bytes = ping_pong_staged_bytes(element);
+  const int32_t barrier_bytes = 16 * (kMostPingPongSlots + plan.weight_slots + 2) + ping_pong_channels(element) * 4;
   const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
-  plan.source_slots = std::min(left / turns_stage_bytes(element), kMostTurnsSlots);
-  if (left < 0 || plan.source_slots < kTurnsLoaderWarps) return false;
-  plan.weights_begin = plan.source_slots * turns_stage_bytes(element);
+  plan.source_slots = std::min(left / ping_pong_stage_bytes(element), kMostPingPongSlots);
+  if (left < 0 || plan.source_slots < kPingPongLoaderWarps) return false;
+  plan.weights_begin = plan.source_slots * ping_pong_stage_bytes(element);
   plan.staged_begin = plan.weights_begin + weight_bytes;
   plan.barriers_begin = plan.staged_begin + staged_bytes;
   whole->shared_bytes = plan.barriers_begin + barrier_bytes;
@@ -136,9 +134,9 @@ bool lay_out_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   return true;
 }
 
-// Its cycles: loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements
-// of 10 layers on an H200 (docs/engines/patch.md).
-void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
+// Loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements of 10 layers
+// on an H200 (docs/engines/patch.md).
+void estimate_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool half = problem.precision == Precision::kHalf;
   const auto element = static_cast<double>(element_bytes(problem.dtype));
@@ -146,7 +144,7 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
   const double stores =
       half ? 1250 + 840 * std::min(1.0, static_cast<double>(problem.c_out / problem.groups) / 64) : 3450;
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
-  // All weights come first; with one tile there are no turns.
+  // All weights come first; with one tile nothing alternates.
   const double cycles = tiles * (loads * plan.num_chunks + stores) + (tiles > 1 ? 2500 : 5000);
   whole->compute_us = 1.08 * cycles * 1e-3 / device.clock_ghz;
   const double input = element * input_elements(problem);
@@ -158,10 +156,10 @@ void estimate_turns(const ConvTProblem& problem, const DeviceInfo& device, Plan*
 }
 
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
-// tile is fetched; where CTAs share a tile, their exchange of sums. Constants from 220 measurements of 11 layers on an
-// H200 (docs/engines/patch.md).
+// tile is fetched; where CTAs share a tile, their exchange of accumulators. Constants from 220 measurements of 11
+// layers on an H200 (docs/engines/patch.md).
 double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
-  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
+  const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
   const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
   const double products = chunks * (split ? 3 : 1) * 128 * plan.blocks * consumers / rate;
@@ -172,10 +170,11 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
   // What only one column of tiles reads comes from memory, not from L2.
   const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
   const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;
-  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.parts;
-  const double sent = 4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.parts - 1) / plan.parts;
+  const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.splits;
+  const double sent =
+      4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.splits - 1) / plan.splits;
   // CTAs of a large cluster begin at different times, as SMs become free.
-  const double exchange = plan.parts > 1 ? (plan.parts > 4 ? 5900 : 1900) + sent / 11 : 0;
+  const double exchange = plan.splits > 1 ? (plan.splits > 4 ? 5900 : 1900) + sent / 11 : 0;
   return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
 }
 
@@ -237,8 +236,9 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
   PatchGrid grid;
   grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / plan.blocks : 1;
   grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
-  grid.channel_tiles = takes_turns(plan) ? ceil_div(n_channels, int64_t{turns_channels(element_bytes(problem.dtype))})
-                                         : ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
+  grid.channel_tiles = alternates(plan)
+                           ? ceil_div(n_channels, int64_t{ping_pong_channels(element_bytes(problem.dtype))})
+                           : ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
   grid.groups = static_cast<int32_t>(problem.groups);
   grid.position_tiles = ceil_div(problem.batch * problem.h.in * problem.w.in, int64_t{plan.tile_positions});
   return grid;
@@ -254,7 +254,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
     if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3])) return 0;
     together = stride[0] | stride[2] | stride[3] | channels;
   } else if (forward) {
-    if ((problem.w.in > 1 && stride[3] != 1) || (problem.h.in > 1 && stride[2] != problem.w.in)) return 0;
+    if (!has_runs_of_positions(problem)) return 0;
     together = stride[0] | stride[1] | image;
   } else {
     if (stride[3] != 1) return 0;
@@ -274,18 +274,20 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
   if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
-    const bool turns = instance.form == PatchForm::kTurns && form == PatchForm::kPairs;
-    if (instance.dtype != problem.dtype || instance.precision != problem.precision || (instance.form != form && !turns))
+    const bool ping_pong = instance.form == PatchForm::kPingPong && form == PatchForm::kPairs;
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision ||
+        (instance.form != form && !ping_pong))
       continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
-    const int32_t most_parts =
-        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostParts : 1;
+    const int32_t most_splits =
+        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostSplits : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
-      for (int32_t parts = 1; parts <= most_parts; parts *= 2) {
+      for (int32_t splits = 1; splits <= most_splits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
         PatchTile& tile = tile_of<PatchTile>(plan);
         tile.instance = index;
-        if (turns ? !lay_out_turns(problem, device, &plan) : !lay_out(problem, device, instance, ctas, parts, &plan))
+        if (ping_pong ? !lay_out_ping_pong(problem, device, &plan)
+                      : !lay_out(problem, device, instance, ctas, splits, &plan))
           continue;
         const PatchGrid grid = make_patch_grid(problem, tile);
         const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
@@ -294,10 +296,10 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
         constexpr int64_t kLimit = int64_t{1} << 30;
         if (tile.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
-            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (turns ? 2 : 1);
+            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (ping_pong ? 2 : 1);
         plan.threads = patch_threads(instance.consumers);
-        if (turns) {
-          estimate_turns(problem, device, &plan);
+        if (ping_pong) {
+          estimate_ping_pong(problem, device, &plan);
         } else {
           estimate(problem, device, form, &plan);
         }

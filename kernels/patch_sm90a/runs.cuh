@@ -1,17 +1,227 @@
 // The patch engine's kernel for runs of grad_output: two warpgroups multiply and store, a warp loads. Every result is
-// one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+// added up in one warpgroup's accumulator, or in one for each CTA of a cluster, in an order that does not depend on
+// timing.
 #pragma once
 
-#include "patch_sm90a/runs_loader.cuh"
-#include "patch_sm90a/runs_mainloop.cuh"
-#include "patch_sm90a/runs_store.cuh"
+#include "element/operand.cuh"
+#include "element/registers.cuh"
+#include "epilogue/store_neighbours.cuh"
+#include "patch_sm90a/instances.h"
+#include "patch_sm90a/params.h"
+#include "pipeline/ring.cuh"
+#include "ptx/tensor_copy.cuh"
+#include "reduce/cluster.cuh"
 
 namespace convt::patch_sm90a {
 
-// Per thread. Those of the launch: 2 * 216 + 72 = 3 * 168.
+// Which results a CTA owns, and which stages of them it multiplies.
+struct RunsTile {
+  int32_t first_row;      // of positions, of all images
+  int32_t first_channel;  // of the result
+  int32_t first_stage, end_stage;
+};
+
+// Neighbouring tiles share their source in L2. CTAs of a cluster have the same tile, and each some of its stages.
+__device__ __forceinline__ RunsTile runs_tile(const RunsParams& params, int32_t channels) {
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const int32_t rank = block & (params.splits - 1);
+  int32_t channel_tile;
+  const int32_t row_tile = params.channel_tiles(block >> params.splits_log2, &channel_tile);
+  return {row_tile * params.rows, channel_tile * channels, params.num_stages * rank >> params.splits_log2,
+          params.num_stages * (rank + 1) >> params.splits_log2};
+}
+
+// This thread's part of a tile: accumulator 4 * j + 2 * h + i is channel 8 * j + 2 * (lane % 4) + i of position
+// lane / 4 + 8 * h of the warp's sixteen.
+template <int kChannels>
+struct RunsAccumulators {
+  float r[kChannels / 2];
+};
+
+#ifdef CONVT_HAS_WGMMA
+
+using pipeline::release;
+using pipeline::Ring;
+using reduce::Share;
+
+// Rows of one image are a run of every channel.
+__device__ __forceinline__ void copy_runs(const RunsParams& params, const RunsTile& tile, int32_t rows, int32_t stage,
+                                          uint32_t s_stage, uint32_t full) {
+  const int32_t channel = static_cast<int32_t>(threadIdx.x) % 32;
+  if (channel >= params.stage_channels) return;
+  const char* g_channel =
+      static_cast<const char*>(params.source) + (stage * params.stage_channels + channel) * params.source_stride[1];
+  uint32_t s_run = s_stage + channel * params.channel_pitch;
+  for (int32_t row = 0; row < rows;) {
+    int32_t of_image;
+    const int32_t image = params.by_rows(tile.first_row + row, &of_image);
+    const int32_t together = min(rows - row, params.by_rows.value - of_image);
+    const char* g_run = g_channel + image * params.source_stride[0] + int64_t{of_image} * params.row_bytes;
+    const uint32_t bytes = together * params.row_bytes;
+    ptx::bulk_copy(s_run, g_run, bytes, full);
+    s_run += bytes;
+    row += together;
+  }
+}
+
+__device__ __forceinline__ void load_runs(const RunsParams& params, const RunsTile& tile, uint32_t s_weights,
+                                          uint32_t s_source, Ring ring) {
+  const bool first = threadIdx.x % 32 == 0;
+  const int32_t rows = params.boxes ? params.rows : min(params.rows, params.total_rows - tile.first_row);
+  const uint32_t bytes = params.weights_bytes + params.stage_channels * rows * params.row_bytes;
+  int32_t row;
+  const int32_t image = params.by_rows(tile.first_row, &row);
+  for (int32_t stage = tile.first_stage; stage < tile.end_stage; ++stage) {
+    ring.wait_empty();  // the consumers have multiplied what was here
+    if (first) ptx::mbarrier_expect(ring.full(), bytes);
+    __syncwarp();  // the barrier knows how many bytes come
+    const uint32_t s_stage = s_source + ring.slot() * params.source_bytes;
+    if (!params.boxes) copy_runs(params, tile, rows, stage, s_stage, ring.full());
+    if (first) {
+      if (params.boxes) {
+        const int32_t lines[4] = {0, row * params.kernel_h, image, stage * params.stage_channels};
+        ptx::tensor_copy(s_stage, &params.lines, lines, ring.full());
+      }
+      const int32_t weights[4] = {stage * params.stage_elements, tile.first_channel, 0, 0};
+      ptx::tensor_copy(s_weights + ring.slot() * params.weights_bytes, &params.weights, weights, ring.full());
+    }
+    ring.advance();
+  }
+}
+
+// The first operand of each step of K in a stage.
+using RunsFragments = uint32_t[kRunsSteps][4];
+
+// Where this thread's words lie in a stage: a position's, and from there those of each 16 bytes of K.
+struct RunsPlaces {
+  uint32_t position[2];
+  uint32_t of_k[2 * kRunsSteps];
+
+  __device__ __forceinline__ explicit RunsPlaces(const RunsParams& params) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+    const int32_t last = params.rows * params.by_width.value - 1;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // Positions beyond the tile's are no results: these repeat the last one.
+      int32_t column;
+      const int32_t row = params.by_width(min(16 * warp + lane / 4 + 8 * h, last), &column);
+      position[h] = row * params.row_bytes + (column << params.columns_log2);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kRunsSteps; ++i) {
+      const int32_t k = 16 * i + lane % 4 * 4, of_channel = k & ((1 << params.patch_log2) - 1);
+      const int32_t row = of_channel >> params.columns_log2, of_row = of_channel & ((1 << params.columns_log2) - 1);
+      of_k[i] = (k >> params.patch_log2) * params.channel_pitch + row * params.line_bytes + of_row;
+    }
+  }
+};
+
+// All products of a CTA's stages of a tile. A result is added up in the order of stages, and of steps of K in a stage.
+template <typename Element, int kChannels>
+__device__ __forceinline__ void multiply_runs(RunsAccumulators<kChannels>& acc, const RunsParams& params,
+                                              int32_t num_stages, uint32_t s_weights, uint32_t s_source, Ring ring) {
+  // 0, which ptxas does not know.
+  const uint32_t zero = static_cast<uint32_t>(params.num_stages) >> 31;
+  const RunsPlaces places(params);
+  RunsFragments fragments{};
+  uint32_t used = 0;  // the barrier of the slot that products in flight read
+  element::clear(acc.r);
+#pragma unroll 1
+  for (int32_t stage = 0; stage < num_stages; ++stage) {
+    RunsFragments words;
+    ring.wait_full();
+    const uint32_t s_stage = s_source + ring.slot() * params.source_bytes;
+#pragma unroll
+    for (int i = 0; i < 4 * kRunsSteps; ++i) {
+      words[i / 4][i % 4] = ptx::load_shared(s_stage + places.position[i % 2] + places.of_k[i / 2]);
+    }
+    ptx::wgmma_wait<0>();
+    element::keep(fragments);
+    if (used != 0) release(used);
+#pragma unroll
+    for (int i = 0; i < 4 * kRunsSteps; ++i) {
+      element::write_fragment<Element>(fragments[i / 4][i % 4], words[i / 4][i % 4], zero);
+    }
+    const auto b = ptx::MatrixDescriptor::of_rows(s_weights + ring.slot() * params.weights_bytes, 128);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kRunsSteps; ++step) {
+      ptx::wgmma<Element>(acc.r, fragments[step], b.moved(2 * step), true);
+    }
+    ptx::wgmma_commit();
+    used = ring.empty();
+    ring.advance();
+  }
+  ptx::wgmma_wait<0>();
+  element::keep(fragments);
+  element::keep(acc.r);
+}
+
+// kCount neighbouring positions of each of the tile's staged channels, by all threads that multiply.
+template <typename Element, int kCount>
+__device__ __forceinline__ void store_runs_channels(const RunsParams& params, const RunsTile& tile,
+                                                    int32_t first_channel, int32_t channels, uint32_t s_staged) {
+  constexpr int kOfChannel = kRunsPositions / kCount;  // threads
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t of_tile = thread % kOfChannel * kCount, position = tile.first_row * params.by_width.value + of_tile;
+  if (of_tile >= params.rows * params.by_width.value || position >= params.positions) return;
+  int32_t place;
+  const int32_t image = params.by_image(position, &place);
+  const int32_t begin = thread / kOfChannel;
+  auto* g = static_cast<Element*>(params.result) + image * params.result_stride[0] + place +
+            (int64_t{first_channel} + begin) * params.result_stride[1];
+  const int32_t end = min(channels, params.n_channels - first_channel);
+  constexpr int kStep = kRunsConsumerThreads / kOfChannel;
+#pragma unroll 4
+  for (int32_t channel = begin; channel < end; channel += kStep, g += kStep * params.result_stride[1]) {
+    const uint32_t s = s_staged + (channel * kRunsStagedPitch + of_tile) * 4;
+    float values[kCount];
+    if constexpr (kCount == 1) {
+      values[0] = __uint_as_float(ptx::load_shared(s));
+      *g = element::to_element<Element>(values[0]);
+    } else {
+      ptx::load_shared<0>(values, s);
+      Element elements[kCount];
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) elements[i] = element::to_element<Element>(values[i]);
+      epilogue::store_vector(g, elements);
+    }
+  }
+}
+
+// Stores the CTA's share of the tile's channels. `s_staged` is free once all threads that multiply are here.
+template <typename Element, int kChannels>
+__device__ __forceinline__ void store_runs_tile(const RunsAccumulators<kChannels>& acc, const RunsParams& params,
+                                                const RunsTile& tile, const Share& share, uint32_t s_staged) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const uint32_t s_mine = s_staged + (lane % 4 * 2 * kRunsStagedPitch + 16 * warp + lane / 4) * 4;
+  ptx::named_barrier(1, kRunsConsumerThreads);
+#pragma unroll
+  for (int j = 0; j < kChannels / 8; ++j) {
+    if (!share.has(j)) continue;
+    const uint32_t s_block = s_mine + share.place(j) * (8 * kRunsStagedPitch * 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      ptx::store_shared(s_block + i % 2 * (kRunsStagedPitch * 4) + i / 2 * 32, __float_as_uint(acc.r[4 * j + i]));
+    }
+  }
+  ptx::named_barrier(1, kRunsConsumerThreads);  // everything is staged
+  const int32_t channels = kChannels >> params.splits_log2, first = tile.first_channel + share.rank * channels;
+  if (params.quads) {
+    store_runs_channels<Element, 4>(params, tile, first, channels, s_staged);
+  } else {
+    store_runs_channels<Element, 1>(params, tile, first, channels, s_staged);
+  }
+}
+
+#endif
+
+// Registers of a thread: 2 * 216 + 72 = 3 * 168.
 inline constexpr int kRunsConsumerRegisters = 216;
 inline constexpr int kRunsLoaderRegisters = 72;
 
+// Not hopper::convolve(): the loading warp, which need not be one of a warpgroup, goes on without waiting for the
+// others.
 template <typename Element, int kChannels>
 __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPairedChannels ? 2 : 1)
     convolve_runs(const __grid_constant__ RunsParams params) {
@@ -27,30 +237,35 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
     if constexpr (runs_moves_registers(kChannels)) ptx::give_registers<kRunsLoaderRegisters>();
     if (threadIdx.x >= kRunsConsumerThreads + 32) return;
     if (threadIdx.x == kRunsConsumerThreads) {
-      for (int32_t slot = 0; slot < params.slots; ++slot) {
-        ptx::mbarrier_init(s_barriers + 16 * slot, 1);
-        ptx::mbarrier_init(s_barriers + 16 * slot + 8, kRunsConsumerThreads / 32);
-      }
+      pipeline::init_slots(s_barriers, 0, params.slots, 1, kRunsConsumerThreads / 32);
       ptx::mbarrier_init(s_sums_barrier, 1);
       ptx::fence_mbarrier_init();
-      if (params.parts > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
+      if (params.splits > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
     }
     __syncwarp();
     ptx::named_arrive(1, kMeeting);  // the barriers exist
-    if (params.parts > 1) ptx::cluster_arrive();
+    if (params.splits > 1) ptx::cluster_arrive();
     load_runs(params, tile, s_weights, s_source, ring);
-    if (params.parts > 1) ptx::cluster_wait();
+    if (params.splits > 1) ptx::cluster_wait();
     return;
   }
   if constexpr (runs_moves_registers(kChannels)) ptx::take_registers<kRunsConsumerRegisters>();
   ptx::named_barrier(1, kMeeting);
-  if (params.parts > 1) ptx::cluster_arrive();
-  RunsSums<kChannels> sums;
-  multiply_runs<Element>(sums, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
-  const Share share = reduce::share_of_block(params.parts, kChannels);
-  if (params.parts > 1) add_runs_parts(sums, params, share, s_weights + params.sums_begin, s_sums_barrier);
-  store_runs_tile<Element>(sums, params, tile, share, s_weights);
+  if (params.splits > 1) ptx::cluster_arrive();
+  RunsAccumulators<kChannels> acc;
+  multiply_runs<Element>(acc, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
+  const Share share = reduce::share_of_block(params.splits, kChannels);
+  if (params.splits > 1) {
+    // The others' shares have room of their own, so that nobody waits for the slowest CTA before it sends.
+    ptx::cluster_wait();  // everybody's barrier exists
+    reduce::reduce_cluster_async<kRunsConsumerThreads, 1, kChannels / 8>(
+        [&](int) { return acc.r; }, params.splits, share, s_weights + params.sums_begin, s_sums_barrier);
+  }
+  store_runs_tile<Element>(acc, params, tile, share, s_weights);
 #endif
 }
 
 }  // namespace convt::patch_sm90a
+
+#define CONVT_PATCH_RUNS_INSTANCE(symbol, dtype, precision, channels) \
+  CONVT_DEFINE_KERNEL(patch_sm90a, symbol, convolve_runs<element::ElementOf<DataType::dtype>::type, channels>)

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "patch_sm90a/instances.h"
-#include "patch_sm90a/runs_layout.h"
+#include "patch_sm90a/layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "plan/tensor_map.h"
@@ -10,7 +10,6 @@ namespace convt {
 namespace {
 
 constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
-constexpr int32_t kReservedBytes = 1024;  // of shared memory, for each CTA
 constexpr int32_t kMostTiles = 4;  // for each SM
 constexpr int32_t kMostBox = 256;  // elements of a tensor map's box along a dimension
 
@@ -27,25 +26,17 @@ bool has_box(const ConvTProblem& problem, int32_t rows) {
 
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rows of grad_output follow each other, and channels begin where tensor maps and copies can; of the result, positions
-// of a channel are one run.
-bool lies_well(const ConvTProblem& problem, int64_t element) {
-  const int64_t *x = problem.x_stride, *y = problem.y_stride;
-  if ((problem.w.in > 1 && x[3] != 1) || (problem.h.in > 1 && x[2] != problem.w.in)) return false;
-  return y[3] == 1 && y[2] == problem.w.out && has_map_stride(problem.c_out, y[1], element) &&
-         has_map_stride(problem.batch, y[0], element);
+// Rows of grad_output follow each other, and its channels and the weights' rows begin where tensor maps and copies can;
+// positions of a channel of the result are one run.
+bool has_runs(const ConvTProblem& problem, int64_t element) {
+  const int64_t* y = problem.y_stride;
+  return has_runs_of_positions(problem) && y[3] == 1 && y[2] == problem.w.out &&
+         has_map_stride(problem.c_out, y[1], element) && has_map_stride(problem.batch, y[0], element) &&
+         has_rows_of_taps(problem) && has_map_stride(problem.c_in, problem.w_stride[0], element);
 }
 
-// The weights are a matrix of rows of K, as a tensor map can have them.
-bool is_matrix(const ConvTProblem& problem, int64_t element) {
-  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
-  const int64_t* w = problem.w_stride;
-  return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) && (problem.c_out == 1 || w[1] == taps) &&
-         has_map_stride(problem.c_in, w[0], element);
-}
-
-// What a plan's parts take, in microseconds: sums of these are its time. Channels are counted by 64. From a fit to 270
-// measurements of 26 layers on an H200 (docs/engines/patch.md).
+// What the phases of a plan's kernel take, in microseconds: its time is their sum. Channels are counted by 64. From a
+// fit to 270 measurements of 26 layers on an H200 (docs/engines/patch.md).
 struct Costs {
   double launch, round;
   double products, stage;  // of a stage
@@ -68,19 +59,19 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const double weights = 128.0 * problem.c_in * layout.num_stages;
   plan->memory_us = (element * (input_elements(problem) + output_elements(problem)) + weights) / copy;
   const auto rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
-  const double parts = tile.parts, channels = tile.channels / 64.0;
-  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.parts);  // of an SM
+  const double splits = tile.splits, channels = tile.channels / 64.0;
+  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.splits);  // of an SM
   const double positions = tile.rows * problem.w.in;
-  const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.parts) * 128e-6 *
+  const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.splits) * 128e-6 *
                          (tile.channels + positions);
   const int32_t images = has_box(problem, tile.rows) ? std::max(1, tile.rows / problem.h.in) : 2;
   const double copies = layout.boxes ? 0 : std::max(0, layout.stage_channels * images - 4);
   const double of_stage = costs.products * channels + costs.stage + costs.copies * copies +
                           (tile.slots == kLeastSlots ? costs.few_slots : 0);
-  const double sums = tile.parts > 1 ? costs.sums * ctas * channels * (parts - 1) / parts : 0;
+  const double sums = tile.splits > 1 ? costs.sums * ctas * channels * (splits - 1) / splits : 0;
   plan->compute_us = costs.round * (rounds - 1) + stages * of_stage + costs.traffic * traffic + sums +
-                     (tile.parts == kRunsMostParts ? costs.large_cluster : 0) +
-                     costs.stores * rounds * ctas * channels / parts;
+                     (tile.splits == kRunsMostSplits ? costs.large_cluster : 0) +
+                     costs.stores * rounds * ctas * channels / splits;
   plan->compute_us *= 1.89 / device.clock_ghz;
   plan->estimate_us = costs.launch + plan->compute_us + costs.memory * plan->memory_us;
 }
@@ -88,16 +79,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 // Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas, Plan* plan) {
   PatchRunsTile& tile = tile_of<PatchRunsTile>(*plan);
-  const int32_t room = ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedBytes;
+  const int32_t room = shared_room(device, ctas);
   PatchRunsLayout layout;
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int64_t sms = tile.parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (layout.num_blocks > sms * (tile.parts > 1 ? ctas : kMostTiles)) return false;
+  // Clusters lie within regions of the GPU that are no multiple of 4 SMs.
+  const int64_t sms = tile.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (layout.num_blocks > sms * (tile.splits > 1 ? ctas : kMostTiles)) return false;
   if (ctas > 1 && layout.num_blocks <= device.num_sms) return false;
   const int32_t slot_bytes = layout.weights_bytes + layout.source_bytes + 16;
   const int32_t most = kLeastSlots + (room - layout.shared_bytes) / slot_bytes;
-  tile.slots = std::clamp(ceil_div(layout.num_stages, tile.parts), kLeastSlots, std::min(most, kMostSlots));
+  tile.slots = std::clamp(ceil_div(layout.num_stages, tile.splits), kLeastSlots, std::min(most, kMostSlots));
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
   set_launch(layout, plan);
   plan->source_on_vectors = plan->weight_on_vectors = true;
@@ -114,7 +105,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   const int64_t positions = problem.batch * h.in * w.in;
   constexpr int64_t kLimit = int64_t{1} << 30;
   if (problem.groups != 1 || w.kernel % 2 != 0 || of_stage % taps != 0 || problem.c_out * taps % of_stage != 0 ||
-      !lies_well(problem, element) || !is_matrix(problem, element))
+      !has_runs(problem, element))
     return false;
   if (h.kernel * w.out * element % 16 != 0 || positions > kLimit || problem.c_in > kLimit ||
       problem.c_out * taps > kLimit)
@@ -128,12 +119,12 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->total_rows = static_cast<int32_t>(problem.batch * h.in);
   layout->rows = plan.rows;
   layout->channel_tiles = Divisor::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
-  layout->parts = plan.parts;
-  layout->parts_log2 = log2_of(plan.parts);
+  layout->splits = plan.splits;
+  layout->splits_log2 = log2_of(plan.splits);
   layout->num_stages = static_cast<int32_t>(problem.c_out * taps / of_stage);
   layout->stage_channels = static_cast<int32_t>(of_stage / taps);
   layout->stage_elements = static_cast<int32_t>(of_stage);
-  if (layout->num_stages < plan.parts) return false;
+  if (layout->num_stages < plan.splits) return false;
   layout->kernel_h = h.kernel;
   layout->patch_log2 = log2_of(taps * element);
   layout->columns_log2 = log2_of(w.kernel * element);
@@ -148,14 +139,14 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->weights_bytes = 128 * plan.channels;
   layout->source_bytes = round_up(layout->stage_channels * layout->channel_pitch, 128);
   const int32_t pipeline = plan.slots * (layout->weights_bytes + layout->source_bytes);
-  const int32_t staged = plan.channels / plan.parts * kRunsStagedPitch * 4;
+  const int32_t staged = plan.channels / plan.splits * kRunsStagedPitch * 4;
   layout->sums_begin = round_up(std::max(pipeline, staged), 16);
-  layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.parts * (plan.parts - 1);
+  layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.splits * (plan.splits - 1);
   layout->barriers_begin = layout->sums_begin + layout->sums_bytes;
   layout->threads = runs_threads(plan.channels);
   layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8;
   layout->num_blocks =
-      ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.parts;
+      ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.splits;
   return layout->num_blocks < kLimit;
 }
 
@@ -170,9 +161,9 @@ void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device,
     const PatchRunsInstance& instance = kPatchRunsInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     for (int32_t ctas = 1; ctas <= (instance.channels == kRunsPairedChannels ? 2 : 1); ++ctas) {
-      for (int32_t parts = 1; parts <= kRunsMostParts; parts *= 2) {
+      for (int32_t splits = 1; splits <= kRunsMostSplits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchRunsTile{});
-        plan.tile = PatchRunsTile{index, instance.channels, rows, parts, kLeastSlots};
+        plan.tile = PatchRunsTile{index, instance.channels, rows, splits, kLeastSlots};
         if (lay_out(problem, device, ctas, &plan)) plans->push_back(plan);
       }
     }

@@ -9,8 +9,8 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where a thread stages its sums, and what it stores of everybody's: a vector of kVector results of every so many
-// channels.
+// Where a thread stages its results, and what it stores of all that is staged: a vector of kVector results of every
+// kChannels-th channel.
 template <typename Shape, int kVector>
 struct Staging {
   using Element = typename Shape::Element;
@@ -25,9 +25,9 @@ struct Staging {
   Element* g_vector;
 };
 
-// kTogether: a thread's two positions are of one row.
+// Stages a tile's results some channels at a time and stores them. kTogether: a thread's two positions are of one row.
 template <typename Shape, int kVector, bool kTogether>
-__device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Params& params,
+__device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, const Params& params,
                                              const Staging<Shape, kVector>& staging, int32_t consumer,
                                              uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -49,8 +49,8 @@ __device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Para
           Element both[2 * kColumns];
 #pragma unroll
           for (int k = 0; k < 2 * kColumns; ++k) {
-            both[k] = element::to_element<Element>(sums.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i] +
-                                                   bias[i]);
+            const float sum = acc.r[row * kColumns + k % kColumns][4 * j + k / kColumns * 2 + i];
+            both[k] = element::to_element<Element>(epilogue::finish(sum, bias[i]));
           }
           const int32_t to = buffer + (8 * block + i) * kStride + row * staging.row_step;
           if constexpr (kTogether) {
@@ -81,15 +81,15 @@ __device__ __forceinline__ void store_staged(const Sums<Shape>& sums, const Para
   }
 }
 
-// Whole rows of pairs of columns, which are one run of memory but for the end of an image. kEven: rows have an even
-// number of positions.
+// Tiles of whole rows of pairs of columns, which are one run of memory as far as the end of an image. kEven: rows have
+// an even number of positions.
 template <typename Shape, bool kEven>
-__device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // rows of patches are a multiple of it
   using Staging = Staging<Shape, kVector>;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x % 128);
   const int32_t row_results = params.by_row.value * kPatchTaps;
   Staging staging;
 #pragma unroll
@@ -111,18 +111,18 @@ __device__ __forceinline__ void store_rows(const Sums<Shape>& sums, const Params
   staging.g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
-  store_staged<Shape, kVector, kEven>(sums, params, staging, consumer, s_bias);
+  store_staged<Shape, kVector, kEven>(acc, params, staging, consumer, s_bias);
 }
 
-// Tiles that begin and end anywhere: of every row of a channel's patches runs of up to 64 positions. kVector results
-// never are of two rows.
+// Tiles that begin and end anywhere, and store runs of up to 64 positions of every row of a channel's patches. kVector
+// results never are of two rows.
 template <typename Shape, int kVector>
-__device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
   using Staging = Staging<Shape, kVector>;
   constexpr int kRun = kPatchPositions * Shape::kColumns;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x % 128);
   Staging staging;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -138,7 +138,7 @@ __device__ __forceinline__ void store_runs(const Sums<Shape>& sums, const Params
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + result;
   staging.g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
-  store_staged<Shape, kVector, Shape::kNeighbours>(sums, params, staging, consumer, s_bias);
+  store_staged<Shape, kVector, Shape::kNeighbours>(acc, params, staging, consumer, s_bias);
 }
 
 #endif

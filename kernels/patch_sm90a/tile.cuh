@@ -2,10 +2,12 @@
 #pragma once
 
 #include "element/operand.cuh"
-#include "patch_sm90a/instances.h"
+#include "hopper/tiles.cuh"
 #include "patch_sm90a/params.h"
 
 namespace convt::patch_sm90a {
+
+using hopper::tile_step;
 
 // kBlocks taps of a patch or sets of channels, of kPatchChannels channels each, of kPatchPositions positions for each
 // warpgroup.
@@ -27,13 +29,15 @@ struct Shape {
   static constexpr int kGatherRows = kForm == PatchForm::kGather ? 2 : 1;
   static constexpr int kGatherColumns = kPatchTaps / kGatherRows;
   static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights of a stage
-  static constexpr int kRuns = kBlocks == 2 ? 2 : 1;  // of split products, in flight or being added
+  static constexpr int kSets = kBlocks == 2 ? 2 : 1;  // of accumulators of split products, in flight or being added
   static constexpr int kSlotBlocks = patch_slot_blocks(kSplit, kBlocks);
   static constexpr int kElement = sizeof(Element);
+  static constexpr int kProducts = kBlocks, kProductColumns = kPatchChannels;
   // Both positions of a thread are neighbours, unless each of them has 16 bytes: then neighbouring threads' stores make
   // whole sectors.
   static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
-  // A thread has less than 16 bytes of a channel. With two warpgroups, float32 gradients were slower for it.
+  // Threads exchange results, of which each has less than 16 bytes of a channel. Float32 gradients of two warpgroups
+  // were slower for it.
   static constexpr bool kExchanges = kGathers && (kElement == 2 || kConsumers == 1);
   static constexpr int kStagePositions = kConsumers * kPatchPositions;
   static constexpr int kStageChannels = 128 / kElement;
@@ -41,6 +45,36 @@ struct Shape {
   static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
   static constexpr int kStageRows = patch_stage_rows(kForm, kStagePositions, kElement);
   static constexpr int kStageBytes = patch_stage_bytes(kForm, kStagePositions, kElement);
+};
+
+// Of warpgroups that alternate, each with a tile of its own: 128 positions of 32 channels of all taps, or in half
+// precision 64 positions of 64. Columns of the product are taps, of these channels each.
+template <typename TraitsValue>
+struct PingPongShape {
+  using Traits = TraitsValue;
+  using Element = typename Traits::Element;
+  static constexpr PatchForm kForm = PatchForm::kPingPong;
+  static constexpr int kElement = sizeof(Element);
+  static constexpr int kTaps = kPatchTaps;
+  static constexpr int kChannels = ping_pong_channels(kElement);
+  static constexpr int kStagePositions = ping_pong_positions(kElement);
+  static constexpr int kRowBlocks = kStagePositions / kPatchPositions;
+  static constexpr int kColumnBlocks = kChannels * kPatchTaps / 128;  // of a product
+  static constexpr int kProducts = kRowBlocks * kColumnBlocks, kProductColumns = 128;
+  static constexpr int kSteps = kPingPongSteps;
+  static constexpr int kStageChannels = 32 * kSteps / kElement, kStageRows = kStageChannels;
+  static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
+  static constexpr int kStageBytes = kRowBytes * kStageRows;
+  static constexpr int kPlaneBytes = kPatchTaps * kChannels * 16;
+  static constexpr int kChunkBytes = 2 * kSteps * kPlaneBytes;  // weights of a stage
+  static constexpr bool kNeighbours = true, kShares = false;
+};
+
+// This thread's part of a tile: accumulator 4 * j + 2 * h + i of a product is column 8 * j + 2 * (lane % 4) + i of the
+// lane's position h. Products are blocks or, of warpgroups that alternate, [64 positions][128 columns].
+template <typename Shape>
+struct Accumulators {
+  float r[Shape::kProducts][Shape::kProductColumns / 2];
 };
 
 struct Tile {
@@ -70,39 +104,32 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The CTAs of a cluster have the same tile, and each a part of its stages.
+// The first tile of a CTA. Division takes its time, and most kernels share no tile.
+template <typename Shape>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
-}
-__device__ __forceinline__ int32_t tile_step(const Params& params) {
-  return static_cast<int32_t>(gridDim.x) / params.parts;
+  return Shape::kShares ? hopper::first_tile(params) : static_cast<int32_t>(blockIdx.x);
 }
 
+// The stages of a tile that a CTA multiplies: CTAs of a cluster have the same tile, and each some of its stages.
 struct Stages {
   int32_t begin, end;
 };
 
 template <typename Shape>
 __device__ __forceinline__ Stages stages_of_block(const Params& params) {
-  if (!Shape::kShares || params.parts == 1) return {0, params.num_chunks};
-  const int32_t part = static_cast<int32_t>(blockIdx.x) % params.parts;  // its rank in the cluster
-  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+  if (!Shape::kShares || params.splits == 1) return {0, params.num_chunks};
+  const int32_t rank = static_cast<int32_t>(blockIdx.x) % params.splits;  // in the cluster
+  return {params.num_chunks * rank / params.splits, params.num_chunks * (rank + 1) / params.splits};
 }
 
 // From the first of a row's even positions to the first odd one, where quads of float32 are gathered.
 template <typename Shape>
 inline constexpr int kQuadsOddBegin = Shape::kStagePositions * 8 + kPatchQuadsGap;
 
-// This thread's part: sum 4 * j + 2 * h + i of a block is channel 8 * j + 2 * (lane % 4) + i of the lane's position h.
-template <typename Shape>
-struct Sums {
-  float r[Shape::kBlocks][kPatchChannels / 2];
-};
-
-// The place among the warpgroup's of a lane's position 0 or 1.
+// The place of a lane's position 0 or 1 among 64 positions of its warpgroup.
 template <typename Shape>
 __device__ __forceinline__ int32_t position_of_thread(int which) {
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x % 128);
   const int32_t of_warp = thread / 32 * 16, of_lane = thread % 32 / 4;
   return of_warp + (Shape::kNeighbours ? 2 * of_lane + which : of_lane + 8 * which);
 }

@@ -40,8 +40,19 @@ class Ring {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// The barriers of slots begin .. end - 1 of rings that follow each other, by one thread: how many arrive when a slot is
+// full, and how many when it is empty. fence_mbarrier_init() comes behind the last of them.
+__device__ __forceinline__ void init_slots(uint32_t s_barriers, int32_t begin, int32_t end, uint32_t full,
+                                           uint32_t empty) {
+#pragma unroll 1
+  for (int32_t slot = begin; slot < end; ++slot) {
+    ptx::mbarrier_init(s_barriers + 16 * slot, full);
+    ptx::mbarrier_init(s_barriers + 16 * slot + 8, empty);
+  }
+}
+
 // Every warp says for itself that it has left a slot.
-__device__ __forceinline__ void leave(uint32_t empty) {
+__device__ __forceinline__ void release(uint32_t empty) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
 }

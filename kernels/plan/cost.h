@@ -1,8 +1,15 @@
-// Estimated time of a plan. Units: issue slots and cycles of one SM, bytes, microseconds.
-// Must not know: torch, CUDA, how candidates are made.
+// What the families' searches for plans share: estimates of time, the plans that are best by them, and the memory of
+// slabs. Units: issue slots and cycles of one SM, bytes, microseconds.
+// Must not know: torch, CUDA, any family.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "plan/plan.h"
+#include "problem/problem.h"
 
 namespace convt {
 
@@ -27,21 +34,37 @@ inline bool is_exact(const ConvTProblem& problem) {
 // order on every GPU.
 void estimate_in_proportion(const DeviceInfo& device, bool float64, double longer, Plan* plan);
 
-// torch_us() of the classes that PyTorch computes on tensor cores.
-double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& device);
+// Slabs are arrays of partial sums, as large as the weight, that reduce/ adds to its gradient.
+inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
-// What a call has to do, beside an H200: operations, and the microseconds that bytes take at copy bandwidth.
-struct TorchWork {
-  double mflops;
-  double images_us;  // x and y
-  double used_us;  // the same without outputs that have no tap, which gradients do not need
-  double weight_us;
+// What `slabs` slabs take, or 2^60 where that is more than any memory.
+inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  const int64_t elements = weight_elements(problem), bytes = problem.dtype == DataType::kFloat64 ? 8 : 4;
+  return slabs > kMostBytes / bytes / elements ? kMostBytes : slabs * elements * bytes;
+}
+
+// The plans of one instance with the shortest estimates: there are thousands, and a few are enough.
+class BestPlans {
+ public:
+  explicit BestPlans(size_t most) : most_(most) {}
+
+  // Of equal estimates the first one stays first.
+  void consider(const Plan& plan) {
+    const auto place = std::find_if(plans_.begin(), plans_.end(),
+                                    [&](const Plan& other) { return plan.estimate_us < other.estimate_us; });
+    if (place == plans_.end() && plans_.size() == most_) return;
+    plans_.insert(place, plan);
+    if (plans_.size() > most_) plans_.pop_back();
+  }
+
+  const std::vector<Plan>& plans() const { return plans_; }
+
+  void append_to(std::vector<Plan>* plans) const { plans->insert(plans->end(), plans_.begin(), plans_.end()); }
+
+ private:
+  size_t most_;
+  std::vector<Plan> plans_;
 };
-
-// The same of the gradient of the weight, without groups and for 8 channels and more.
-double torch_grad_weight_us(const ConvTProblem& problem, const TorchWork& work);
-
-// torch_us() of the depthwise layers that PyTorch has kernels for, in all classes but float64; 0 for other layers.
-double torch_depthwise_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

@@ -15,6 +15,8 @@ struct DeviceInfo {
   double copy_gb_per_s;      // device to device, bytes read + written
 };
 
+inline constexpr int32_t kReservedPerBlock = 1024;  // bytes of shared memory that CUDA keeps of every CTA
+
 // Multiply-adds of one SM and cycle.
 inline double multiply_adds_per_cycle(const DeviceInfo& device, bool float64) {
   if (!float64) return 128;

@@ -28,6 +28,17 @@ struct Divisor {
   }
 };
 
+// Takes a number from 0 on apart: next(count) is its digit of `count` values, the fastest digit first.
+struct Digits {
+  int32_t rest;  // what is left for the digits to come
+
+  CONVT_HOST_DEVICE int32_t next(int32_t count) {
+    const int32_t digit = rest % count;
+    rest /= count;
+    return digit;
+  }
+};
+
 // Of numbers from 0 on whose product with the divisor is below 2^32.
 struct Reciprocal {
   int32_t divisor;

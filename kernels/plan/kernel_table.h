@@ -24,11 +24,21 @@ struct PackedKernel {
 #define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
 #define CONVT_DECLARE_PACKED_KERNEL(symbol, ...) PackedKernel symbol();
 
-// Declares <engine>::kKernels in this file: functions in the order of the list, which return a `Symbols`.
-#define CONVT_KERNEL_TABLE(engine, LIST, Symbols)                     \
-  namespace engine {                                                  \
-  namespace {                                                         \
-  constexpr Symbols (*kKernels[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
-  }                                                                   \
+// The function of a row whose kernel, a __global__ function of the engine, is the last argument.
+#define CONVT_DEFINE_KERNEL(engine, symbol, ...) \
+  const void* convt::engine::symbol() { return reinterpret_cast<const void*>(&__VA_ARGS__); }
+
+// For a list that takes a macro for each file of instances/, so that rows of different files can alternate in the order
+// of the plans: what one file makes of the rows of the others.
+#define CONVT_NO_ROW(...)
+
+// Declares <engine>::kKernels in this file: functions in the order of the list, which return a `Symbols`. A file with
+// several lists names each table.
+#define CONVT_KERNEL_TABLE(engine, LIST, Symbols) CONVT_NAMED_KERNEL_TABLE(engine, kKernels, LIST, Symbols)
+#define CONVT_NAMED_KERNEL_TABLE(engine, kName, LIST, Symbols)     \
+  namespace engine {                                               \
+  namespace {                                                      \
+  constexpr Symbols (*kName[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
+  }                                                                \
   }
 #define CONVT_KERNEL_TABLE_ROW(symbol, ...) &symbol,

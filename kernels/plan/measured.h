@@ -1,11 +1,12 @@
-// Layers of networks for which the estimates choose a kernel that was measured not to be the fastest, or choose wrongly
-// between our kernels and PyTorch's. The tables of kernels (measured_forward.cpp, measured_grad_input.cpp,
-// measured_grad_weight.cpp) are written by tools/measure_plans.py, that of PyTorch's times (measured_torch.cpp) by
-// tools/measured_torch.py. None is of the gradient of the weight in `ieee`: there the plan decides the bits, which are
-// the same on every GPU.
+// Layers of networks, measured on an H200, for which the estimates choose a kernel that is not the fastest, or choose
+// wrongly between our kernel and PyTorch's operator. They are data, in tuning/ (its README.md says what a row means):
+// compiled into the binary as text, and read when the first plan for an H200 is asked for.
+// Must not know: torch, CUDA, any family.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "plan/device.h"
@@ -14,60 +15,44 @@
 
 namespace convt {
 
-// What tells a plan from the other candidates of a problem; its first candidate where several have the same.
-struct PlanSignature {
-  const char* kernel;  // in bfloat16 where the row is of half precision: float16 takes the same time
-  int32_t threads;
-  int32_t shared_bytes;
-  int64_t num_blocks;
-  int64_t num_tiles;  // of engines whose CTAs walk over tiles, and rows of a tile where it has such; else 0
-  int32_t tile_h;
+// What tells a measured problem from the others, as numbers: direction, precision, whether its tensors are dense in
+// channels_last (else in NCHW), batch, c_in, c_out, groups, and of both axes in, out, kernel, stride, padding,
+// dilation.
+using MeasuredProblem = std::array<int64_t, 19>;
+
+// One thing that was chosen for a plan: a field of its tile, or "threads", with its value in the words of to_json().
+struct Knob {
+  std::string_view name;
+  std::string_view value;
 };
 
-// One row: a layer whose tensors are all dense in NCHW, or all in channels_last, on an H200.
 struct MeasuredPlan {
-  Precision precision;
-  bool channels_last;
-  int64_t sizes[4];  // batch, c_in, c_out, groups
-  Axis h;
-  Axis w;
-  PlanSignature plan;
+  MeasuredProblem problem;
+  std::string_view kernel;  // in bfloat16 where the row is of half precision: float16 takes the same time
+  std::vector<Knob> knobs;
   double measured_us;  // its time, in which caches were cold
   double instead_us;  // that of the plan with the shortest estimate, in the same run
 };
 
-// PyTorch's time of such a layer, with cudnn.benchmark.
+// PyTorch's time of such a problem, with cudnn.benchmark.
 struct MeasuredTorch {
-  Direction direction;
-  Precision precision;
-  bool channels_last;
-  int64_t sizes[4];  // batch, c_in, c_out, groups
-  Axis h;
-  Axis w;
+  MeasuredProblem problem;
   double torch_us;
 };
 
-struct MeasuredTorchTable {
-  const MeasuredTorch* begin;
-  const MeasuredTorch* end;
-};
+// The rows of a table's text, whose lines are in ascending order of their problems. Throw std::invalid_argument, which
+// names line and column, where a line is not a row or does not come behind the one before.
+std::vector<MeasuredPlan> parse_measured_plans(std::string_view text);
+std::vector<MeasuredTorch> parse_measured_torch(std::string_view text);
 
-MeasuredTorchTable measured_torch();
-
-// 0 where no row is of this problem and GPU.
-double measured_torch_us(const ConvTProblem& problem, const DeviceInfo& device);
-
-struct MeasuredTable {
-  const MeasuredPlan* begin;
-  const MeasuredPlan* end;
-};
-
-MeasuredTable measured_forward();
-MeasuredTable measured_grad_input();
-MeasuredTable measured_grad_weight();
+// Whether the row names this plan. Where it names several candidates, it means the one with the shortest estimate.
+bool names(const MeasuredPlan& row, const Plan& plan);
 
 // Puts the plan that a row names first, with its measured time as its estimate. `plans` are sorted by their estimates;
 // nothing happens where no row is of this problem and GPU, or none of them is the row's.
 void put_measured_first(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+
+// 0 where no row is of this problem and GPU.
+double measured_torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

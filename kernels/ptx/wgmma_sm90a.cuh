@@ -217,7 +217,7 @@ __device__ __forceinline__ void write_fragments_split(uint32_t& high, uint32_t& 
 // And stays as it is up to here, behind the wait for the products that read it.
 __device__ __forceinline__ void keep_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 // A sum is read here, behind the wait for its products, and not a moment sooner.
-__device__ __forceinline__ void keep_sum(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
+__device__ __forceinline__ void keep_accumulator(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
 #undef CONVT_WGMMA
 #undef CONVT_WGMMA_OF_REGISTERS

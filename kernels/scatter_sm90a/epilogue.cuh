@@ -1,6 +1,7 @@
-// The scatter engine's results: a slot of sums -> shared memory -> taps along W added up -> global memory.
+// The scatter engine's results: a slot of accumulators -> shared memory -> taps along W added up -> global memory.
 #pragma once
 
+#include "epilogue/finish.cuh"
 #include "scatter_sm90a/mainloop.cuh"
 
 namespace convt::scatter_sm90a {
@@ -78,9 +79,9 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
   }
 }
 
-// Slot 0 leaves.
+// Slot 0, which is complete, goes to shared memory.
 template <typename Shape>
-__device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params& params, uint32_t s_staged) {
+__device__ __forceinline__ void stage_slot(const Accumulators<Shape>& acc, const Params& params, uint32_t s_staged) {
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t column = lane % 4 * 2;
   const int32_t position = warp * 16 + lane / 4 * (Shape::kChannelsLast ? 1 : 2);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (8 * j + column + i >= params.slot_columns) continue;
-      const uint32_t two[2] = {__float_as_uint(sums[4 * j + i]), __float_as_uint(sums[4 * j + 2 + i])};
+      const uint32_t two[2] = {__float_as_uint(acc[4 * j + i]), __float_as_uint(acc[4 * j + 2 + i])};
       const uint32_t s_two = s_mine + 4 * (8 * j + i) * kScatterPlane;
       if constexpr (Shape::kChannelsLast) {
         ptx::store_shared(s_two, two[0]);
@@ -102,25 +103,27 @@ __device__ __forceinline__ void stage_slot(const Sums<Shape>& sums, const Params
   }
 }
 
-// A tap row that a phase does not have was multiplied by zeros, which a NaN or Inf shows: what came of it is dropped.
+// The other slots move one down. A tap row that a phase does not have was multiplied by zeros, of which a NaN or Inf
+// makes a NaN: what came of it is dropped.
 template <typename Shape>
-__device__ __forceinline__ void move_slots(Sums<Shape>& sums, const Params& params) {
-  constexpr int kSlotSums = Shape::kSlotSums;
+__device__ __forceinline__ void move_slots(Accumulators<Shape>& acc, const Params& params) {
+  constexpr int kSlotAccumulators = Shape::kSlotAccumulators;
   const int32_t column = static_cast<int32_t>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int slot = 1; slot < Shape::kSlots; ++slot) {
 #pragma unroll
-    for (int i = 0; i < kSlotSums; ++i) sums[(slot - 1) * kSlotSums + i] = sums[slot * kSlotSums + i];
+    for (int i = 0; i < kSlotAccumulators; ++i)
+      acc[(slot - 1) * kSlotAccumulators + i] = acc[slot * kSlotAccumulators + i];
     const int32_t columns =
         max(0, min(params.kernel_h - slot * params.h.stride, params.h.stride)) * params.c_out * params.kernel_w;
     if (columns >= params.slot_columns) continue;
 #pragma unroll
-    for (int i = 0; i < kSlotSums; ++i) {
-      if (i / 4 * 8 + column + i % 2 >= columns) sums[(slot - 1) * kSlotSums + i] = 0;
+    for (int i = 0; i < kSlotAccumulators; ++i) {
+      if (i / 4 * 8 + column + i % 2 >= columns) acc[(slot - 1) * kSlotAccumulators + i] = 0;
     }
   }
 #pragma unroll
-  for (int i = 0; i < kSlotSums; ++i) sums[(Shape::kSlots - 1) * kSlotSums + i] = 0;
+  for (int i = 0; i < kSlotAccumulators; ++i) acc[(Shape::kSlots - 1) * kSlotAccumulators + i] = 0;
 }
 
 // What a thread stores of several planes, from row to row.
@@ -141,8 +144,8 @@ struct StoredPlanes {
   }
 };
 
-// The results of all tiles' position rows. kTerms: params.terms, or 0 for any; kPlanes: that are in registers at once.
-// A thread's column and planes stay in registers where it has no others.
+// Stores the position rows of all tiles in NCHW. kTerms: params.terms, or 0 for any; kPlanes: planes that are in
+// registers at once. A thread's column and planes stay in registers where it has no others.
 template <typename Shape, int kTerms, int kPlanes>
 __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_staged, Unit* s_units,
                                            const Plane* s_planes, Ring ring) {
@@ -195,7 +198,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
             const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
             const int32_t h = first + planes.phase[j];
             if (h < 0 || h >= params.h.out) continue;
-            g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(element::add(sum, planes.bias[j]));
+            g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(epilogue::finish(sum, planes.bias[j]));
           }
         }
       }
@@ -212,17 +215,108 @@ __device__ __forceinline__ void make_tables(const Params& params, unsigned char*
   make_planes<Shape>(params, reinterpret_cast<Plane*>(s_bytes + params.plane_begin));
 }
 
+// What a thread stores of each row in channels_last, where the results of a row are one run: column by column, channels
+// innermost.
+template <int kUnits>
+struct StoredUnits {
+  Unit units[kUnits];  // offset -1: no such result
+  float bias[kUnits];
+
+  template <typename Shape>
+  __device__ __forceinline__ void load(const Params& params, const Unit* s_units, const Plane* s_planes,
+                                       int32_t begin) {
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) {
+      const int32_t i = begin + j * Shape::kStoreThreads + store_thread();
+      int32_t channel;
+      params.by_channels(i, &channel);
+      units[j] = s_units[min(i, params.num_units - 1)];
+      if (i >= params.num_units) units[j].offset = -1;
+      bias[j] = s_planes[channel].bias;
+    }
+  }
+};
+
+// Stores the position rows of all tiles in channels_last. kTerms: params.terms, or 0 for any; kUnits: units that are in
+// registers at once, and stay there where a thread has no others.
+template <typename Shape, int kTerms, int kUnits>
+__device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_staged, Unit* s_units,
+                                             const Plane* s_planes, Ring ring) {
+  using Element = typename Shape::Element;
+  const uint32_t phase_bytes = params.c_out * params.kernel_w * 4 * kScatterPlane;
+  const int32_t terms = kTerms > 0 ? kTerms : params.terms;
+  const int32_t filled = min(params.kernel_h, params.h.stride);
+  const bool one_batch = params.num_units <= kUnits * Shape::kStoreThreads;
+  StoredUnits<kUnits> stored;
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+    if (number != static_cast<int32_t>(blockIdx.x)) {
+      ptx::named_barrier(3, Shape::kStoreThreads);  // the table has been used
+      make_units<Shape>(params, tile, s_units);
+      ptx::named_barrier(3, Shape::kStoreThreads);  // the table is complete
+    }
+    if (one_batch) stored.template load<Shape>(params, s_units, s_planes, 0);
+#pragma unroll 1
+    for (int32_t row = tile.row; row < tile.end_row; ++row) {
+      const int32_t first = row * params.h.stride - params.h.padding;
+      auto* g_tile = static_cast<Element*>(params.result) + tile.image * params.result_stride[0];
+      ring.wait_full();
+      const uint32_t s_row = s_staged + ring.slot() * params.staged_bytes;
+#pragma unroll 1
+      for (int32_t begin = 0; begin < params.num_units; begin += kUnits * Shape::kStoreThreads) {
+        if (!one_batch) stored.template load<Shape>(params, s_units, s_planes, begin);
+#pragma unroll 1
+        for (int32_t phase = 0; phase < params.h.stride; ++phase) {
+          const int32_t h = first + phase;
+          if (h < 0 || h >= params.h.out) continue;
+          float sums[kUnits] = {};
+          if (phase < filled) {  // others are the bias
+#pragma unroll
+            for (int32_t term = 0; term < terms; ++term) {
+#pragma unroll
+              for (int j = 0; j < kUnits; ++j) {
+                // In the place of a sum that does not exist another is read, and not added.
+                const bool has_term = stored.units[j].exists >> term & 1;
+                const uint32_t s_term = has_term ? stored.units[j].staged + term * params.term_step : 0;
+                const float product = __uint_as_float(ptx::load_shared(s_row + phase * phase_bytes + s_term));
+                if (has_term) sums[j] = element::add(sums[j], product);
+              }
+            }
+          }
+          Element* g_row = g_tile + h * params.result_stride[2];
+#pragma unroll
+          for (int j = 0; j < kUnits; ++j) {
+            if (stored.units[j].offset < 0) continue;
+            g_row[stored.units[j].offset] = element::to_element<Element>(epilogue::finish(sums[j], stored.bias[j]));
+          }
+        }
+      }
+      ptx::mbarrier_arrive(ring.empty());
+      ring.advance();
+    }
+  }
+}
+
 // All tiles of the CTA.
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, unsigned char* s_bytes, Ring ring) {
   auto* s_units = reinterpret_cast<Unit*>(s_bytes + params.unit_begin);
   const auto* s_planes = reinterpret_cast<const Plane*>(s_bytes + params.plane_begin);
   const uint32_t s_staged = ptx::shared_address(s_bytes + params.staged_begin);
-  switch (params.terms) {
-    case 1: return store_rows<Shape, 1, 4>(params, s_staged, s_units, s_planes, ring);
-    case 2: return store_rows<Shape, 2, 6>(params, s_staged, s_units, s_planes, ring);
-    case 3: return store_rows<Shape, 3, 3>(params, s_staged, s_units, s_planes, ring);
-    default: return store_rows<Shape, 0, 3>(params, s_staged, s_units, s_planes, ring);
+  if constexpr (Shape::kChannelsLast) {
+    switch (params.terms) {
+      case 2: return store_pixels<Shape, 2, Shape::kSplit ? 4 : 3>(params, s_staged, s_units, s_planes, ring);
+      case 3: return store_pixels<Shape, 3, 2>(params, s_staged, s_units, s_planes, ring);
+      default: return store_pixels<Shape, 0, 2>(params, s_staged, s_units, s_planes, ring);
+    }
+  } else {
+    switch (params.terms) {
+      case 1: return store_rows<Shape, 1, 4>(params, s_staged, s_units, s_planes, ring);
+      case 2: return store_rows<Shape, 2, 6>(params, s_staged, s_units, s_planes, ring);
+      case 3: return store_rows<Shape, 3, 3>(params, s_staged, s_units, s_planes, ring);
+      default: return store_rows<Shape, 0, 3>(params, s_staged, s_units, s_planes, ring);
+    }
   }
 }
 

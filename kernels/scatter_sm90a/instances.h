@@ -1,4 +1,4 @@
-// The kernel instances of the scatter engine: the one list that dispatch (scatter_sm90a/launch.cpp), planning and tests
+// The kernel instances of the scatter engine: the lists that dispatch, planning, tests and the files of instances/
 // read.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace convt {
 
-// A kernel of the scatter engine, for sums of `slots` position rows with `columns` columns each: phases along H,
-// channels and taps along W.
+// A kernel of the scatter engine, with accumulators for `slots` position rows of `columns` columns each: phases along
+// H, channels and taps along W.
 struct ScatterInstance {
   const char* name;
   DataType dtype;
@@ -24,28 +24,30 @@ struct ScatterInstance {
 constexpr bool is_split(const ScatterInstance& instance) { return instance.precision == Precision::kTf32x3; }
 
 // X(symbol, dtype, precision, slots, columns, channels_last); of a dtype, precision and layout the smaller ones first.
-#define CONVT_SCATTER_INSTANCES(X)                      \
-  X(tf32_2x24, kFloat32, kTf32, 2, 24, false)           \
-  X(tf32_3x32, kFloat32, kTf32, 3, 32, false)           \
-  X(bf16_2x24, kBFloat16, kHalf, 2, 24, false)          \
-  X(bf16_3x32, kBFloat16, kHalf, 3, 32, false)          \
-  X(f16_2x24, kFloat16, kHalf, 2, 24, false)            \
-  X(f16_3x32, kFloat16, kHalf, 3, 32, false)            \
-  X(tf32x3_2x24, kFloat32, kTf32x3, 2, 24, false)       \
-  X(tf32x3_2x40, kFloat32, kTf32x3, 2, 40, false)       \
-  X(tf32x3_3x32, kFloat32, kTf32x3, 3, 32, false)       \
-  X(tf32_pixels_2x24, kFloat32, kTf32, 2, 24, true)     \
-  X(tf32_pixels_2x40, kFloat32, kTf32, 2, 40, true)     \
-  X(tf32_pixels_3x32, kFloat32, kTf32, 3, 32, true)     \
-  X(bf16_pixels_2x24, kBFloat16, kHalf, 2, 24, true)    \
-  X(bf16_pixels_2x40, kBFloat16, kHalf, 2, 40, true)    \
-  X(bf16_pixels_3x32, kBFloat16, kHalf, 3, 32, true)    \
-  X(f16_pixels_2x24, kFloat16, kHalf, 2, 24, true)      \
-  X(f16_pixels_2x40, kFloat16, kHalf, 2, 40, true)      \
-  X(f16_pixels_3x32, kFloat16, kHalf, 3, 32, true)      \
-  X(tf32x3_pixels_2x24, kFloat32, kTf32x3, 2, 24, true) \
-  X(tf32x3_pixels_2x40, kFloat32, kTf32x3, 2, 40, true) \
-  X(tf32x3_pixels_3x32, kFloat32, kTf32x3, 3, 32, true)
+#define CONVT_SCATTER_TF32(X)                 \
+  X(tf32_2x24, kFloat32, kTf32, 2, 24, false) \
+  X(tf32_3x32, kFloat32, kTf32, 3, 32, false)
+#define CONVT_SCATTER_HALF(X)                  \
+  X(bf16_2x24, kBFloat16, kHalf, 2, 24, false) \
+  X(bf16_3x32, kBFloat16, kHalf, 3, 32, false) \
+  X(f16_2x24, kFloat16, kHalf, 2, 24, false)   \
+  X(f16_3x32, kFloat16, kHalf, 3, 32, false)
+#define CONVT_SCATTER_TF32X3(X)                   \
+  X(tf32x3_2x24, kFloat32, kTf32x3, 2, 24, false) \
+  X(tf32x3_2x40, kFloat32, kTf32x3, 2, 40, false) \
+  X(tf32x3_3x32, kFloat32, kTf32x3, 3, 32, false)
+#define CONVT_SCATTER_PIXELS(X, type, dtype, precision) \
+  X(type##_pixels_2x24, dtype, precision, 2, 24, true)  \
+  X(type##_pixels_2x40, dtype, precision, 2, 40, true)  \
+  X(type##_pixels_3x32, dtype, precision, 3, 32, true)
+#define CONVT_SCATTER_PIXELS_TF32(X) CONVT_SCATTER_PIXELS(X, tf32, kFloat32, kTf32)
+#define CONVT_SCATTER_PIXELS_HALF(X) \
+  CONVT_SCATTER_PIXELS(X, bf16, kBFloat16, kHalf) CONVT_SCATTER_PIXELS(X, f16, kFloat16, kHalf)
+#define CONVT_SCATTER_PIXELS_TF32X3(X) CONVT_SCATTER_PIXELS(X, tf32x3, kFloat32, kTf32x3)
+#define CONVT_SCATTER_INSTANCES(X) \
+  CONVT_SCATTER_TF32(X)            \
+  CONVT_SCATTER_HALF(X)            \
+  CONVT_SCATTER_TF32X3(X) CONVT_SCATTER_PIXELS_TF32(X) CONVT_SCATTER_PIXELS_HALF(X) CONVT_SCATTER_PIXELS_TF32X3(X)
 
 inline constexpr ScatterInstance kScatterInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, slots, columns, channels_last) \
@@ -60,7 +62,6 @@ inline constexpr int32_t kNumScatterInstances = count_of(kScatterInstances);
 
 namespace convt::scatter_sm90a {
 
-// A kernel, as the runtime takes it.
 CONVT_SCATTER_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::scatter_sm90a

@@ -4,15 +4,115 @@
 // how the plan was chosen.
 #pragma once
 
+#include "ptx/global.cuh"
+#include "ptx/tensor_copy.cuh"
 #include "scatter_sm90a/epilogue.cuh"
-#include "scatter_sm90a/loader.cuh"
-#include "scatter_sm90a/pixels.cuh"
-#include "scatter_sm90a/split.cuh"
+#include "scatter_sm90a/instances.h"
 
 namespace convt::scatter_sm90a {
 
-// Of a thread, of two CTAs an SM, where sums are kept twice.
+// Of a thread, of two CTAs an SM, in tf32x3, whose accumulators are a run's and a tile's.
 inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
+
+#ifdef CONVT_HAS_WGMMA
+
+// One thread, all tiles of the CTA. The innermost coordinate of a copy is a multiple of 16 bytes.
+template <typename Shape>
+__device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begin, uint32_t s_barriers) {
+  Ring ring(s_barriers, params.stages);
+  const uint32_t bytes = static_cast<uint32_t>(params.strips * params.box_channels * params.pitch) * Shape::kElement;
+#pragma unroll 1
+  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+    const Tile tile = tile_of(params, number);
+#pragma unroll 1
+    for (int32_t row = first_source_row(params, tile); row < tile.end_row; ++row) {
+      if (!is_source_row(params, row)) continue;
+#pragma unroll 1
+      for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+        ring.wait_empty();  // the consumers have read what was here
+        ptx::mbarrier_expect(ring.full(), bytes);
+        const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
+        const int32_t channel = chunk * params.chunk_channels;
+        if constexpr (Shape::kChannelsLast) {
+          const int32_t at[4] = {channel, tile.source_column, row, tile.image};
+          ptx::tensor_copy(s_stage, &params.source, at, ring.full());
+        } else {
+          const int32_t at[4] = {tile.source_column & -Shape::kVector, row, channel, tile.image};
+          ptx::tensor_copy(s_stage, &params.source, at, ring.full());
+        }
+        ring.advance();
+      }
+    }
+  }
+}
+
+// Fills the channels of a stage that no copy brings with zeros.
+template <typename Shape>
+__device__ __forceinline__ void clear_stages(const Params& params, unsigned char* s_bytes) {
+  const int32_t begin = params.box_channels * params.pitch * Shape::kElement;
+  const int32_t end = params.chunk_channels * params.pitch * Shape::kElement;
+#pragma unroll 1
+  for (int32_t stage = 0; stage < params.stages; ++stage) {
+#pragma unroll 1
+    for (int32_t i = begin + static_cast<int32_t>(threadIdx.x) * 16; i < end; i += Shape::kWorkThreads * 16) {
+      *reinterpret_cast<uint4*>(s_bytes + stage * params.stage_bytes + i) = uint4{};
+    }
+  }
+}
+
+// The weights as the second operand, [term][vector of channels][slot, phase along H, channel, tap along W][16 bytes],
+// zeros where there is none. A thread takes whole vectors of channels of a tap at a time, all of them on their way at
+// once, so that where they go is one address: every instruction here is fetched from memory, by every CTA.
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
+  using Element = typename Shape::Element;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  for (int32_t begin = 0; begin < params.weight_units; begin += params.weight_threads) {
+    int32_t tap, kw, kh, phase;
+    const int32_t first = params.by_taps(begin + thread, &tap) * params.weight_batch;
+    const int32_t co = params.by_kernel_h(params.by_kernel_w(tap, &kw), &kh);  // neighbours as memory usually has them
+    const int32_t slot = params.by_stride_h(kh, &phase);
+    const int32_t column = slot * Shape::kColumns + (phase * params.c_out + co) * params.kernel_w + kw;
+    const Element* g_weight = static_cast<const Element*>(params.weight) + first * params.weight_stride[0] +
+                              co * params.weight_stride[1] + kh * params.weight_stride[2] +
+                              kw * params.weight_stride[3];
+    const int32_t channels = min(params.weight_batch, params.c_in - first);
+    uint32_t r_weights[kScatterMostWeights];
+#pragma unroll
+    for (int j = 0; j < kScatterMostWeights; ++j, g_weight += params.weight_stride[0]) {
+      if constexpr (Shape::kElement == 4) {
+        r_weights[j] = ptx::load_global_or_zero(g_weight, j < channels);
+      } else {
+        r_weights[j] = ptx::load_global_16_or_zero(g_weight, j < channels);
+      }
+    }
+    if (begin == 0) {
+#pragma unroll 1
+      for (int32_t i = thread; i < Shape::kTerms * params.steps * 2 * Shape::kN; i += params.weight_threads) {
+        reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
+      }
+      ptx::named_barrier(2, params.weight_threads);  // zeros are there
+    }
+    const uint32_t s_column = ptx::shared_address(s_weights) + (first / Shape::kVector * Shape::kN + column) * 16;
+#pragma unroll
+    for (int j = 0; j < kScatterMostWeights; ++j) {
+      if (j >= channels) continue;
+      const uint32_t s_weight = s_column + j / Shape::kVector * Shape::kN * 16 + j % Shape::kVector * Shape::kElement;
+      if constexpr (Shape::kElement == 4) {
+        const float weight = __uint_as_float(r_weights[j]), high = ptx::round_tf32(weight);
+        ptx::store_shared(s_weight, __float_as_uint(high));
+        if constexpr (Shape::kSplit) {
+          const float low = ptx::round_tf32(weight - high);
+          ptx::store_shared(s_weight + params.steps * 32 * Shape::kN, __float_as_uint(low));
+        }
+      } else {
+        ptx::store_shared_16(s_weight, static_cast<uint16_t>(r_weights[j]));
+      }
+    }
+  }
+}
+
+#endif
 
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_constant__ Params params) {
@@ -23,16 +123,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
   const int32_t warp = __shfl_sync(0xffffffffu, thread / 32, 0), lane = thread % 32;
   if (warp == Shape::kWorkThreads / 32) {
     if (lane == 0) {
-#pragma unroll 1
-      for (int32_t i = 0; i < params.stages; ++i) {
-        ptx::mbarrier_init(s_barriers + 16 * i, 1);
-        ptx::mbarrier_init(s_barriers + 16 * i + 8, kConsumerThreads / 32);
-      }
-#pragma unroll 1
-      for (int32_t i = params.stages; i < params.stages + 2; ++i) {
-        ptx::mbarrier_init(s_barriers + 16 * i, kConsumerThreads);
-        ptx::mbarrier_init(s_barriers + 16 * i + 8, Shape::kStoreThreads);
-      }
+      pipeline::init_slots(s_barriers, 0, params.stages, 1, kConsumerThreads / 32);
+      pipeline::init_slots(s_barriers, params.stages, params.stages + 2, kConsumerThreads, Shape::kStoreThreads);
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
@@ -52,11 +144,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
     make_tables<Shape>(params, s_bytes);
     ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, the barriers exist
     if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
-    if constexpr (Shape::kChannelsLast) {
-      store_pixel_tiles<Shape>(params, s_bytes, staged_ring);
-    } else {
-      store_tiles<Shape>(params, s_bytes, staged_ring);
-    }
+    store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
   ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, the barriers exist
@@ -70,30 +158,34 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     const uint32_t s_mine = s_warp + (Shape::kChannelsLast ? 0 : tile.source_column % Shape::kVector * Shape::kElement);
-    Sums<Shape> sums;
-#pragma unroll
-    for (int i = 0; i < Shape::kN / 2; ++i) sums[i] = 0;
+    Accumulators<Shape> acc;
+    element::clear(acc);
 #pragma unroll 1
     for (int32_t row = first_source_row(params, tile); row < tile.end_row; ++row) {
       if (is_source_row(params, row)) {
         if constexpr (Shape::kSplit) {
-          multiply_split_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+          multiply_split_row<Shape>(acc, params, s_mine, channel_bytes, weights, &ring);
         } else if constexpr (Shape::kChannelsLast) {
-          multiply_pixel_row<Shape>(sums, params, s_begin, weights, &ring);
+          multiply_pixel_row<Shape>(acc, params, s_begin, weights, &ring);
         } else {
-          multiply_row<Shape>(sums, params, s_mine, channel_bytes, weights, &ring);
+          multiply_row<Shape>(acc, params, s_mine, channel_bytes, weights, &ring);
         }
       }
       if (row >= tile.row) {
         staged_ring.wait_empty();  // what was here has been stored
-        stage_slot<Shape>(sums, params, s_begin + params.staged_begin + staged_ring.slot() * params.staged_bytes);
+        stage_slot<Shape>(acc, params, s_begin + params.staged_begin + staged_ring.slot() * params.staged_bytes);
         ptx::mbarrier_arrive(staged_ring.full());
         staged_ring.advance();
       }
-      move_slots<Shape>(sums, params);
+      move_slots<Shape>(acc, params);
     }
   }
 #endif
 }
 
 }  // namespace convt::scatter_sm90a
+
+// What instances/ expands the lists with.
+#define CONVT_SCATTER_INSTANCE(symbol, dtype, precision, slots, columns, channels_last) \
+  CONVT_DEFINE_KERNEL(scatter_sm90a, symbol,                                            \
+                      scatter<Shape<DataType::dtype, Precision::precision, slots, columns, channels_last>>)

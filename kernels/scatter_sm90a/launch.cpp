@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "launch/families.h"
 #include "launch/tensor_map.h"
@@ -42,15 +40,9 @@ CUtensorMap map_source(const ConvTProblem& problem, const ScatterLayout& layout,
 
 void launch_scatter(const ConvTProblem& problem, const Plan& plan, const ScatterTile& tile, const Pointers& pointers,
                     cudaStream_t stream) {
-  if (tile.instance < 0 || tile.instance >= kNumScatterInstances) {
-    throw std::runtime_error("convt_ext: no scatter kernel number " + std::to_string(tile.instance));
-  }
-  const ScatterInstance& instance = kScatterInstances[tile.instance];
+  const ScatterInstance& instance = instance_of(kScatterInstances, tile.instance, problem, plan);
   scatter_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_scatter_layout(problem, tile, &params);
-  if (!legal || params.shared_bytes != plan.shared_bytes) {
-    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
-  }
+  check_layout(make_scatter_layout(problem, tile, &params), params, plan);
   params.source = map_source(problem, params, instance.channels_last, pointers.x);
   params.weight = pointers.w;
   params.bias = pointers.bias;

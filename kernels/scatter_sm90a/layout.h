@@ -2,7 +2,7 @@
 //
 // Positions are counted from the padded output's edge, so that tap row t * stride + phase of every phase reads source
 // row q - t. A source row is multiplied by the weights of all taps at once; what comes of tap rows t * stride + phase
-// belongs to the sums of position row q + t, which are slot t of a thread's accumulators. When a source row is done,
+// belongs to position row q + t, whose sums are slot t of a thread's accumulators. When a source row is done,
 // slot 0 is complete along H and leaves for shared memory, where the taps along W are added up, and the other slots
 // move one down. A tile is `tile_rows` position rows of up to 64 columns, of one image or of narrow ones beside each
 // other. Called by: scatter_sm90a/plan.cpp, scatter_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
@@ -34,7 +34,7 @@ struct ScatterTile {
 };
 
 inline constexpr int32_t kScatterPositions = 64;  // of a source row, that a product takes
-inline constexpr int32_t kScatterPlane = 76;      // elements from one column of sums in shared memory to the next
+inline constexpr int32_t kScatterPlane = 76;      // elements from one staged column to the next
 inline constexpr int32_t kScatterRowBytes = 128;  // of a position's channels in a stage, in channels_last
 inline constexpr int32_t kScatterBatch = 4;       // steps of K whose products follow each other
 inline constexpr int32_t kScatterMostTerms = 32;  // taps along W of a result
@@ -69,7 +69,7 @@ struct ScatterLayout {
   int32_t num_tiles;
 
   // The taps along W of a result: every term_kw-th, of which there are `terms` at most. From one to the next the source
-  // column goes down by term_source and the sum's place in shared memory up by term_step bytes.
+  // column goes down by term_source and the staged place up by term_step bytes.
   int32_t term_kw, terms, term_source, term_step;
   int32_t residue_step;  // dilation modulo stride
 

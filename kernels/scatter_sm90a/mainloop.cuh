@@ -2,6 +2,7 @@
 // second.
 #pragma once
 
+#include "element/registers.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "scatter_sm90a/tile.cuh"
 
@@ -62,14 +63,14 @@ __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const W
   }
 }
 
-// This thread's sums: of position 16 * warp + 2 * (lane / 4) + h, in channels_last 16 * warp + lane / 4 + 8 * h, of
-// slot s, column 8 * j + 2 * (lane % 4) + i in sums[s * kSlotSums + 4 * j + 2 * h + i].
+// A thread's accumulators: of position 16 * warp + 2 * (lane / 4) + h, in channels_last 16 * warp + lane / 4 + 8 * h,
+// of slot s, column 8 * j + 2 * (lane % 4) + i in acc[s * kSlotAccumulators + 4 * j + 2 * h + i].
 template <typename Shape>
-using Sums = float[Shape::kN / 2];
+using Accumulators = float[Shape::kN / 2];
 
 // All products of a source row. s_mine: where the thread's first word lies in a stage.
 template <typename Shape>
-__device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& params, uint32_t s_mine,
+__device__ __forceinline__ void multiply_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_mine,
                                              uint32_t channel_bytes, const ptx::MatrixDescriptor& weights, Ring* ring) {
   auto b = weights;
 #pragma unroll 1
@@ -88,7 +89,7 @@ __device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& pa
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kScatterBatch; ++i, b = b.moved(2 * Shape::kN)) {
-        ptx::wgmma<typename Shape::Element>(sums, fragments[i], b, true);
+        ptx::wgmma<typename Shape::Element>(acc, fragments[i], b, true);
       }
       ptx::wgmma_commit();
       if (left > kScatterBatch) {
@@ -98,15 +99,87 @@ __device__ __forceinline__ void multiply_row(Sums<Shape>& sums, const Params& pa
           words[i].load(s_step, channel_bytes);
         }
       } else {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ring->empty());
+        pipeline::release(ring->empty());
       }
       ptx::wgmma_wait<0>();
+      element::keep(fragments);
+    }
+    ring->advance();
+  }
+}
+
+// All products of a source row in channels_last, where a position's 128 bytes of channels are a row of the first
+// operand as they lie in memory. The copies have rounded float32 to TF32.
+template <typename Shape>
+__device__ __forceinline__ void multiply_pixel_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_begin,
+                                                   const ptx::MatrixDescriptor& weights, Ring* ring) {
+  auto b = weights;
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    ring->wait_full();
+    const auto a = ptx::MatrixDescriptor::of_rows(s_begin + ring->slot() * params.stage_bytes, kScatterRowBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kScatterBatch; ++i, b = b.moved(2 * Shape::kN)) {
+      ptx::wgmma<typename Shape::Element>(acc, a.moved(2 * i), b, true);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    pipeline::release(ring->empty());
+    ring->advance();
+  }
+}
+
+// All products of a source row in class tf32x3: an operand is the sum of two TF32 numbers, and a product of operands is
+// three products of their terms. Tensor cores round what they add up toward zero. So the products of a batch, the small
+// ones first, are a run of 32, and runs are added in float32 registers.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_mine,
+                                                   uint32_t channel_bytes, const ptx::MatrixDescriptor& weights,
+                                                   Ring* ring) {
+  auto b = weights;
+  const uint32_t low_weights = params.steps * 2 * Shape::kN;
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    ring->wait_full();
+    uint32_t s_step = s_mine + ring->slot() * params.stage_bytes;
+#pragma unroll 1
+    for (int32_t left = params.chunk_steps; left > 0; left -= kScatterBatch) {
+      uint32_t high[kScatterBatch][4], low[kScatterBatch][4];
 #pragma unroll
       for (int i = 0; i < kScatterBatch; ++i) {
+        Words<Shape> words;
+        if constexpr (Shape::kChannelsLast) {
+          ptx::load_matrices(words.words, s_step ^ 32 * i);
+        } else {
+          words.load(s_step, channel_bytes);
+          s_step += Shape::kStepChannels * channel_bytes;
+        }
 #pragma unroll
-        for (int j = 0; j < 4; ++j) ptx::keep_fragment(fragments[i][j]);
+        for (int j = 0; j < 4; ++j) element::write_terms(high[i][j], low[i][j], words.words[j]);
       }
+      Accumulators<Shape> run;
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int product = 0; product < 3; ++product) {  // low * high, high * low, high * high
+#pragma unroll
+        for (int i = 0; i < kScatterBatch; ++i) {
+          const auto step = b.moved(i * 2 * Shape::kN);
+          ptx::wgmma_tf32(run, product == 0 ? low[i] : high[i], product == 1 ? step.moved(low_weights) : step,
+                          product + i > 0);
+        }
+      }
+      ptx::wgmma_commit();
+      b = b.moved(kScatterBatch * 2 * Shape::kN);
+      if (left == kScatterBatch) {
+        pipeline::release(ring->empty());
+      }
+      ptx::wgmma_wait<0>();
+      element::keep(high);
+      element::keep(low);
+      element::keep(run);
+#pragma unroll
+      for (int i = 0; i < Shape::kN / 2; ++i) acc[i] = element::add(acc[i], run[i]);
     }
     ring->advance();
   }

@@ -12,7 +12,7 @@ namespace convt::scatter_sm90a {
 // One warpgroup multiplies, three or four warps add up and store, one loads.
 inline constexpr int kConsumerThreads = kScatterConsumerThreads;
 
-// kSlots position rows of sums, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
+// Accumulators of kSlots position rows, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
 template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue, bool kChannelsLastValue>
 struct Shape {
   using Element = typename element::ElementOf<kDataTypeValue>::type;
@@ -20,7 +20,7 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
   static constexpr bool kChannelsLast = kChannelsLastValue;
-  static constexpr int kParts = kSplit ? 2 : 1;  // of the weights
+  static constexpr int kTerms = kSplit ? 2 : 1;  // of the weights
   static constexpr int kStoreThreads = scatter_store_threads(kSplit);
   static constexpr int kWorkThreads = scatter_work_threads(kSplit);
   static constexpr int kThreads = scatter_threads(kSplit);
@@ -29,7 +29,7 @@ struct Shape {
   static constexpr int kN = kSlots * kColumns;
   static constexpr int kVector = 16 / kElement;        // channels of a core matrix
   static constexpr int kStepChannels = 32 / kElement;  // of a step of K
-  static constexpr int kSlotSums = kColumns / 2;       // of a thread
+  static constexpr int kSlotAccumulators = kColumns / 2;  // of a thread
 };
 
 struct Tile {

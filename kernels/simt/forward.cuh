@@ -1,20 +1,18 @@
 // Transposed convolution on CUDA cores in a documented order of every sum (docs/numerics.md).
-// One CTA computes one tile (simt/tile.h): block_co output channels at tile_n * tile_h * tile_w positions of
-// one H phase and phases_w W phases. Called by launch/.
+// One CTA computes one tile (simt/layout.h): block_co output channels at tile_n * tile_h * tile_w positions of
+// one H phase and phases_w W phases. Launched by simt/launch.cpp.
 // Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "ptx/cp_async.cuh"
 #include "simt/loader.cuh"
 #include "simt/mainloop.cuh"
-#include "simt/params.h"
 #include "simt/stage.cuh"
 #include "simt/staged_store.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::simt {
 
-// What the whole CTA knows of its tile and pipeline.
+// What all threads of the CTA know of its tile and pipeline.
 template <bool kTapSums>
 struct TileState {
   Tile tile;
@@ -24,9 +22,9 @@ struct TileState {
   Stage stages[kMaxStages + 1];  // one more than there are slots: the next to load is already described
 };
 
-// A thread's sums. With tap sums, `total` adds up what `taps` collected for one tap.
+// A thread's sums. With tap sums, `taps` collects the products of one tap, and `total` adds up these sums.
 template <typename Traits>
-struct Sums {
+struct Accumulators {
   using Accumulator = typename Traits::Accumulator;
   static constexpr int kQuads = Traits::kQuads;
   static constexpr int kTotalQuads = Traits::kTapSums ? kQuads : 1;
@@ -69,8 +67,8 @@ struct Sums {
   }
 };
 
-// A channel's bias; the channel is counted from the tile's first. Without bias -0, the one number that
-// changes no sum, not even -0.
+// The bias of a channel, which is counted from the tile's first. Without a bias it is -0, the one number that changes
+// no sum, not even -0.
 template <typename Traits>
 __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& params, const Tile& tile,
                                                                 int32_t channel) {
@@ -80,9 +78,9 @@ __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& pa
   return to_accumulator(g_bias[(tile.group * params.group_c_out + tile.co_begin + channel) >> params.fused_log2]);
 }
 
-// Bias last, one rounding, into the staged outputs of W phase `phase`; fused phases are in the channels.
+// Adds the bias, rounds once, and writes to the staged outputs of W phase `phase`. Fused phases are in the channels.
 template <typename Traits>
-__device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Sums<Traits>& r_sums,
+__device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Accumulators<Traits>& r_acc,
                                               int32_t phase, typename Traits::Element* s_staged) {
   using Element = typename Traits::Element;
   const int32_t phases = params.columns.phases;
@@ -96,20 +94,19 @@ __device__ __forceinline__ void stage_outputs(const Params& params, const Tile& 
     const int32_t channel = (co << params.channel_groups_log2) + channel_group;
     const int32_t fused_phase = channel & ((1 << params.fused_log2) - 1);
     r_bias[co] = bias_of<Traits>(params, tile, channel);
-    s_channel[co] =
-        epilogue::staged_offset(params.shared, run_length, channel >> params.fused_log2, 0, phase + fused_phase);
+    s_channel[co] = staged_offset(params.shared, run_length, channel >> params.fused_log2, 0, phase + fused_phase);
   }
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     const QuadPlace quad = quad_of_thread(params, tile, q);
     if (!quad.inside) continue;
     const int32_t image_row = quad.image * params.shape.tile_h + quad.row;
-    Element* s_quad = s_staged + epilogue::staged_offset(params.shared, run_length, 0, image_row, quad.column * phases);
+    Element* s_quad = s_staged + staged_offset(params.shared, run_length, 0, image_row, quad.column * phases);
 #pragma unroll
     for (int co = 0; co < Traits::kThreadCo; ++co) {
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
-        s_quad[s_channel[co] + p * position_step] = to_element<Element>(add(r_sums.result(q, p, co), r_bias[co]));
+        s_quad[s_channel[co] + p * position_step] = to_element<Element>(add(r_acc.result(q, p, co), r_bias[co]));
       }
     }
   }
@@ -160,8 +157,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel)));
   };
   if (phase_h.num_taps == 0) {
-    epilogue::store_tile<false, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
-                                         params.group_c_out, params.channels_last_output, nullptr, g_y, bias_alone);
+    store_tile<false, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
+                               params.group_c_out, params.channels_last_output, nullptr, g_y, bias_alone);
     return;
   }
   auto load = [&](int32_t index, int32_t slot) {
@@ -191,8 +188,8 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
   }
 
   // Mainloop. `index` walks the descriptions, `slot` the buffers.
-  Sums<Traits> r_sums;
-  r_sums.clear();
+  Accumulators<Traits> r_acc;
+  r_acc.clear();
   TapBounds<Traits::kQuads> bounds;
   for (int32_t index = 0, slot = 0;;) {
     if (params.stages == 2) {
@@ -200,7 +197,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     } else {
       ptx::cp_async_wait<1>();
     }
-    __syncthreads();  // this stage is complete for everybody, and everybody has left the stage before it
+    __syncthreads();  // this stage is complete for everybody, and everybody has read the stage before it
     const Stage stage = s_state.stages[index];
     if (stage.end) break;
     const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the stage before this one
@@ -210,22 +207,28 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (stage.num_ci > 0) {
       const Phase phase_w = s_state.phases_w[stage.phase];
       if (stage.first_of_taps) bounds = make_tap_bounds<Traits>(params, tile, stage, phase_h, phase_w);
-      multiply<Traits>(r_sums.taps, bounds, params, stage, phase_h, phase_w,
+      multiply<Traits>(r_acc.taps, bounds, params, stage, phase_h, phase_w,
                        s_stages + slot * params.shared.stage_elems * kBytes);
     }
-    if (stage.last_of_tap) r_sums.end_tap();
+    if (stage.last_of_tap) r_acc.end_tap();
     if (stage.last_of_phase) {
       // The outputs of a tile with one phase overlay the stages, which nobody needs after this one.
-      if (params.shape.phases_w == 1) __syncthreads();  // everybody has left the stage
-      stage_outputs<Traits>(params, tile, r_sums, stage.phase, s_staged);
-      r_sums.clear();
+      if (params.shape.phases_w == 1) __syncthreads();  // everybody has read the stage
+      stage_outputs<Traits>(params, tile, r_acc, stage.phase, s_staged);
+      r_acc.clear();
     }
     index = index == params.stages ? 0 : index + 1;
     slot = slot + 1 == params.stages ? 0 : slot + 1;
   }
   // The barrier at the loop's exit has made the staged outputs complete.
-  epilogue::store_tile<true, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
-                                      params.group_c_out, params.channels_last_output, s_staged, g_y, bias_alone);
+  store_tile<true, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
+                            params.group_c_out, params.channels_last_output, s_staged, g_y, bias_alone);
 }
 
 }  // namespace convt::simt
+
+// What a file of instances/ makes of a row.
+#define CONVT_SIMT_INSTANCE(symbol, dtype, precision, direction, thread_co, quads) \
+  CONVT_DEFINE_KERNEL(                                                             \
+      simt, symbol,                                                                \
+      forward_kernel<Traits<DataType::dtype, Precision::precision, Direction::direction, thread_co, quads>>)

@@ -2,12 +2,12 @@
 //     slab[ci, co, kh, kw] = sum over the slab's pixels (n, ih, iw), ascending, of
 //                            x[n, ci, ih, iw] * grad_y[n, co, ih * stride - padding + kh * dilation, ...]
 // One CTA computes what simt/grad_weight_layout.h says; a thread holds the sums of thread_ci x thread_co channels x
-// thread_kw taps, and each pixel is one outer product of two vectors of channels for each tap. Called by launch/. Must
-// not know: torch, how the plan was chosen, how slabs are added.
+// thread_kw taps, and each pixel is one outer product of two vectors of channels for each tap.
+// Launched by simt/launch.cpp. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
+#include "simt/grad_weight_layout.h"
 #include "simt/grad_weight_loader.cuh"
-#include "simt/grad_weight_params.h"
 #include "simt/mainloop.cuh"
 
 namespace convt::simt {
@@ -21,7 +21,7 @@ struct GradWeightTraits {
   static constexpr int kKw = kThreadKwValue;
 };
 
-// A thread's part of the CTA's sums.
+// Which of the CTA's sums are a thread's.
 struct GradWeightWork {
   int32_t ci;     // first channel, of the tile
   int32_t co;
@@ -90,8 +90,8 @@ __device__ __forceinline__ bool lies_inside(const Axis& axis, int32_t pixel, int
          output_coordinate(axis, pixel + tile - 1, tap_end - 1) < axis.out;
 }
 
-// Where the positions of grad_output's window lie, from its element 0: the same for every tile of pixels, and to work
-// it out costs far more than to look it up.
+// Where the positions of grad_output's window lie, counted from its element 0. The list serves every tile of pixels: to
+// look a place up costs far less than to work it out.
 __device__ __forceinline__ void list_places(const GradWeightParams& params, Place* s_places) {
   const GradWeightLayout& layout = params.layout;
   for (int32_t position = threadIdx.x; position < layout.rows.extent * layout.columns.extent; position += blockDim.x) {
@@ -131,7 +131,7 @@ __device__ __forceinline__ void load_pixels(const GradWeightParams& params, cons
 }
 
 template <typename Traits>
-using WeightSums = typename Traits::Accumulator[Traits::kKw][Traits::kCi][Traits::kCo];
+using WeightAccumulators = typename Traits::Accumulator[Traits::kKw][Traits::kCi][Traits::kCo];
 
 // What one pixel brings: a vector of input channels, and one of output channels for each tap.
 template <typename Traits>
@@ -145,13 +145,13 @@ struct PixelOperands {
     for (int t = 0; t < Traits::kKw; ++t) read_shared<Traits::kCo>(y[t], s_y + t * tap_step);
   }
 
-  __device__ __forceinline__ void multiply_tap(WeightSums<Traits>& r_sums, int t) const {
+  __device__ __forceinline__ void multiply_tap(WeightAccumulators<Traits>& r_acc, int t) const {
 #pragma unroll
     for (int co = 0; co < Traits::kCo; ++co) {
 #pragma unroll
       for (int i = 0; i < Traits::kCi; ++i) {
         const int ci = co % 2 == 0 ? i : Traits::kCi - 1 - i;  // neighbours share an operand
-        r_sums[t][ci][co] = fused_multiply_add(x[ci], y[t][co], r_sums[t][ci][co]);
+        r_acc[t][ci][co] = fused_multiply_add(x[ci], y[t][co], r_acc[t][ci][co]);
       }
     }
   }
@@ -192,8 +192,8 @@ __device__ __forceinline__ PixelPlaces pixel_places(const GradWeightParams& para
 
 // The thread's pixels of a tile that lies inside. The next pixel's operands are read while this one's are multiplied.
 template <typename Traits>
-__device__ __forceinline__ void multiply_inside(WeightSums<Traits>& r_sums, const PixelPlaces& places, int32_t first,
-                                                int32_t step, int32_t end, uint32_t s_stage) {
+__device__ __forceinline__ void multiply_inside(WeightAccumulators<Traits>& r_acc, const PixelPlaces& places,
+                                                int32_t first, int32_t step, int32_t end, uint32_t s_stage) {
   PixelOperands<Traits> r_even, r_odd;
   auto read = [&](PixelOperands<Traits>& r_operands, int32_t pixel) {
     const int32_t existing = min(pixel, end - 1);
@@ -201,7 +201,7 @@ __device__ __forceinline__ void multiply_inside(WeightSums<Traits>& r_sums, cons
   };
   auto multiply_pixel = [&](const PixelOperands<Traits>& r_operands) {
 #pragma unroll
-    for (int t = 0; t < Traits::kKw; ++t) r_operands.multiply_tap(r_sums, t);
+    for (int t = 0; t < Traits::kKw; ++t) r_operands.multiply_tap(r_acc, t);
   };
   read(r_even, first);
 #pragma unroll 1
@@ -213,9 +213,9 @@ __device__ __forceinline__ void multiply_inside(WeightSums<Traits>& r_sums, cons
   }
 }
 
-// The same at a border: pixels and taps that do not exist are left out.
+// The thread's pixels of a tile at a border: pixels and taps that do not exist are left out.
 template <typename Traits>
-__device__ __forceinline__ void multiply_border(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void multiply_border(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                 const GradWeightTile& tile, const PixelTile& pixels,
                                                 const GradWeightWork& work, const PixelPlaces& places,
                                                 uint32_t s_stage) {
@@ -232,14 +232,14 @@ __device__ __forceinline__ void multiply_border(WeightSums<Traits>& r_sums, cons
     r_operands.read(s_stage + places.x(pixel), s_stage + places.y(pixel), places.tap_step);
 #pragma unroll
     for (int t = 0; t < Traits::kKw; ++t) {
-      if (static_cast<uint32_t>(ow + t * w.dilation) < static_cast<uint32_t>(w.out)) r_operands.multiply_tap(r_sums, t);
+      if (static_cast<uint32_t>(ow + t * w.dilation) < static_cast<uint32_t>(w.out)) r_operands.multiply_tap(r_acc, t);
     }
   }
 }
 
 // Output channels are innermost in a slab: a thread's lie side by side, and those of neighbouring lanes next to them.
 template <typename Traits>
-__device__ __forceinline__ void store_slab(const WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void store_slab(const WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                            const GradWeightTile& tile, const GradWeightWork& work) {
   using Accumulator = typename Traits::Accumulator;
   struct alignas(sizeof(Accumulator) * Traits::kCo) Vector {
@@ -263,12 +263,12 @@ __device__ __forceinline__ void store_slab(const WeightSums<Traits>& r_sums, con
       if (whole) {
         Vector vector;
 #pragma unroll
-        for (int co = 0; co < Traits::kCo; ++co) vector.values[co] = r_sums[t][ci][co];
+        for (int co = 0; co < Traits::kCo; ++co) vector.values[co] = r_acc[t][ci][co];
         *reinterpret_cast<Vector*>(g_sums) = vector;
       } else {
 #pragma unroll
         for (int co = 0; co < Traits::kCo; ++co) {
-          if (group_co + co < params.group_c_out) g_sums[co] = r_sums[t][ci][co];
+          if (group_co + co < params.group_c_out) g_sums[co] = r_acc[t][ci][co];
         }
       }
     }
@@ -292,15 +292,7 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
   const int32_t kw_begin = tile.run_begin * Traits::kKw;
   const int32_t kw_end = min(kw_begin + plan.block_runs * Traits::kKw, w.kernel);
 
-  WeightSums<Traits> r_sums;
-#pragma unroll
-  for (int t = 0; t < Traits::kKw; ++t) {
-#pragma unroll
-    for (int ci = 0; ci < Traits::kCi; ++ci) {
-#pragma unroll
-      for (int co = 0; co < Traits::kCo; ++co) r_sums[t][ci][co] = 0;
-    }
-  }
+  WeightAccumulators<Traits> r_acc = {};
 
   auto* s_places = reinterpret_cast<Place*>(s_bytes + params.layout.places_bytes_begin);
   list_places(params, s_places);
@@ -313,7 +305,7 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
   uint32_t slot = 0;
   for (int64_t index = begin; index < end; ++index) {
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is complete for everybody, and everybody has left the other one
+    __syncthreads();  // this stage is complete for everybody, and everybody has read the other one
     next.advance(params);
     if (index + 1 < end) {
       load_pixels<Traits>(params, tile, next, s_places, s_stages + (slot ^ 1) * stage_bytes);
@@ -324,15 +316,20 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
       const bool inside = lies_inside(h, pixels.h_begin, plan.tile_h, tile.kh_begin, kh_end) &&
                           lies_inside(w, pixels.w_begin, tile_w, kw_begin, kw_end);
       if (inside) {
-        multiply_inside<Traits>(r_sums, places, work.split, plan.splits, plan.tile_h << plan.tile_w_log2, s_stage);
+        multiply_inside<Traits>(r_acc, places, work.split, plan.splits, plan.tile_h << plan.tile_w_log2, s_stage);
       } else {
-        multiply_border<Traits>(r_sums, params, tile, pixels, work, places, s_stage);
+        multiply_border<Traits>(r_acc, params, tile, pixels, work, places, s_stage);
       }
     }
     pixels = next;
     slot ^= 1;
   }
-  if (!work.idle) store_slab<Traits>(r_sums, params, tile, work);
+  if (!work.idle) store_slab<Traits>(r_acc, params, tile, work);
 }
 
 }  // namespace convt::simt
+
+// What a file of instances/ makes of a row.
+#define CONVT_GRAD_WEIGHT_INSTANCE(symbol, dtype, thread_ci, thread_co, thread_kw) \
+  CONVT_DEFINE_KERNEL(simt, symbol,                                                \
+                      grad_weight_kernel<GradWeightTraits<DataType::dtype, thread_ci, thread_co, thread_kw>>)

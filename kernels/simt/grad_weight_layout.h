@@ -3,9 +3,9 @@
 //
 // Pixels are the positions of the input. A CTA owns block_ci x block_co channels x block_kh tap rows x
 // block_runs runs of thread_kw taps, and one chunk of the pixels: tiles_per_chunk tiles of tile_h x tile_w.
-// `splits` threads share each sum, pixel about pixel of a tile. A slab is the weight-shaped array of the partial sums
-// of one (chunk, split); reduce/ adds the slabs. Chunks, tiles and splits are functions of the problem alone: the
-// result's bits are the same on every GPU.
+// `splits` threads share each sum: they take the pixels of a tile one after another, in rotation. A slab is the
+// weight-shaped array of the partial sums of one (chunk, split); reduce/ adds the slabs. Chunks, tiles and splits are
+// functions of the problem alone: the result's bits are the same on every GPU.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +44,10 @@ struct SimtGradWeightTile {
 };
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
-// Both decide tiles and chunks, and with them the order of the sums, in every engine. So they are the same on every
-// GPU: the shared memory is that of compute capability 7.5, the least (1 KiB is the system's), and a chain is the
-// pixels that one float32 sum adds up, where the workspace allows, so that its rounding errors stay small.
+// The bytes of shared memory and the longest chain decide tiles and chunks, and with them the order of the sums, in
+// every engine. So all GPUs have the same numbers. The shared memory is that of compute capability 7.5, which has the
+// least (1 KiB is the system's). A chain is the pixels that one float32 sum adds up, where the workspace allows: it is
+// short enough for small rounding errors.
 inline constexpr int32_t kGradWeightShared = 63 * 1024;
 inline constexpr int64_t kLongestChain = 16384;
 inline constexpr int32_t kGradWeightStages = 2;
@@ -160,3 +161,20 @@ inline int64_t weight_elements(const ConvTProblem& problem) {
 }
 
 }  // namespace convt
+
+namespace convt::simt {
+
+// What a kernel is launched with. Filled by simt/launch.cpp, constant for the whole grid.
+struct GradWeightParams {
+  const void* x;   // [batch, c_in, h_in, w_in], any strides
+  const void* gy;  // [batch, c_out, h_out, w_out], any strides
+  void* slabs;     // [chunks * splits][c_in, k_h, k_w, c_out / groups], contiguous, of the accumulator's type
+  ConvTProblem problem;
+  SimtGradWeightTile plan;
+  GradWeightGrid grid;
+  GradWeightLayout layout;
+  int32_t group_c_in;   // c_in / groups
+  int32_t group_c_out;  // c_out / groups
+};
+
+}  // namespace convt::simt

@@ -6,7 +6,6 @@
 #include "problem/problem.h"
 #include "simt/layout.h"
 #include "simt/loader.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::simt {
 

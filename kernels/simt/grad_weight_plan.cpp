@@ -5,13 +5,12 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "plan/slabs.h"
 #include "simt/grad_weight_layout.h"
 
 namespace convt {
 namespace {
 
-constexpr int64_t kBlocks = 1056;  // CTAs aimed at: 8 for each SM of the reference; more leave more slabs
+constexpr int64_t kBlocks = 1056;  // CTAs aimed at, 8 for each SM of the reference GPU: with more there are more slabs
 
 int32_t power_of_two_above(int64_t value) {
   int32_t power = 1;
@@ -70,8 +69,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const int64_t resident =
       std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
                                               ceil_div(result->num_blocks, int64_t{device.num_sms})}));
-  // An elementwise copy costs an SM about 13 cycles. Products of another CTA hide most of that unless it is of one or
-  // two warps; of the same CTA few.
+  // An elementwise copy costs an SM about 13 cycles. The products of another CTA hide most of them, unless that CTA has
+  // only one or two warps; the products of the CTA that copies hide few.
   const double copy_cost = resident > 1 && warps > 2 ? 15 : 50;
   const double copy_slots = (copy_cost * copies + (x_sectors + y_sectors) + 30 * (window + pixels) / 8) / warps;
   const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 350;

@@ -1,18 +1,17 @@
-#include <stdexcept>
-#include <string>
+#include "reduce/launch.h"
 
 #include "launch/families.h"
 #include "plan/kernel_table.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
+#include "simt/grad_weight_layout.h"
 #include "simt/instances.h"
 #include "simt/layout.h"
-#include "simt/params.h"
-#include "simt/tile.h"
 
 namespace convt {
 
 CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(simt, kGradWeightKernels, CONVT_GRAD_WEIGHT_INSTANCES, const void*)
 
 namespace {
 
@@ -43,14 +42,7 @@ bool has_weight_vectors(const ConvTProblem& problem, const SimtTile& tile, const
 
 void launch_simt(const ConvTProblem& problem, const Plan& plan, const SimtTile& tile, const Pointers& pointers,
                  cudaStream_t stream) {
-  if (tile.instance < 0 || tile.instance >= kNumInstances) {
-    throw std::runtime_error("convt_ext: no kernel instance number " + std::to_string(tile.instance));
-  }
-  const Instance& instance = kInstances[tile.instance];
-  if (instance.dtype != problem.dtype || instance.direction != problem.direction) {
-    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute " +
-                             name_of(problem.direction) + " in " + name_of(problem.dtype));
-  }
+  const Instance& instance = instance_of(kInstances, tile.instance, problem, plan);
   const bool adjoint = problem.direction == Direction::kGradInput;
   simt::Params params{};
   params.x = adjoint ? pointers.y : pointers.x;
@@ -81,6 +73,28 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const SimtTile& 
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 
   launch_kernel(simt::kKernels[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, const SimtGradWeightTile& tile,
+                             const Pointers& pointers, cudaStream_t stream) {
+  instance_of(kGradWeightInstances, tile.instance, problem, plan);
+  simt::GradWeightParams params{};
+  params.x = pointers.x;
+  params.gy = pointers.y;
+  params.slabs = pointers.workspace;
+  params.problem = problem;
+  params.plan = tile;
+  params.grid = make_grad_weight_grid(problem, tile);
+  make_grad_weight_layout(problem, tile, &params.layout);
+  params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
+  params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
+  launch_kernel(simt::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
+
+  const int64_t* w_stride = problem.w_stride;
+  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};
+  const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};
+  launch_add_slabs(problem.dtype, pointers.workspace, int64_t{params.grid.chunks} * tile.splits, size, stride,
+                   pointers.w, stream);
 }
 
 }  // namespace convt

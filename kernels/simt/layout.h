@@ -1,5 +1,6 @@
-// Shared memory of a SIMT tile: one definition for the planner (does it fit?) and the kernel (where
-// is it?).
+// Which outputs a CTA of the exact-order engine owns, and where their operands lie in shared memory. One definition for
+// the planner (does it fit?), the kernel (where is it?) and the tests: that every output is written exactly once is
+// proved on the CPU for the code that runs on the GPU.
 //
 //   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [copy list]
 //
@@ -15,7 +16,7 @@
 
 #include <cstdint>
 
-#include "plan/device.h"
+#include "epilogue/output_columns.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"
@@ -24,17 +25,17 @@ namespace convt {
 
 // The exact-order engine's tile.
 struct SimtTile {
-  int32_t instance;   // index into kInstances
-  int32_t block_co;   // output channels of a tile, a power of two times the instance's thread_co
-  int32_t tile_n;     // images of a tile; more than 1 only when tile_h covers every position
-  int32_t tile_h;     // positions of one H phase
-  int32_t tile_w;     // positions of each W phase, a multiple of 4
-  int32_t fused_w;    // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
-  int32_t phases_w;   // W phases that one tile owns: all of them, unless staging would not fit
-  int32_t chunk_ci;   // input channels of a stage
-  int32_t chunk_kh;   // taps of the phase along H, W of a stage
+  int32_t instance;  // index into kInstances
+  int32_t block_co;  // output channels of a tile, a power of two times the instance's thread_co
+  int32_t tile_n;  // images of a tile; more than 1 only when tile_h covers every position
+  int32_t tile_h;  // positions of one H phase
+  int32_t tile_w;  // positions of each W phase, a multiple of 4
+  int32_t fused_w;  // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
+  int32_t phases_w;  // W phases that one tile owns: all of them, unless staging would not fit
+  int32_t chunk_ci;  // input channels of a stage
+  int32_t chunk_kh;  // taps of the phase along H, W of a stage
   int32_t chunk_kw;
-  int32_t stages;     // pipeline depth
+  int32_t stages;  // pipeline depth
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
@@ -51,6 +52,89 @@ struct SimtTile {
     field("stages", stages);
   }
 };
+
+// What decides the grid, of a plan and its problem.
+struct TileShape {
+  int32_t block_co, tile_n, tile_h, tile_w, phases_w;
+};
+
+// Counts along each digit of the block index, fastest first.
+struct TileGrid {
+  int32_t co_tiles;  // per group
+  int32_t w_tiles;  // tiles of tile_w positions
+  int32_t w_splits;  // sets of phases_w neighbouring W phases; the last may be smaller
+  int32_t h_phases;  // min(stride_h, h_out)
+  int32_t h_tiles;  // tiles of tile_h positions
+  int32_t groups;
+  int32_t n_tiles;
+  // Not digits:
+  int32_t w_phases;  // min(stride_w, w_out)
+  int32_t w_origin;  // positions that the first tile begins before position 0
+};
+
+struct Tile {
+  int32_t n_begin;  // images n_begin .. + tile_n
+  int32_t group;
+  int32_t co_begin;  // within the group
+  int32_t phase_h;
+  int32_t p_h_begin;  // positions of phase_h
+  int32_t phase_w_begin;  // W phases phase_w_begin .. + num_phases_w
+  int32_t num_phases_w;
+  int32_t p_w_begin;  // positions of every W phase; the first tile's may be negative
+};
+
+// With one W phase whose taps are neighbours, tiles begin where the input columns they read begin on a
+// multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output, unless
+// that takes one tile more.
+inline int32_t w_origin(const Axis& w) {
+  if (w.stride != 1 || (w.dilation != 1 && w.dilation != -1) || w.position_step != 1) return 0;
+  const int32_t first_column = w.dilation == 1 ? w.padding - (w.kernel - 1) : w.padding;  // read by position 0
+  return ((first_column % 4) + 4) % 4;
+}
+
+inline TileGrid make_tile_grid(const ConvTProblem& problem, const TileShape& shape) {
+  TileGrid grid;
+  grid.co_tiles = static_cast<int32_t>(ceil_div(problem.c_out / problem.groups, int64_t{shape.block_co}));
+  const int32_t positions_w = num_positions(problem.w, 0);
+  grid.w_tiles = ceil_div(positions_w, shape.tile_w);
+  const bool same_tiles = ceil_div(positions_w + w_origin(problem.w), shape.tile_w) == grid.w_tiles;
+  grid.w_origin = same_tiles ? w_origin(problem.w) : 0;
+  grid.w_splits = ceil_div(num_phases(problem.w), shape.phases_w);
+  grid.h_phases = num_phases(problem.h);
+  grid.w_phases = num_phases(problem.w);
+  grid.h_tiles = ceil_div(num_positions(problem.h, 0), shape.tile_h);
+  grid.groups = static_cast<int32_t>(problem.groups);
+  grid.n_tiles = static_cast<int32_t>(ceil_div(problem.batch, int64_t{shape.tile_n}));
+  return grid;
+}
+
+inline int64_t num_tiles(const TileGrid& grid) {
+  return int64_t{grid.n_tiles} * grid.groups * grid.h_tiles * grid.h_phases * grid.w_splits * grid.w_tiles *
+         grid.co_tiles;
+}
+
+// Neighbouring blocks share their input in L2: channel tiles first, then the row, then the phases
+// and positions of the next rows, then groups, then images.
+CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShape& shape, uint32_t block) {
+  Tile tile;
+  auto next_digit = [&block](int32_t count) {
+    const uint32_t quotient = block / static_cast<uint32_t>(count);
+    const int32_t digit = static_cast<int32_t>(block - quotient * count);
+    block = quotient;
+    return digit;
+  };
+  tile.co_begin = next_digit(grid.co_tiles) * shape.block_co;
+  tile.p_w_begin = next_digit(grid.w_tiles) * shape.tile_w - grid.w_origin;
+  const int32_t w_split = next_digit(grid.w_splits);
+  tile.phase_h = next_digit(grid.h_phases);
+  tile.p_h_begin = next_digit(grid.h_tiles) * shape.tile_h;
+  tile.group = next_digit(grid.groups);
+  tile.n_begin = static_cast<int32_t>(block) * shape.tile_n;
+  tile.phase_w_begin = w_split * shape.phases_w;
+  const int32_t phases_left = grid.w_phases - tile.phase_w_begin;
+  tile.num_phases_w = phases_left < shape.phases_w ? phases_left : shape.phases_w;
+  return tile;
+}
 
 inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
 inline constexpr int32_t kMaxStages = 3;
@@ -111,13 +195,13 @@ CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (element
 CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
 
 struct SharedLayout {
-  int32_t stage_elems;         // accumulator elements from stage to stage
-  int32_t weight_elems;        // where the weight begins within a stage
+  int32_t stage_elems;  // accumulator elements from stage to stage
+  int32_t weight_elems;  // where the weight begins within a stage
   int32_t staged_bytes_begin;  // byte offset of the staged outputs
-  int32_t list_bytes_begin;    // of the copy list: input offsets, weight offsets, weight places
+  int32_t list_bytes_begin;  // of the copy list: input offsets, weight offsets, weight places
   int32_t list_input_elems;
   int32_t list_weight_elems;
-  int32_t channel_stride;      // of the staged outputs, in output elements
+  int32_t channel_stride;  // of the staged outputs, in output elements
   int32_t column_stride;
   int32_t total_bytes;
 };
@@ -169,9 +253,35 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
   return total;
 }
 
-struct Plan;
-
-// Fills plan->compute_us, memory_us and estimate_us: simt/cost.cpp.
-void estimate_simt(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan);
-
 }  // namespace convt
+
+namespace convt::simt {
+
+// What a kernel is launched with. Filled by simt/launch.cpp, constant for the whole grid.
+struct Params {
+  const void* x;  // [batch, c_in, h_in, w_in], any strides
+  const void* w;  // [c_in, c_out / groups, k_h, k_w], any strides
+  const void* bias;  // [c_out], contiguous, or null
+  void* y;  // [batch, c_out, h_out, w_out], NCHW or channels_last
+  ConvTProblem problem;
+  TileShape shape;
+  TileGrid grid;
+  SharedLayout shared;
+  OutputColumns columns;
+  int32_t fused_log2;  // W phases per output channel of the problem (problem/fuse.h)
+  int64_t weight_group_stride;  // elements from one group's weight to the next
+  int64_t weight_phase_stride;  // elements from one fused phase to the next
+  int32_t group_c_in;  // c_in / groups
+  int32_t group_c_out;  // c_out / groups
+  int32_t chunk_ci;
+  int32_t chunk_kh;
+  int32_t chunk_kw;
+  int32_t stages;
+  int32_t channel_groups_log2;  // block_co / thread_co
+  bool channels_last_input;  // the input's channels are neighbours in memory, its columns are not
+  bool channels_last_output;
+  bool input_vectors;  // whole quads of columns lie on 16-byte boundaries of the input
+  bool weight_vectors;  // the taps of neighbouring output channels are contiguous, 16-byte aligned
+};
+
+}  // namespace convt::simt

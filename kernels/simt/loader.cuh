@@ -5,9 +5,7 @@
 #include "element/fast_divide.cuh"
 #include "ptx/cp_async.cuh"
 #include "simt/layout.h"
-#include "simt/params.h"
 #include "simt/stage.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::simt {
 
@@ -59,7 +57,7 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   const element::FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
       by_tile_w(params.shape.tile_w);
   // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
-  // copy of the tile (simt_layout.h).
+  // copy of the tile (struct Window).
   auto coordinate = [](int32_t index, int32_t begin, const Window& window, const element::FastDivide& by_tile,
                        int32_t shift_step, int32_t position_step) {
     if (!window.copies) return begin + index * window.unit;
@@ -125,8 +123,8 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   const int64_t c_stride = params.problem.x_stride[1];
 
   // Neighbouring threads take neighbouring columns, except that a channels_last input is read by 8
-  // neighbouring channels (one sector of float32) at a time. Threads left over by the positions share
-  // out the channels.
+  // neighbouring channels (one sector of float32) at a time. Where there are more threads than positions,
+  // several share the channels of one.
   const int32_t thread = threadIdx.x, num_threads = blockDim.x;
   const int32_t width = quads ? 4 : 1;
   const int32_t num_items = quads ? num_positions / 4 : num_positions;
@@ -164,7 +162,7 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
 }
 
 // The weight of a stage when its taps are contiguous: four elements a load, through registers because
-// they part ways in shared memory. Loads go out in batches, so that only the first is waited for.
+// their places in shared memory are apart. Loads go out in batches, so that only the first is waited for.
 __device__ __forceinline__ void load_weight_vectors(const Params& params, const Tile& tile, const Stage& stage,
                                                     const CopyList& list, uint32_t s_weight) {
   constexpr int kBatch = 4;

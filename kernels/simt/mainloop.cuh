@@ -9,9 +9,7 @@
 #include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
 #include "simt/layout.h"
-#include "simt/params.h"
 #include "simt/stage.cuh"
-#include "simt/traits.cuh"
 
 namespace convt::simt {
 
@@ -101,7 +99,7 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
       any_begin = min(any_begin, begin);
       any_end = max(any_end, end);
     }
-    // Lanes without a quad compute on whatever is there; nobody stores their sums.
+    // Lanes without a quad multiply what happens to be in shared memory; nobody stores their sums.
     if (quad.inside) {
       fast_begin = max(fast_begin, some && columns_inside ? begin : stage.num_kh);
       fast_end = min(fast_end, some && columns_inside ? end : 0);
@@ -130,14 +128,15 @@ __device__ __forceinline__ void read_shared(Accumulator* r_values, uint32_t s_va
 }
 
 template <typename Traits>
-using TapSums = typename Traits::Accumulator[Traits::kQuads][4][Traits::kThreadCo];
+using TapAccumulators = typename Traits::Accumulator[Traits::kQuads][4][Traits::kThreadCo];
 
 // kTaps neighbouring taps of one tap row, in ascending order for every output: tap t multiplies window
 // element kTaps - 1 - t + position, or t + position where coordinates ascend. With kBorder only elements that `valid`
 // has a bit for are multiplied: 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
 template <typename Traits, int kTaps, bool kBorder>
-__device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uint32_t (&s_windows)[Traits::kQuads],
-                                              uint32_t s_weight, const uint32_t (&valid)[Traits::kQuads]) {
+__device__ __forceinline__ void multiply_taps(TapAccumulators<Traits>& r_acc,
+                                              const uint32_t (&s_windows)[Traits::kQuads], uint32_t s_weight,
+                                              const uint32_t (&valid)[Traits::kQuads]) {
   using Accumulator = typename Traits::Accumulator;
   constexpr int kWindow = kTaps == 1 ? 4 : kTaps == 2 ? 6 : 8;  // kTaps + 3 are used
   Accumulator r_window[Traits::kQuads][8];
@@ -162,7 +161,7 @@ __device__ __forceinline__ void multiply_taps(TapSums<Traits>& r_sums, const uin
         const int q = place / 4, position = place % 4;
         const int element = (Traits::kAscending ? t : kTaps - 1 - t) + position;
         if (!kBorder || (valid[q] >> element & 1)) {
-          r_sums[q][position][co] = fused_multiply_add(r_window[q][element], r_weight[co], r_sums[q][position][co]);
+          r_acc[q][position][co] = fused_multiply_add(r_window[q][element], r_weight[co], r_acc[q][position][co]);
         }
       }
     }
@@ -191,7 +190,7 @@ struct ColumnChecks {
 // One run of kTaps taps from tap kw of tap row kh; its tap with the lowest coordinate reads the window `s_window` bytes
 // past the quads'.
 template <typename Traits, int kTaps, bool kBorder>
-__device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+__device__ __forceinline__ void multiply_run(TapAccumulators<Traits>& r_acc, const TapBounds<Traits::kQuads>& bounds,
                                              uint32_t s_window, uint32_t s_weight, int32_t kh, int32_t kw,
                                              const ColumnChecks& checks) {
   uint32_t s_windows[Traits::kQuads];
@@ -207,7 +206,7 @@ __device__ __forceinline__ void multiply_run(TapSums<Traits>& r_sums, const TapB
                             : 0;
     }
   }
-  multiply_taps<Traits, kTaps, kBorder>(r_sums, s_windows, s_weight, valid);
+  multiply_taps<Traits, kTaps, kBorder>(r_acc, s_windows, s_weight, valid);
 }
 
 // Bytes between neighbours in a stage.
@@ -222,7 +221,7 @@ struct StageStrides {
 // coordinates ascend and follow it where not: so its window is the last and every window begins on a 16-byte
 // boundary. Tap rows and channels are one loop of constant steps where there is one tap row.
 template <typename Traits, int kShort, bool kBorder>
-__device__ __forceinline__ void multiply_rows(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+__device__ __forceinline__ void multiply_rows(TapAccumulators<Traits>& r_acc, const TapBounds<Traits::kQuads>& bounds,
                                               const Stage& stage, const StageStrides& strides,
                                               const ColumnChecks& checks, uint32_t s_input, uint32_t s_weight) {
   constexpr bool kAscending = Traits::kAscending;
@@ -245,8 +244,8 @@ __device__ __forceinline__ void multiply_rows(TapSums<Traits>& r_sums, const Tap
   do {
     int32_t kh = bounds.any_begin;
     auto run = [&](auto taps, int32_t kw, uint32_t s_window) {
-      multiply_run<Traits, decltype(taps)::value, kBorder>(r_sums, bounds, s_input + s_window,
-                                                           s_weight + kw * kTapBytes, kh, kw, checks);
+      multiply_run<Traits, decltype(taps)::value, kBorder>(r_acc, bounds, s_input + s_window, s_weight + kw * kTapBytes,
+                                                           kh, kw, checks);
     };
     using Short = std::integral_constant<int, kShort>;
     using Four = std::integral_constant<int, 4>;
@@ -277,7 +276,7 @@ __device__ __forceinline__ void multiply_rows(TapSums<Traits>& r_sums, const Tap
 }
 
 template <typename Traits>
-__device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBounds<Traits::kQuads>& bounds,
+__device__ __forceinline__ void multiply(TapAccumulators<Traits>& r_acc, const TapBounds<Traits::kQuads>& bounds,
                                          const Params& params, const Stage& stage, const Phase& phase_h,
                                          const Phase& phase_w, uint32_t s_stage) {
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
@@ -293,16 +292,16 @@ __device__ __forceinline__ void multiply(TapSums<Traits>& r_sums, const TapBound
   const ColumnChecks checks{phase_w.shift_step, columns.copies ? params.problem.w.position_step : columns.unit,
                             params.problem.w.in};
   if (bounds.any_begin >= bounds.any_end) return;
-  // A warp that never leaves the input takes the loop without checks.
+  // A warp whose windows lie inside the input takes the loop without checks.
   const bool inside = bounds.fast_begin <= bounds.any_begin && bounds.fast_end >= bounds.any_end;
   const int32_t short_run = !columns.copies && !Traits::kTapSums ? (stage.num_kw - 1) % 4 + 1 : 1;
-#define CONVT_SHORT_RUN(kShort)                                                                        \
-  if (short_run == kShort) {                                                                           \
-    if (inside) {                                                                                      \
-      multiply_rows<Traits, kShort, false>(r_sums, bounds, stage, strides, checks, s_stage, s_weight); \
-    } else {                                                                                           \
-      multiply_rows<Traits, kShort, true>(r_sums, bounds, stage, strides, checks, s_stage, s_weight);  \
-    }                                                                                                  \
+#define CONVT_SHORT_RUN(kShort)                                                                       \
+  if (short_run == kShort) {                                                                          \
+    if (inside) {                                                                                     \
+      multiply_rows<Traits, kShort, false>(r_acc, bounds, stage, strides, checks, s_stage, s_weight); \
+    } else {                                                                                          \
+      multiply_rows<Traits, kShort, true>(r_acc, bounds, stage, strides, checks, s_stage, s_weight);  \
+    }                                                                                                 \
   }
   CONVT_SHORT_RUN(1)
   if constexpr (!Traits::kTapSums) {

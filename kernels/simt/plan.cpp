@@ -1,7 +1,9 @@
-// Candidates of the simt engine: every instance and tile of it that a problem fits.
+// Candidates of the exact-order engine, forward and gradient of the input, and their estimated times: every instance
+// and tile that a problem fits.
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -9,7 +11,6 @@
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "simt/layout.h"
-#include "simt/tile.h"
 
 namespace convt {
 namespace {
@@ -18,7 +19,7 @@ constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
 
-// Which order of sums serves a class: the tensor-core classes get the stricter ieee.
+// The order of sums that serves a class of precision: those of tensor cores get the stricter ieee.
 Precision served_order(const ConvTProblem& problem) {
   if (problem.precision == Precision::kIeee) return Precision::kIeee;
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
@@ -31,6 +32,124 @@ Precision served_order(const ConvTProblem& problem) {
   }
   const bool forward = problem.direction == Direction::kForward;  // gradients have one order
   return forward && problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;
+}
+
+// Fills plan->compute_us, memory_us and estimate_us.
+int32_t registers_of(const Instance& instance) {
+  if (instance.dtype == DataType::kFloat64) return 168;
+  return instance.thread_co == 2 ? 96 : 128;
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
+  const SimtTile& tile = tile_of<SimtTile>(*plan);
+  const Instance& instance = kInstances[tile.instance];
+  const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
+  const TileGrid grid = make_tile_grid(problem, shape);
+  const double threads = plan->threads, warps = threads / 32;
+  const double group_c_in = static_cast<double>(problem.c_in / problem.groups);
+  const bool tap_sums = instance.precision == Precision::kAten;
+  const bool float32 = instance.dtype == DataType::kFloat32;
+  // A gradient's plan must not depend on the strides of its operands: the op `plan` does not know them.
+  const bool forward = problem.direction == Direction::kForward;
+
+  // Taps of an average phase that has any.
+  const double phases_h = num_phases(problem.h), phases_w = std::min(tile.phases_w, num_phases(problem.w));
+  const double filled_h = std::min<double>(phases_h, problem.h.kernel),
+               filled_w = std::min<double>(problem.w.stride, problem.w.kernel) / problem.w.stride;
+  const double taps_h = problem.h.kernel / filled_h;
+  const double taps_w = std::max(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
+  const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
+
+  const double kh = std::min<double>(taps_h, tile.chunk_kh), kw = std::min<double>(taps_w, tile.chunk_kw);
+  const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), shift_step(problem.h),
+                                 problem.h.position_step, tile.tile_h);
+  const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), shift_step(problem.w),
+                                       problem.w.position_step, tile.tile_w);
+
+  // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
+  // three operands rarely arrive in one cycle, least of all in short runs.
+  const double product_slots = taps_w > 1 && !tap_sums ? 1.1 : 1.3;
+  const double multiply_adds = taps_h * taps_w * instance.thread_co * 4 * instance.quads;
+  const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (columns.copies ? 1 : 4));
+  const double weight_reads = taps_h * taps_w * std::max(1.0, instance.thread_co / 4.0);
+  // Rows of fewer than 8 quads make the lanes of a warp meet at the same banks.
+  const double window_reads = runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1) * (tile.tile_w < 32 ? 2 : 1);
+  const double multiply_slots = product_slots * multiply_adds + weight_reads + window_reads + 10 * runs;
+
+  // Loads: elements of a channel per thread times the instructions that each costs.
+  const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums bring the input once per tap
+  const double positions = static_cast<double>(tile.tile_n) * rows.extent * input_pitch(columns.extent);
+  const double weights = tile.block_co * kh * kw;
+  const bool input_vectors = float32 && forward && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && !columns.copies;
+  const bool weight_vectors =
+      float32 && forward && problem.h.stride == 1 && problem.w.stride == 1 && tile.fused_w == 1 && !tap_sums;
+  constexpr double kCopySlots = 9.5, kVectorSlots = 2, kWeightVectorSlots = 4.5;
+  const double input_slots = positions / threads * (input_vectors ? kVectorSlots : kCopySlots) * reload;
+  const double weight_slots = weights / threads * (weight_vectors ? kWeightVectorSlots : kCopySlots) * reload;
+  // Vectors of weights pass through registers, in batches of four that are waited for.
+  const double batches = weight_vectors ? std::ceil(weights * tile.chunk_ci / 4 / threads / 4) : 0;
+  const double stages =
+      std::ceil(group_c_in / tile.chunk_ci) * reload * (tap_sums ? 1 : std::ceil(taps_h / kh) * std::ceil(taps_w / kw));
+  const double lists = tap_sums ? reload : stages > std::ceil(group_c_in / tile.chunk_ci) ? stages : 1;
+  const double list_slots = 200 + 45 * (positions + weights) / threads;
+  const double phase_slots =
+      group_c_in * (multiply_slots + input_slots + weight_slots) + stages * (250 + 200 * batches) + lists * list_slots;
+
+  const double outputs = static_cast<double>(tile.block_co) * tile.tile_n * tile.tile_h * tile.tile_w / threads;
+  const double store_runs = static_cast<double>(tile.block_co) / tile.fused_w * tile.tile_n * tile.tile_h / warps;
+  const double store_slots = phases_w * outputs * (instance.dtype == DataType::kFloat64 ? 12 : 18) + 25 * store_runs;
+  const double cta_slots = (700 + store_slots + share_h * filled_w * phases_w * phase_slots) * warps;
+
+  // Resident CTAs hide each other's waits; an SM issues 4 instructions a cycle.
+  const int32_t registers = registers_of(instance) * plan->threads;
+  const int64_t resident = std::max<int64_t>(
+      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 2048), 65536 / registers, 2048 / plan->threads,
+                            ceil_div(plan->num_blocks, int64_t{device.num_sms})}));
+  const double efficiency = std::min(0.78, 0.24 + 0.032 * static_cast<double>(resident) * warps);
+  const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
+  const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
+  // Elements of two bytes pass through registers on their way, in batches that are waited for (measured: 1.2 to 3.5).
+  // Sums of two channels took 1.4 to 2.2 times as long as counted, on layers of 3 channels in ieee order.
+  const bool narrow = forward && float32 && !tap_sums && instance.thread_co == 2;
+  const double waits = narrow ? 1.45 : element_bytes(instance.dtype) != 2 ? 1 : forward ? 1.8 : 2.2;
+  plan->compute_us = waits * blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
+
+  if (!forward) {
+    // Copies of grad_output arrive one stage later at the soonest: kLatencyUs that short stages do not hide.
+    constexpr double kLatencyUs = 1.1;
+    plan->compute_us = std::max(plan->compute_us, std::ceil(blocks_per_sm / static_cast<double>(resident)) * stages *
+                                                      (lists > 1 ? 4 : 1) * kLatencyUs);
+  }
+
+  // Stores: a run that does not begin and end on 32-byte sectors pays for two partial ones, which cost
+  // about four whole ones each. W phases written apart pay for every sector.
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  const bool channels_last = is_channels_last(problem.y_stride);
+  const double group_c_out = static_cast<double>(problem.c_out / problem.groups);
+  const double run_bytes =
+      channels_last ? std::min<double>(tile.block_co, group_c_out) * bytes
+      : tile.phases_w >= problem.w.stride
+          ? std::min<double>(int64_t{tile.tile_w} * problem.w.stride, problem.w.out) * tile.fused_w * bytes
+          : tile.phases_w * bytes;
+  const bool aligned = static_cast<int64_t>(run_bytes) % 32 == 0 &&
+                       (channels_last || problem.w.out * static_cast<int64_t>(bytes) % 32 == 0);
+  const double sectors = run_bytes / 32 + (aligned ? 0 : 6);
+  const double output_bytes = bytes * output_elements(problem);
+  const double input_bytes = bytes * input_elements(problem);
+  const double halo = static_cast<double>(rows.extent) * columns.extent / tile.tile_h / tile.tile_w;
+  const double l2_reads = input_bytes * halo * grid.co_tiles * phases_h * share_h * phases_w * reload;
+  plan->memory_us = output_bytes * (sectors * 32 / run_bytes) / (device.copy_gb_per_s * 1e3) +
+                    std::max(input_bytes / (device.copy_gb_per_s * 1e3), l2_reads / (device.copy_gb_per_s * 1.3e3));
+  const double larger = std::max(plan->compute_us, plan->memory_us);
+  const double smaller = std::min(plan->compute_us, plan->memory_us);
+  // The least that a call takes, and what a layout costs one channel alone whose neighbours are other channels.
+  const double least_us = !forward ? 13 : is_exact(problem) ? 8 : 9;
+  // Gradients in channels_last were measured to take 1.1 to 3.6 times as long where channels are few.
+  const double layout_cost = !channels_last                        ? 1
+                             : forward                             ? (problem.c_in == problem.groups ? 2.6 : 1)
+                             : problem.dtype == DataType::kFloat32 ? 2.2
+                                                                   : 1;
+  plan->estimate_us = layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }
 
 // Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only
@@ -79,7 +198,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
         const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
         trial.num_blocks = num_tiles(make_tile_grid(problem, shape));
         if (trial.num_blocks > INT32_MAX) continue;
-        estimate_simt(problem, device, &trial);
+        estimate(problem, device, &trial);
         if (!found || trial.estimate_us < best.estimate_us) best = trial;
         found = true;
       }

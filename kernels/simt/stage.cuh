@@ -7,11 +7,33 @@
 //       a stage; input channels ascending within a tap.
 #pragma once
 
+#include <type_traits>
+
+#include "element/arithmetic.cuh"
 #include "simt/layout.h"
-#include "simt/params.h"
-#include "simt/tile.h"
 
 namespace convt::simt {
+
+inline constexpr int kMaxThreads = 256;
+
+using element::add;
+using element::ElementOf;
+using element::fused_multiply_add;
+using element::to_accumulator;
+using element::to_element;
+
+// An instance at compile time.
+template <DataType kDataType, Precision kPrecision, Direction kDirection, int kThreadCoValue, int kQuadsValue>
+struct Traits {
+  using Element = typename ElementOf<kDataType>::type;                                        // in memory
+  using Accumulator = std::conditional_t<kDataType == DataType::kFloat64, double, float>;     // in registers
+  static constexpr bool kTapSums = kPrecision == Precision::kAten;  // a separate sum for every tap
+  static constexpr bool kAscending = kDirection == Direction::kGradInput;  // a later tap reads a higher coordinate
+  static constexpr int kThreadCo = kThreadCoValue;                  // output channels of a thread
+  static constexpr int kQuads = kQuadsValue;                        // runs of 4 positions of a thread
+  // Two CTAs share an SM, so that one computes while the other waits for memory or stores.
+  static constexpr int kMinBlocks = sizeof(Accumulator) == 8 ? 1 : 2;
+};
 
 // What one stage holds. A W phase without taps is one stage of no input channels.
 struct Stage {

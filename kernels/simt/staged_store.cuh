@@ -1,13 +1,12 @@
 // Staged outputs: a tile's results are collected in shared memory, all W phases of it, and leave as
-// contiguous runs. Used by every engine whose threads do not own neighbouring outputs.
+// contiguous runs, because threads do not own neighbouring outputs.
 #pragma once
 
 #include "epilogue/output_columns.h"
 #include "problem/problem.h"
 #include "simt/layout.h"
-#include "simt/tile.h"
 
-namespace convt::epilogue {
+namespace convt::simt {
 
 // Element (channel, image_row, run position) of the staged tile; image_row = image * tile_h + row.
 __device__ __forceinline__ int32_t staged_offset(const SharedLayout& shared, int32_t run_length, int32_t channel,
@@ -25,7 +24,7 @@ __device__ __forceinline__ int32_t scattered_column(const OutputColumns& columns
 }
 
 // One run of neighbouring columns, by a warp. The first lanes idle so that every store instruction covers
-// whole 32-byte sectors: a sector written in two parts costs far more than one written once.
+// whole 32-byte sectors: a sector that two instructions write costs far more than one that is written at once.
 template <bool kStaged, typename Element>
 __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, Element bias, int32_t begin,
                                           int32_t end) {
@@ -35,7 +34,7 @@ __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, 
   }
 }
 
-// The tile's part of the output. kStaged: from the staged outputs; otherwise every output is its channel's
+// Stores the outputs of the tile. kStaged: from the staged outputs; otherwise every output is its channel's
 // bias. Waits for nobody: the caller's barrier has made the staged outputs visible.
 template <bool kStaged, typename Element, typename BiasOf>
 __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, const Tile& tile,
@@ -108,4 +107,4 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
   }
 }
 
-}  // namespace convt::epilogue
+}  // namespace convt::simt

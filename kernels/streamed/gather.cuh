@@ -1,12 +1,13 @@
 // Layers of few outputs or few channels, forward and the gradient of the input: a matrix product of positions and
 // channels whose source operand is gathered from memory term by term (docs/numerics.md gives the order of each sum).
-// No window of the source is kept, so tiles may be as small as the layer asks for and any kernel and stride will do.
-// Called by launch/. Must not know: torch, how the plan was chosen.
+// No window of the source is kept, so tiles may be as small as a layer needs, and any kernel and stride will do.
+// Launched by streamed/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "streamed/gather_loader.cuh"
 #include "streamed/gather_mainloop.cuh"
-#include "streamed/gather_params.h"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
 
 namespace convt::streamed {
 
@@ -33,7 +34,7 @@ template <int kChannels, int kPositions>
 __device__ __forceinline__ void store_results(const GatherParams& params, const ResultTile& tile,
                                               const GatherTables& tables,
                                               const GatherPlace<kChannels, kPositions>& place,
-                                              const float (&r_sums)[kChannels][kPositions]) {
+                                              const float (&r_acc)[kChannels][kPositions]) {
   constexpr int kRunC = GatherRuns<kChannels>::kRun, kRunP = GatherRuns<kPositions>::kRun;
   const int32_t num_channels = params.group_co - tile.channel;
   const int64_t step = params.result_stride[1];
@@ -58,7 +59,7 @@ __device__ __forceinline__ void store_results(const GatherParams& params, const 
         if (!along_channels || places[i] < 0 || places[i] % 4 != 0) continue;
         if constexpr (kRunC == 4) {
           *reinterpret_cast<float4*>(g_run + places[i]) =
-              make_float4(r_sums[c][p + i], r_sums[c + 1][p + i], r_sums[c + 2][p + i], r_sums[c + 3][p + i]);
+              make_float4(r_acc[c][p + i], r_acc[c + 1][p + i], r_acc[c + 2][p + i], r_acc[c + 3][p + i]);
         }
       }
 #pragma unroll
@@ -67,7 +68,7 @@ __device__ __forceinline__ void store_results(const GatherParams& params, const 
         float* g_channel = g_run + k * step;
         if constexpr (kRunP == 4) {
           if (along_positions && step % 4 == 0) {
-            const float (&r_row)[kPositions] = r_sums[c + k];
+            const float (&r_row)[kPositions] = r_acc[c + k];
             *reinterpret_cast<float4*>(g_channel + places[0]) =
                 make_float4(r_row[p], r_row[p + 1], r_row[p + 2], r_row[p + 3]);
             continue;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void store_results(const GatherParams& params, const 
 #pragma unroll
         for (int i = 0; i < kRunP; ++i) {
           const bool stored = along_channels && places[i] % 4 == 0;
-          if (!stored && places[i] >= 0) g_channel[places[i]] = r_sums[c + k][p + i];
+          if (!stored && places[i] >= 0) g_channel[places[i]] = r_acc[c + k][p + i];
         }
       }
     }
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   for (int32_t i = 1; i < params.stages; ++i) load_ahead();
 
   const GatherPlace<kChannels, kPositions> place(params);
-  float r_sums[kChannels][kPositions] = {};
+  float r_acc[kChannels][kPositions] = {};
 #pragma unroll 1
   for (GatherCursor cursor; cursor.ci < end_ci; cursor.advance(params, taps)) {
     ptx::cp_async_wait_all_but(params.stages - 2);
@@ -133,9 +134,9 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
     const auto* s_weight = reinterpret_cast<const float*>(s_stage + params.stage_weight);
     const uint32_t* s_bits = tables.s_bits + chunk.tap * (params.table_positions / 32);
     if (inside) {
-      multiply<true>(params, place, chunk.num_ci, chunk.num_taps, s_source, s_weight, s_bits, r_sums);
+      multiply<true>(params, place, chunk.num_ci, chunk.num_taps, s_source, s_weight, s_bits, r_acc);
     } else {
-      multiply<false>(params, place, chunk.num_ci, chunk.num_taps, s_source, s_weight, s_bits, r_sums);
+      multiply<false>(params, place, chunk.num_ci, chunk.num_taps, s_source, s_weight, s_bits, r_acc);
     }
   }
 
@@ -143,14 +144,18 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   for (int c = 0; c < kChannels; ++c) {
     const int32_t n =
         place.channel + c / GatherRuns<kChannels>::kRun * place.channel_step + c % GatherRuns<kChannels>::kRun;
-    // Without bias -0, the one number that changes no sum.
+    // Without a bias -0 is added, the one number that changes no sum.
     const bool has_bias = params.bias != nullptr && n < num_channels;
     const float bias = has_bias ? params.bias[tile.group * params.group_co + tile.channel + n] : -0.0f;
 #pragma unroll
-    for (int j = 0; j < kPositions; ++j) r_sums[c][j] = element::add(r_sums[c][j], bias);
+    for (int j = 0; j < kPositions; ++j) r_acc[c][j] = element::add(r_acc[c][j], bias);
   }
-  store_results(params, tile, tables, place, r_sums);
+  store_results(params, tile, tables, place, r_acc);
   ptx::cp_async_wait<0>();
 }
 
 }  // namespace convt::streamed
+
+// What a file of instances/ makes of a row: both directions have one kernel.
+#define CONVT_THIN_GATHER_INSTANCE(symbol, dtype, direction, channels, positions) \
+  CONVT_DEFINE_KERNEL(streamed, symbol, gather_kernel<channels, positions>)

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "ptx/cp_async.cuh"
-#include "streamed/gather_params.h"
+#include "streamed/layout.h"
 #include "streamed/tiled.cuh"
 
 namespace convt::streamed {
 
-// A term of a stage, counted from a position's and a result channel's first. Places are bytes of a stage's parts.
+// A term of a stage, counted from a position's and a result channel's first. Places are bytes from the first of a
+// stage's sources, or of its weights.
 struct GatherTerm {
   int32_t source;  // elements
   uint32_t source_place;

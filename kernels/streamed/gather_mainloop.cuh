@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "streamed/gather_params.h"
+#include "streamed/layout.h"
 
 namespace convt::streamed {
 
@@ -54,7 +54,7 @@ struct GatherPlace {
 template <bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply(const GatherParams& params, const GatherPlace<kChannels, kPositions>& place,
                                          int32_t num_ci, int32_t num_taps, const float* s_source, const float* s_weight,
-                                         const uint32_t* s_bits, float (&r_sums)[kChannels][kPositions]) {
+                                         const uint32_t* s_bits, float (&r_acc)[kChannels][kPositions]) {
   constexpr int kRun = GatherRuns<kPositions>::kRun;
   constexpr int kUnroll = kChannels * kPositions > 32 ? 2 : kChannels * kPositions > 8 ? 4 : 8;
   const int32_t words = params.table_positions / 32;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void multiply(const GatherParams& params, const Gathe
         if (!kInside && (bits[j / kRun] >> j % kRun & 1) == 0) continue;
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) {
-          r_sums[c][j] = element::fused_multiply_add(r_source[j], r_weight[c], r_sums[c][j]);
+          r_acc[c][j] = element::fused_multiply_add(r_source[j], r_weight[c], r_acc[c][j]);
         }
       }
     }

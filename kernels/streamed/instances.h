@@ -35,13 +35,6 @@ inline constexpr ThinGatherInstance kThinGatherInstances[] = {
 
 inline constexpr int32_t kNumThinGatherInstances = count_of(kThinGatherInstances);
 
-// Position in kThinGatherInstances.
-enum ThinGatherInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_GATHER_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
 // A kernel of streamed sources. A thread adds up `channels` result channels at `positions` positions.
 struct ThinStreamedInstance {
   const char* name;
@@ -74,13 +67,6 @@ inline constexpr ThinStreamedInstance kThinStreamedInstances[] = {
 };
 
 inline constexpr int32_t kNumThinStreamedInstances = count_of(kThinStreamedInstances);
-
-// Position in kThinStreamedInstances.
-enum ThinStreamedInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_STREAMED_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 }  // namespace convt
 

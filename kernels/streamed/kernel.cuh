@@ -1,19 +1,20 @@
-// Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads its
-// positions' source from global memory (neighbours and other taps find it in L1) and the weights, which the CTA keeps,
-// from shared memory. docs/numerics.md gives the order of each sum. Called by launch/.
-// Must not know: torch, how the plan was chosen.
+// Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads the
+// source of its positions from global memory (neighbours and other taps find it in L1) and the weights, which the CTA
+// keeps, from shared memory. docs/numerics.md gives the order of each sum. Launched by streamed/launch.cpp. Must not
+// know: torch, how the plan was chosen.
 #pragma once
 
 #include "element/arithmetic.cuh"
+#include "streamed/instances.h"
+#include "streamed/layout.h"
 #include "streamed/mainloop.cuh"
-#include "streamed/params.h"
 #include "streamed/prologue.cuh"
 
 namespace convt::streamed {
 
 template <int kChannels>
 __device__ __forceinline__ void store_position(const StreamedParams& params, int32_t channel, int32_t num_channels,
-                                               float* g_position, const float (&r_sums)[kChannels]) {
+                                               float* g_position, const float (&r_acc)[kChannels]) {
   const int64_t step = params.result_stride[1];
   if constexpr (kChannels % 4 == 0) {
     const bool on_vectors = params.result_on_vectors && step == 1 && num_channels >= kChannels &&
@@ -22,25 +23,25 @@ __device__ __forceinline__ void store_position(const StreamedParams& params, int
 #pragma unroll
       for (int c = 0; c < kChannels; c += 4) {
         *reinterpret_cast<float4*>(g_position + channel + c) =
-            make_float4(r_sums[c], r_sums[c + 1], r_sums[c + 2], r_sums[c + 3]);
+            make_float4(r_acc[c], r_acc[c + 1], r_acc[c + 2], r_acc[c + 3]);
       }
       return;
     }
   }
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
-    if (c < num_channels) g_position[(channel + c) * step] = r_sums[c];
+    if (c < num_channels) g_position[(channel + c) * step] = r_acc[c];
   }
 }
 
 template <int kTaps, bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply_terms(const StreamedParams& params, const StreamedTerms& terms,
                                                const StreamedPosition (&positions)[kPositions], const float* s_weights,
-                                               float (&r_sums)[kPositions][kChannels]) {
+                                               float (&r_acc)[kPositions][kChannels]) {
   if constexpr (kTaps == 0) {
-    multiply_elements<kInside>(params, terms, positions, s_weights, r_sums);
+    multiply_elements<kInside>(params, terms, positions, s_weights, r_acc);
   } else {
-    multiply_vectors<kTaps, kInside>(params, terms, positions, s_weights, r_sums);
+    multiply_vectors<kTaps, kInside>(params, terms, positions, s_weights, r_acc);
   }
 }
 
@@ -68,12 +69,12 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
   inside = __all_sync(0xffffffffu, inside) != 0;
   __syncthreads();  // terms and weights are complete
 
-  float r_sums[kPositions][kChannels] = {};
+  float r_acc[kPositions][kChannels] = {};
   const float* s_weights = terms.s_weights + warp_c * kChannels;
   if (inside) {
-    multiply_terms<kTaps, true>(params, terms, positions, s_weights, r_sums);
+    multiply_terms<kTaps, true>(params, terms, positions, s_weights, r_acc);
   } else {
-    multiply_terms<kTaps, false>(params, terms, positions, s_weights, r_sums);
+    multiply_terms<kTaps, false>(params, terms, positions, s_weights, r_acc);
   }
 
   const int32_t of_group = tile.channel + warp_c * kChannels, num_channels = params.group_co - of_group;
@@ -82,13 +83,17 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
   for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      // Without bias -0, the one number that changes no sum.
+      // Without a bias -0 is added, the one number that changes no sum.
       const float bias = params.bias != nullptr && c < num_channels ? params.bias[channel + c] : -0.0f;
-      r_sums[p][c] = element::add(r_sums[p][c], bias);
+      r_acc[p][c] = element::add(r_acc[p][c], bias);
     }
     if (positions[p].result < 0) continue;
-    store_position(params, channel, num_channels, params.result + positions[p].result, r_sums[p]);
+    store_position(params, channel, num_channels, params.result + positions[p].result, r_acc[p]);
   }
 }
 
 }  // namespace convt::streamed
+
+// What a file of instances/ makes of a row: both directions have one kernel.
+#define CONVT_THIN_STREAMED_INSTANCE(symbol, dtype, direction, channels, positions, taps) \
+  CONVT_DEFINE_KERNEL(streamed, symbol, streamed_kernel<channels, positions, taps>)

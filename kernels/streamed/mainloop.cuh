@@ -9,9 +9,9 @@ namespace convt::streamed {
 // One term of a position, where it exists.
 template <int kChannels>
 __device__ __forceinline__ void multiply_term(float source, const float (&weights)[kChannels],
-                                              float (&r_sums)[kChannels]) {
+                                              float (&r_acc)[kChannels]) {
 #pragma unroll
-  for (int c = 0; c < kChannels; ++c) r_sums[c] = element::fused_multiply_add(source, weights[c], r_sums[c]);
+  for (int c = 0; c < kChannels; ++c) r_acc[c] = element::fused_multiply_add(source, weights[c], r_acc[c]);
 }
 
 template <int kChannels>
@@ -46,7 +46,7 @@ struct StreamedBatch {
   template <bool kWhole, int kChannels>
   __device__ __forceinline__ void multiply(const StreamedParams& params, const StreamedTerms& terms,
                                            const StreamedPosition (&positions)[kPositions], const float* s_weights,
-                                           int32_t begin, float (&r_sums)[kPositions][kChannels]) const {
+                                           int32_t begin, float (&r_acc)[kPositions][kChannels]) const {
 #pragma unroll
     for (int i = 0; i < kTerms; ++i) {
       if (!kWhole && begin + i >= terms.count) return;
@@ -55,17 +55,17 @@ struct StreamedBatch {
       const StreamedTap tap = terms.s_taps[begin + i];
 #pragma unroll
       for (int p = 0; p < kPositions; ++p) {
-        if (kInside || positions[p].has(tap)) multiply_term(source[i][p], weights, r_sums[p]);
+        if (kInside || positions[p].has(tap)) multiply_term(source[i][p], weights, r_acc[p]);
       }
     }
   }
 };
 
-// Element by element: any strides, lanes best side by side in memory.
+// Element by element: with any strides; it is fastest where lanes read neighbours in memory.
 template <bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply_elements(const StreamedParams& params, const StreamedTerms& terms,
                                                   const StreamedPosition (&positions)[kPositions],
-                                                  const float* s_weights, float (&r_sums)[kPositions][kChannels]) {
+                                                  const float* s_weights, float (&r_acc)[kPositions][kChannels]) {
   using Batch = StreamedBatch<kPositions, kInside>;
   static_assert(2 * Batch::kTerms <= kStreamedPadding);
   if (terms.count == 0) return;
@@ -75,20 +75,20 @@ __device__ __forceinline__ void multiply_elements(const StreamedParams& params, 
 #pragma unroll 1
   for (; begin + 2 * Batch::kTerms <= terms.count; begin += 2 * Batch::kTerms) {
     odd.read(terms, positions, begin + Batch::kTerms);
-    even.template multiply<true>(params, terms, positions, s_weights, begin, r_sums);
+    even.template multiply<true>(params, terms, positions, s_weights, begin, r_acc);
     even.read(terms, positions, begin + 2 * Batch::kTerms);
-    odd.template multiply<true>(params, terms, positions, s_weights, begin + Batch::kTerms, r_sums);
+    odd.template multiply<true>(params, terms, positions, s_weights, begin + Batch::kTerms, r_acc);
   }
   odd.read(terms, positions, begin + Batch::kTerms);
-  even.template multiply<false>(params, terms, positions, s_weights, begin, r_sums);
-  odd.template multiply<false>(params, terms, positions, s_weights, begin + Batch::kTerms, r_sums);
+  even.template multiply<false>(params, terms, positions, s_weights, begin, r_acc);
+  odd.template multiply<false>(params, terms, positions, s_weights, begin + Batch::kTerms, r_acc);
 }
 
 // Four neighbouring channels at once, of all taps, as a sum takes all of a channel before the next one.
 template <int kTaps, bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply_vectors(const StreamedParams& params, const StreamedTerms& terms,
                                                  const StreamedPosition (&positions)[kPositions],
-                                                 const float* s_weights, float (&r_sums)[kPositions][kChannels]) {
+                                                 const float* s_weights, float (&r_acc)[kPositions][kChannels]) {
   const int32_t taps = terms.taps_h * terms.taps_w;
   const int32_t end_ci = taps > 0 ? params.group_ci : 0;
 #pragma unroll 1
@@ -117,7 +117,7 @@ __device__ __forceinline__ void multiply_vectors(const StreamedParams& params, c
         s_row += params.weight_pitch;
 #pragma unroll
         for (int p = 0; p < kPositions; ++p) {
-          if (kInside || positions[p].has(terms.s_taps[tap])) multiply_term(source[tap][p][k], weights, r_sums[p]);
+          if (kInside || positions[p].has(terms.s_taps[tap])) multiply_term(source[tap][p][k], weights, r_acc[p]);
         }
       }
     }

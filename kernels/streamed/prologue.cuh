@@ -2,7 +2,7 @@
 #pragma once
 
 #include "problem/phases.h"
-#include "streamed/params.h"
+#include "streamed/layout.h"
 #include "streamed/tiled.cuh"
 
 namespace convt::streamed {
@@ -17,7 +17,7 @@ struct StreamedTerms {
   int32_t count;
   int32_t* s_sources;  // [count + kStreamedPadding]: elements from what a position's first term reads; in the end the
                        // last one again and again
-  StreamedTap* s_taps;  // likewise
+  StreamedTap* s_taps;  // [count + kStreamedPadding], in the end the last one again and again
   float* s_weights;  // [count][weight_pitch]
   const Phase &h, &w;
 
@@ -83,7 +83,7 @@ struct InsideRange {
 };
 
 // The positions of a phase, of all images, as one sequence: first those whose taps all exist, so that few warps have
-// any for whom they do not.
+// positions that lack a tap.
 struct StreamedOrder {
   InsideRange rows, columns;
   int32_t num_rows, num_columns;  // of an image

@@ -1,7 +1,7 @@
-// Which results a CTA of a tiled kernel computes: streamed/tiled_layout.h.
+// Which results a CTA of gathered terms or of streamed sources computes (streamed/layout.h).
 #pragma once
 
-#include "streamed/tiled_layout.h"
+#include "streamed/layout.h"
 
 namespace convt::streamed {
 

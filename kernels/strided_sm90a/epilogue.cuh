@@ -1,31 +1,16 @@
-// Sums -> bias -> result, NCHW, straight from registers: a thread's sums are neighbours in memory.
+// Accumulators -> bias -> result, NCHW, straight from registers: a thread's accumulators are neighbours in memory.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "strided_sm90a/parts.cuh"
+#include "reduce/cluster.cuh"
+#include "strided_sm90a/tile.cuh"
 
 namespace convt::strided_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Of this thread's channels in some blocks of 8, loaded together: one after the other, between stores, they took a
-// tenth of a tile's time.
-template <typename Element>
-struct Bias {
-  static constexpr int kBlocks = 4;
-  float r[kBlocks][2];
-
-  __device__ __forceinline__ void load(const Params& params, const Tile& tile, int32_t first) {
-#pragma unroll
-    for (int j = 0; j < kBlocks; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        r[j][i] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, first + 8 * j + i);
-      }
-    }
-  }
-};
+using reduce::Share;
 
 // Neighbours in memory, 8 or 16 bytes.
 template <typename Element, int kCount>
@@ -38,15 +23,17 @@ __device__ __forceinline__ void store_run(const Params& params, Element* g, cons
 // The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
 // quads exchange halves, so that each of them reaches whole sectors.
 template <typename Shape>
-__device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
-  using Bias = Bias<Element>;
-  Bias bias;
+  // Of some blocks of channels, loaded together: one after the other, between stores, loads took a tenth of a tile's
+  // time.
+  constexpr int kBiasBlocks = 4;
+  float bias[kBiasBlocks][2];
   int64_t even = quad.result, odd_quad = quad.result;
   if constexpr (Shape::kElement == 4) {
     const int64_t other = __shfl_xor_sync(0xffffffffu, quad.result, 4);
@@ -56,7 +43,13 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
   }
 #pragma unroll
   for (int j = 0; j < Shape::kN / 8; ++j) {
-    if (j % Bias::kBlocks == 0) bias.load(params, tile, first + 8 * j);
+    if (j % kBiasBlocks == 0) {
+#pragma unroll
+      for (int k = 0; k < 2 * kBiasBlocks; ++k) {
+        bias[k / 2][k % 2] =
+            epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, first + 8 * (j + k / 2) + k % 2);
+      }
+    }
     if (!share.has(j)) continue;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -67,7 +60,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
         float values[8];
 #pragma unroll
         for (int k = 0; k < 8; ++k) {
-          values[k] = sums.of_position(phase + k % 2, k / 2, 4 * j + i) + bias.r[j % Bias::kBlocks][i];
+          values[k] = epilogue::finish(acc.of_position(phase + k % 2, k / 2, 4 * j + i), bias[j % kBiasBlocks][i]);
         }
         if constexpr (Shape::kElement == 4) {
           float of_even[4], of_odd[4];
@@ -94,7 +87,7 @@ __device__ __forceinline__ void store_output(const Sums<Shape>& sums, const Para
 
 // The input's gradient: 4 neighbouring columns of a channel.
 template <typename Shape>
-__device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_gradient(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
   const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x) % 4 * 2;
@@ -110,7 +103,7 @@ __device__ __forceinline__ void store_gradient(const Sums<Shape>& sums, const Pa
       Element elements[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        elements[k] = element::to_element<Element>(sums.of_position(0, k, 4 * j + i));
+        elements[k] = element::to_element<Element>(acc.of_position(0, k, 4 * j + i));
       }
       store_run(params, g_first + (8 * j + i) * params.result_stride[1], elements);
     }

@@ -1,5 +1,4 @@
-// The kernel instances of the strided engine: the one list that dispatch (strided_sm90a/launch.cpp), planning and tests
-// read.
+// Every kernel of the strided engine, one row each.
 #pragma once
 
 #include <cstdint>
@@ -25,36 +24,39 @@ struct StridedInstance {
   bool alternate;  // a tile's warpgroups have the same positions and every other stage
 };
 
-// X(symbol, dtype, precision, form, block_n, kernel, alternate)
-#define CONVT_STRIDED_INSTANCES(X)                                 \
-  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4, false)        \
-  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4, false)      \
-  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4, false)        \
-  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3, false)     \
-  X(tf32_turns_64, kFloat32, kTf32, kOutput, 64, 4, true)          \
-  X(tf32_turns_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)       \
-  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3, false)   \
-  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3, false)     \
+// X(symbol, dtype, precision, form, block_n, kernel, alternate): what a file of instances/ has.
+#define CONVT_STRIDED_TF32(X)                                    \
+  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4, false)      \
+  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4, false)    \
+  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4, false)      \
+  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3, false)   \
+  X(tf32_turns_64, kFloat32, kTf32, kOutput, 64, 4, true)        \
+  X(tf32_turns_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)     \
+  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3, false) \
+  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3, false)
+#define CONVT_STRIDED_TF32X3(X)                                    \
   X(tf32x3_output_32, kFloat32, kTf32x3, kOutput, 32, 4, false)    \
   X(tf32x3_gather_64, kFloat32, kTf32x3, kGather, 64, 4, false)    \
   X(tf32x3_output_k3_32, kFloat32, kTf32x3, kOutput, 32, 3, false) \
-  X(tf32x3_gather_k3_64, kFloat32, kTf32x3, kGather, 64, 3, false) \
-  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4, false)       \
-  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4, false)     \
-  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4, false)       \
-  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3, false)    \
-  X(bf16_turns_64, kBFloat16, kHalf, kOutput, 64, 4, true)         \
-  X(bf16_turns_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)      \
-  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3, false)  \
-  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3, false)    \
-  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4, false)         \
-  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4, false)       \
-  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4, false)         \
-  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3, false)      \
-  X(f16_turns_64, kFloat16, kHalf, kOutput, 64, 4, true)           \
-  X(f16_turns_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)        \
-  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3, false)    \
+  X(tf32x3_gather_k3_64, kFloat32, kTf32x3, kGather, 64, 3, false)
+#define CONVT_STRIDED_HALF(X)                                     \
+  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4, false)      \
+  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4, false)    \
+  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4, false)      \
+  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3, false)   \
+  X(bf16_turns_64, kBFloat16, kHalf, kOutput, 64, 4, true)        \
+  X(bf16_turns_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)     \
+  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3, false) \
+  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3, false)   \
+  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4, false)        \
+  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4, false)      \
+  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4, false)        \
+  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3, false)     \
+  X(f16_turns_64, kFloat16, kHalf, kOutput, 64, 4, true)          \
+  X(f16_turns_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)       \
+  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3, false)   \
   X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3, false)
+#define CONVT_STRIDED_INSTANCES(X) CONVT_STRIDED_TF32(X) CONVT_STRIDED_TF32X3(X) CONVT_STRIDED_HALF(X)
 
 inline constexpr StridedInstance kStridedInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, form, block_n, kernel, alternate) \

@@ -1,84 +1,205 @@
-// The strided engine: one persistent CTA an SM, two warpgroups that multiply and store, one that loads. Every result is
-// one sum in one warpgroup's accumulator, or one for each CTA of a cluster, in an order that does not depend on timing.
+// The strided engine: one persistent CTA an SM, two warpgroups that multiply and store, one that loads: one thread
+// copies boxes of the source by tensor map, or many threads elements where there is none, and one thread packed
+// weights. What does not exist of the source is zeros. Every result is one sum in one warpgroup's accumulator, or one
+// for each CTA of a cluster or warpgroup that shares the tile, in an order that does not depend on timing.
 #pragma once
 
+#include "hopper/instance.cuh"
+#include "hopper/kernel.cuh"
+#include "hopper/slots.cuh"
+#include "pipeline/copy_vector.cuh"
+#include "ptx/tensor_copy.cuh"
 #include "strided_sm90a/epilogue.cuh"
-#include "strided_sm90a/loader.cuh"
+#include "strided_sm90a/instances.h"
 #include "strided_sm90a/mainloop.cuh"
-#include "strided_sm90a/split.cuh"
 
 namespace convt::strided_sm90a {
 
-// Per thread. Those of the launch: 2 * 232 + 40 = 3 * 168.
-inline constexpr int kConsumerRegisters = 232;
-inline constexpr int kLoaderRegisters = 40;
+#ifdef CONVT_HAS_WGMMA
 
 template <typename Shape>
-__global__ void __launch_bounds__(kStridedThreads, 1) convolve(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA
-  extern __shared__ __align__(128) unsigned char s_bytes[];
-  const uint32_t s_source = ptx::shared_address(s_bytes);
-  const uint32_t s_weights = s_source + params.weights_begin;
-  const uint32_t s_zeros = s_source + params.zeros_begin;
-  const uint32_t s_barriers = s_source + params.barriers_begin;
-  const uint32_t s_weight_barriers = s_barriers + 16 * params.source_slots;
-  if (threadIdx.x < params.source_slots + params.weight_slots) {
-    const uint32_t s_slot = s_barriers + 16 * threadIdx.x;
-    const bool of_source = threadIdx.x < params.source_slots;
-    const int32_t warps = Shape::kAlternate ? 4 : 4 * kStridedConsumers;
-    ptx::mbarrier_init(s_slot, of_source && !params.has_map ? kStridedLoaders : 1);
-    ptx::mbarrier_init(s_slot + 8, warps);
-    ptx::fence_mbarrier_init();
-  }
-  if (threadIdx.x < kStridedZeroBytes / 4) ptx::store_shared(s_zeros + 4 * threadIdx.x, 0);
-  __syncthreads();  // the barriers exist
-  const Chunks chunks = chunks_of_part(params, share_of_block<Shape>(params).rank);
+__device__ __forceinline__ int32_t box_bytes(const Params& params) {
+  return params.tile_images * params.box_rows * Shape::kStageChannels * params.pitch * Shape::kElement;
+}
 
-  // A value that the compiler knows to be the same for the whole warp.
-  const int32_t warpgroup = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
-  if (warpgroup < kStridedConsumers) {
-    ptx::take_registers<kConsumerRegisters>();
-    Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += gridDim.x) {
-      Sums<Shape> sums;
+// A source that does not begin on 16 bytes, one element at a time.
+template <typename Shape>
+__device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, const int32_t (&at)[4],
+                                         int32_t last_channel, int32_t thread) {
+  const int32_t elements = box_bytes<Shape>(params) / Shape::kElement;
+  for (int32_t place = thread; place < elements; place += kStridedLoaders) {
+    int32_t column = at[0] + place % params.pitch, rest = place / params.pitch;
+    const int32_t channel = at[1] + rest % Shape::kStageChannels;
+    rest /= Shape::kStageChannels;
+    int32_t row = at[2] + rest % params.box_rows;
+    const int32_t image = at[3] + rest / params.box_rows;
+    if (params.whole_images) {
+      row = column / params.source_w;
+      column %= params.source_w;
+    }
+    const bool exists = column >= 0 && column < params.source_w && row >= 0 && row < params.source_h &&
+                        channel < last_channel && image < params.batch;
+    const auto* g = static_cast<const typename Shape::Element*>(params.source);
+    if (exists) {
+      g += image * params.source_stride[0] + channel * params.source_stride[1] + row * params.source_stride[2] + column;
+    }
+    pipeline::copy_vector<Shape::kElement>(s_box + place * Shape::kElement, g, exists);
+  }
+}
+
+// Whole images that exist, each of a channel one copy: what lies beside them is never read.
+template <typename Shape>
+__device__ __forceinline__ void copy_images(const Params& params, uint32_t s_box, const int32_t (&at)[4],
+                                            uint32_t barrier) {
+  using Element = typename Shape::Element;
+  const int32_t images = max(0, min(params.tile_images, params.batch - at[3]));
+  const int32_t bytes = params.source_h * params.row_bytes;
+  ptx::mbarrier_expect(barrier, images * Shape::kStageChannels * bytes);
+  for (int32_t image = 0; image < images; ++image) {
+    const Element* g = static_cast<const Element*>(params.source) + (at[3] + image) * params.source_stride[0] +
+                       at[1] * params.source_stride[1];
+    uint32_t s_image = s_box + image * params.image_bytes;
+#pragma unroll 4
+    for (int32_t channel = 0; channel < Shape::kStageChannels; ++channel) {
+      ptx::bulk_copy(s_image, g, bytes, barrier);
+      g += params.source_stride[1];
+      s_image += params.channel_bytes;
+    }
+  }
+}
+
+template <typename Shape, bool kByMap>
+__device__ __forceinline__ void load_source(const Params& params, const Chunks& chunks, uint32_t s_source, Ring ring,
+                                            int32_t thread) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of(params, number);
+    const int32_t first_channel = tile.group * params.k_channels;
+    int32_t at[4] = {tile.column * Shape::kStep - params.box_lead, first_channel + chunks.begin * Shape::kStageChannels,
+                     params.whole_images ? 0 : source_row<Shape>(tile, tile.row), tile.image};
+    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, at[1] += Shape::kStageChannels) {
+      const uint32_t s_box = s_source + ring.slot() * params.stage_bytes;
+      ring.wait_empty();  // the consumers have read what was here
+      if constexpr (kByMap) {
+        if (params.image_copies) {
+          copy_images<Shape>(params, s_box, at, ring.full());
+        } else {
+          ptx::mbarrier_expect(ring.full(), box_bytes<Shape>(params));
+          ptx::tensor_copy(s_box, &params.map, at, ring.full());
+        }
+      } else {
+        copy_box<Shape>(params, s_box, at, first_channel + params.k_channels, thread);
+        pipeline::announce<Shape::kElement>(ring);
+      }
+      ring.advance();
+    }
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void load_weights(const Params& params, const Chunks& chunks, uint32_t s_weights,
+                                             Ring ring) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of(params, number);
+    const char* g_tile =
+        static_cast<const char*>(params.packed) +
+        (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step;
+    for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
+      for (int32_t slot = 0; slot < Shape::kStageSlots; ++slot) {
+        const uint32_t s_slot = s_weights + ring.slot() * Shape::kSlotBytes;
+        ring.wait_empty();  // the consumers have multiplied what was here
+        ptx::mbarrier_expect(ring.full(), Shape::kSlotBytes);
+        const WeightCopy* copies = params.copies + (tile.phase + slot) * params.num_copies;
+        for (int32_t i = 0; i < params.num_copies; ++i) {
+          const char* g = g_tile + copies[i].from + int64_t{chunk} * copies[i].step;
+          ptx::bulk_copy(s_slot + copies[i].to, g, copies[i].bytes, ring.full());
+        }
+        ring.advance();
+      }
+    }
+  }
+}
+
+#endif
+
+template <typename Shape>
+struct Convolution : hopper::Slots<Params> {
+  using Params = strided_sm90a::Params;
+  // Registers: 2 * 232 + 40 = 3 * 168.
+  static constexpr hopper::Roles kRoles{kStridedThreads, 1, kStridedConsumers, 232, 40};
+
+#ifdef CONVT_HAS_WGMMA
+  const uint32_t s_zeros;
+  Share share;
+  Chunks chunks;
+
+  __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
+      : hopper::Slots<Params>(params, s_bytes), s_zeros(s_source + params.zeros_begin) {}
+
+  __device__ __forceinline__ void begin() const {
+    const auto thread = static_cast<int32_t>(threadIdx.x);
+    if (thread < count()) {
+      const bool many_load = thread < params.source_slots && !params.has_map;
+      pipeline::init_slots(s_barriers, thread, thread + 1, many_load ? kStridedLoaders : 1,
+                           Shape::kAlternate ? 4 : 4 * kStridedConsumers);
+      ptx::fence_mbarrier_init();
+    }
+    if (thread < kStridedZeroBytes / 4) ptx::store_shared(s_zeros + 4 * thread, 0);
+  }
+
+  __device__ __forceinline__ void take_part() {
+    share = reduce::share_of_block(params.splits, Shape::kN);
+    chunks = chunks_of_split(params, share.rank);
+  }
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    Ring sources = this->sources(), weights = this->weights();
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+      Accumulators<Shape> acc;
       const Quad of_products = quad_of_thread<Shape>(params, tile_of(params, number));
       if constexpr (Shape::kSplit) {
-        multiply_split_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
+        multiply_split_tile<Shape>(acc, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights);
       } else {
-        multiply_tile<Shape>(sums, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights,
-                             Shape::kAlternate ? warpgroup : 0);
+        multiply_tile<Shape>(acc, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights,
+                             Shape::kAlternate ? warp / 4 : 0);
       }
-      const Share share = Shape::kAlternate ? share_of_warpgroup<Shape>(warpgroup) : share_of_block<Shape>(params);
+      // Where tiles are few, the warpgroups of a CTA or the CTAs of a cluster share one.
+      constexpr int kPlanes = 2 * Shape::kPhases, kBlocks = Shape::kN / 8;
+      const auto of_plane = [&](int plane) { return acc.r[plane / 2][plane % 2]; };
+      Share mine = share;
       if constexpr (Shape::kAlternate) {
-        add_warpgroups<Shape>(sums, share, s_source);
-      } else if (params.parts > 1) {
-        add_parts<Shape>(sums, params, share, s_source);
+        mine = {warp / 4, 31 - __clz(kBlocks / kStridedConsumers)};
+        reduce::reduce_warpgroups<kStridedConsumers, kPlanes, kBlocks>(of_plane, mine, s_source);
+      } else if (params.splits > 1) {
+        reduce::reduce_cluster<kConsumerThreads, kPlanes, kBlocks>(of_plane, params.splits, mine, s_source);
       }
       ptx::forget(number);  // what follows from it takes registers from the products
       const Tile tile = tile_of(params, number);
       const Quad quad = quad_of_thread<Shape>(params, tile);
       if constexpr (Shape::kOutput) {
-        store_output<Shape>(sums, params, tile, quad, share);
+        store_output<Shape>(acc, params, tile, quad, mine);
       } else {
-        store_gradient<Shape>(sums, params, tile, quad, share);
+        store_gradient<Shape>(acc, params, tile, quad, mine);
       }
       if constexpr (Shape::kAlternate) break;  // there are no more tiles than CTAs, and the compiler keeps rings apart
     }
-  } else {
-    ptx::give_registers<kLoaderRegisters>();
-    // A value that the compiler knows to be the same for the whole warp.
-    const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0) - kConsumerThreads / 32;
+  }
+
+  __device__ __forceinline__ void serve(int32_t warp) const {
     if (warp == kStridedLoaders / 32) {
       ptx::wait_for_previous_kernel();  // which packs; everything before it is done since it began
-      if (ptx::elect_one()) load_weights<Shape>(params, chunks, s_weights, s_weight_barriers);
+      if (ptx::elect_one()) load_weights<Shape>(params, chunks, s_weights, weights());
     } else if (!params.has_map) {
-      load_source<Shape, false>(params, chunks, s_source, s_barriers,
+      load_source<Shape, false>(params, chunks, s_source, sources(),
                                 static_cast<int32_t>(threadIdx.x) - kConsumerThreads);
     } else if (warp == 0 && ptx::elect_one()) {
-      load_source<Shape, true>(params, chunks, s_source, s_barriers, 0);
+      load_source<Shape, true>(params, chunks, s_source, sources(), 0);
     }
   }
 #endif
-}
+};
 
 }  // namespace convt::strided_sm90a
+
+#define CONVT_STRIDED_INSTANCE(symbol, dtype, precision, form, block_n, kernel, alternate) \
+  CONVT_DEFINE_PACKED_KERNEL(strided_sm90a, symbol, dtype, precision, block_n,             \
+                             Shape<Traits, StridedForm::form, kernel, alternate>)

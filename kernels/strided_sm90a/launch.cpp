@@ -5,8 +5,8 @@
 #include "launch/families.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 #include "strided_sm90a/instances.h"
 #include "strided_sm90a/layout.h"
 #include "strided_sm90a/params.h"
@@ -87,7 +87,7 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.row_bytes = plan.whole_images ? params.source_w * element : box_row_bytes;
   params.image_bytes = plan.box_rows * box_row_bytes;
   params.stage_bytes = plan.stage_bytes;
-  params.parts = plan.parts;
+  params.splits = plan.splits;
   params.num_chunks = plan.num_chunks;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
@@ -130,7 +130,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Strided
                                         pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
   strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.parts), stream, params);
+  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
 }
 
 }  // namespace convt

@@ -19,10 +19,10 @@ namespace convt {
 struct StridedTile {
   int32_t instance;  // index into kStridedInstances
   int32_t block_n;  // result channels
-  int32_t parts;  // CTAs that share a tile, each a part of the source's channels
+  int32_t splits;  // CTAs that share a tile, each with some of the source's channels
   bool alternate;  // the warpgroups of a CTA share a tile, each every other stage
   int32_t strip_width;  // columns of positions
-  int32_t tile_images;  // whole ones, or 1 of which a tile has a part
+  int32_t tile_images;  // whole ones, or 1 of which a tile has some quads
   int32_t tile_quads;  // of four neighbouring positions
   bool whole_images;  // of the source in a stage: an image of a channel is one row of it
   bool image_copies;  // which is too long for a tensor map's box, and a copy of its own
@@ -36,7 +36,7 @@ struct StridedTile {
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_n", block_n);
-    field("parts", parts);
+    field("splits", splits);
     field("alternate", alternate);
     field("strip_width", strip_width);
     field("tile_images", tile_images);
@@ -53,12 +53,12 @@ struct StridedTile {
 inline constexpr int32_t kStridedConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kStridedThreads = 128 * (kStridedConsumers + 1);
 inline constexpr int32_t kStridedQuads = 32 * kStridedConsumers;  // of a tile
-// Where warpgroups take turns in stages they have the same quads.
+// Where warpgroups alternate in stages they have the same quads.
 inline constexpr int32_t strided_quads(bool alternate) {
   return alternate ? kStridedQuads / kStridedConsumers : kStridedQuads;
 }
 inline constexpr int32_t kStridedStripWidth = 64;  // positions, at most
-inline constexpr int32_t kStridedMostParts = 4;  // CTAs that share a tile
+inline constexpr int32_t kStridedMostSplits = 4;  // CTAs that share a tile
 inline constexpr int32_t kStridedZeroBytes = 64;  // what is read of a row beside the source
 inline constexpr int32_t kStridedLoaders = 96;  // threads that copy a source no tensor map can describe
 
@@ -68,7 +68,7 @@ inline constexpr int32_t strided_step(StridedForm form) { return form == Strided
 inline constexpr bool strided_all_phases(StridedForm form, int32_t kernel) {
   return form == StridedForm::kOutput && kernel == 3;
 }
-// Sums of a position for a channel.
+// Accumulators of a position for a channel.
 inline constexpr int32_t strided_phases(StridedForm form, int32_t kernel) {
   return form == StridedForm::kGather ? 1 : strided_all_phases(form, kernel) ? 4 : 2;
 }
@@ -91,7 +91,7 @@ inline constexpr int32_t strided_sum_bytes(StridedForm form, int32_t kernel, int
 }
 // A stage is a step of K.
 inline constexpr int32_t strided_channels(int32_t element) { return 32 / element; }
-// Split operands have a high and a low part.
+// Split operands have a high and a low term.
 inline constexpr int32_t strided_tap_bytes(int32_t block_n, bool split) { return (split ? 64 : 32) * block_n; }
 
 // Tiles along each digit of a tile's number.

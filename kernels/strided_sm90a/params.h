@@ -40,7 +40,7 @@ struct Params {
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
   Divisor channel_tiles, phase_tiles, group_tiles, strip_tiles, strips;
   int32_t num_tiles;
-  int32_t tile_images;  // whole ones, or 1 of which a tile has a part
+  int32_t tile_images;  // whole ones, or 1 of which a tile has some quads
   int32_t tile_quads;
   int32_t strip_width;  // columns of positions
   Divisor by_strip;     // quads of a strip of an image
@@ -55,7 +55,7 @@ struct Params {
   int32_t row_bytes, channel_bytes, image_bytes;  // from one to the next
   int32_t stage_bytes;
 
-  int32_t parts;       // of the stages: CTAs of a cluster that share a tile
+  int32_t splits;       // of the stages: CTAs of a cluster that share a tile
   int32_t num_chunks;  // stages of a tile
   int32_t source_slots, weight_slots;
   int32_t num_copies;  // of weights for a slot

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/gemm_shape.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "strided_sm90a/layout.h"
@@ -53,8 +52,8 @@ int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads)
   return rows;
 }
 
-// Everything that follows from the instance and the number of parts, or false where it does not fit.
-bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, int32_t parts,
+// Everything that follows from the instance and the number of splits, or false where it does not fit.
+bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, int32_t splits,
              Plan* whole) {
   StridedTile& plan = tile_of<StridedTile>(*whole);
   const int32_t most_quads = strided_quads(instance.alternate);
@@ -63,7 +62,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   const bool forward = instance.form == StridedForm::kOutput;
   plan.block_n = instance.block_n;
   plan.alternate = instance.alternate;
-  plan.parts = parts;
+  plan.splits = splits;
   plan.strip_width = std::min(problem.w.in, kStridedStripWidth);
   const int32_t quads_of_row = plan.strip_width / 4;
   if (int64_t{problem.h.in} * quads_of_row > (int64_t{1} << 30)) return false;
@@ -105,11 +104,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.num_tiles =
       int64_t{grid.channel_tiles} * grid.phase_tiles * grid.groups * grid.strip_tiles * grid.strips * grid.image_tiles;
   plan.num_chunks = static_cast<int32_t>(ceil_div(k_channels, int64_t{strided_channels(element)}));
-  // Clusters lie within parts of the GPU that are no multiple of 4 SMs.
-  const int32_t clustered = parts > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (parts > 1 && (plan.num_tiles * parts > clustered || plan.num_chunks < 2 * parts)) return false;
+  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
+  const int32_t clustered = splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (splits > 1 && (plan.num_tiles * splits > clustered || plan.num_chunks < 2 * splits)) return false;
   if (plan.alternate && (plan.num_tiles > device.num_sms || plan.num_chunks % kStridedConsumers != 0)) return false;
-  whole->num_blocks = parts > 1 ? plan.num_tiles * parts : std::min<int64_t>(plan.num_tiles, device.num_sms);
+  whole->num_blocks = splits > 1 ? plan.num_tiles * splits : std::min<int64_t>(plan.num_tiles, device.num_sms);
 
   const int64_t box_bytes = int64_t{plan.tile_images} * plan.box_rows * 32 * plan.pitch;
   const int32_t slot_bytes = strided_slot_taps(instance.form, instance.kernel) * tap_bytes(instance);
@@ -127,16 +126,16 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
       static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
-  // Warpgroups that take turns may be as many stages apart as there are slots of the source. Each has slots of its own,
+  // Warpgroups that alternate may be as many stages apart as there are slots of the source. Each has slots of its own,
   // and they are no round of the weights' slots apart: so neither takes a barrier's parity for that of two rounds
   // before.
   if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
-  // Parts, or warpgroups' sums, are exchanged where stages were.
+  // Accumulators of CTAs, or of warpgroups, are exchanged where stages were.
   const int32_t sum_bytes = strided_sum_bytes(instance.form, instance.kernel, instance.block_n, plan.alternate);
-  if ((parts > 1 || plan.alternate) && sum_bytes > plan.zeros_begin) return false;
+  if ((splits > 1 || plan.alternate) && sum_bytes > plan.zeros_begin) return false;
   return true;
 }
 
@@ -158,9 +157,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Strid
   const double sums =
       4.0 * strided_quads(plan.alternate) * plan.block_n * strided_phases(instance.form, instance.kernel);
   const double stores = sums * element * (forward ? 3.5e-5 : 2.8e-5);
-  const double chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.parts);
+  const double chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
   const double tiles =
-      std::ceil(static_cast<double>(plan.num_tiles * plan.parts) / static_cast<double>(whole->num_blocks));
+      std::ceil(static_cast<double>(plan.num_tiles * plan.splits) / static_cast<double>(whole->num_blocks));
   whole->compute_us = tiles * (chunks * stage + stores);
 
   const double input = element * input_elements(problem);
@@ -208,11 +207,11 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
         instance.kernel != problem.h.kernel) {
       continue;
     }
-    for (int32_t parts = 1; parts <= (instance.alternate ? 1 : kStridedMostParts); parts *= 2) {
+    for (int32_t splits = 1; splits <= (instance.alternate ? 1 : kStridedMostSplits); splits *= 2) {
       Plan plan = begin_plan(instance.name, problem.precision, StridedTile{});
       StridedTile& tile = tile_of<StridedTile>(plan);
       tile.instance = index;
-      if (!lay_out(problem, device, instance, parts, &plan)) continue;
+      if (!lay_out(problem, device, instance, splits, &plan)) continue;
       const StridedGrid grid = make_strided_grid(problem, tile);
       const int64_t packed_tiles = problem.groups * grid.channel_tiles * tile.num_chunks;
       constexpr int64_t kLimit = int64_t{1} << 30;

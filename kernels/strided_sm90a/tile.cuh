@@ -1,11 +1,16 @@
-// Which results a tile of the strided engine owns, and what a thread holds of them.
+// Which results a tile of the strided engine owns, what a thread holds of them, and what it reads of the source.
 #pragma once
 
 #include "element/operand.cuh"
+#include "element/registers.cuh"
+#include "hopper/tiles.cuh"
 #include "ptx/shared.cuh"
 #include "strided_sm90a/params.h"
 
 namespace convt::strided_sm90a {
+
+using hopper::first_tile;
+using hopper::tile_step;
 
 inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
 
@@ -48,22 +53,17 @@ struct Tile {
   int32_t image;
 };
 
-// CTAs of a cluster have the same tile, and no other.
-__device__ __forceinline__ int32_t first_tile(const Params& params) {
-  return static_cast<int32_t>(blockIdx.x) / params.parts;
-}
-
 // Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
-  int32_t strip, part, column;
+  int32_t strip, piece, column;
   number = params.channel_tiles(number, &tile.channel_tile);
   number = params.phase_tiles(number, &tile.phase);
   number = params.group_tiles(number, &tile.group);
-  number = params.strip_tiles(number, &part);
+  number = params.strip_tiles(number, &piece);
   number = params.strips(number, &strip);
   tile.image = number * params.tile_images;
-  tile.begin = part * params.tile_quads;
+  tile.begin = piece * params.tile_quads;
   tile.row = params.by_row(tile.begin, &column);
   tile.column = strip * params.strip_width;
   return tile;
@@ -79,14 +79,14 @@ __device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
 struct Chunks {
   int32_t begin, end;
 };
-__device__ __forceinline__ Chunks chunks_of_part(const Params& params, int32_t part) {
-  return {params.num_chunks * part / params.parts, params.num_chunks * (part + 1) / params.parts};
+__device__ __forceinline__ Chunks chunks_of_split(const Params& params, int32_t split) {
+  return {params.num_chunks * split / params.splits, params.num_chunks * (split + 1) / params.splits};
 }
 
-// This thread's part. Block b, sum 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the lane's
-// position b + 2 * h: what a tap reads for the second block, its neighbour reads for the first.
+// A thread's accumulators. Block b, number 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the
+// lane's position b + 2 * h: what a tap reads for the second block, its neighbour reads for the first.
 template <typename Shape>
-struct Sums {
+struct Accumulators {
   float r[Shape::kPhases][2][Shape::kN / 2];
 
   __device__ __forceinline__ float of_position(int phase, int position, int i) const {
@@ -137,5 +137,79 @@ __device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile&
   quad.has_right = exists && x + 4 < params.width;
   return quad;
 }
+
+#ifdef CONVT_HAS_WGMMA
+
+// [half of a step of K][column]: a channel, or two neighbours in half precision.
+template <typename Shape>
+using Words = uint32_t[2][Shape::kWindow];
+
+template <typename Shape>
+using Fragments = uint32_t[Shape::kFragments][4];
+
+// The thread's own columns of a row, from `s_own` on, and the one before and the one after them, or zeros where there
+// are none.
+template <typename Shape>
+__device__ __forceinline__ void load_words(Words<Shape>& words, uint32_t s_own, const Quad& quad,
+                                           uint32_t channel_bytes) {
+  constexpr int kOwn = 4 * Shape::kStep;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if constexpr (Shape::kElement == 4) {
+      const uint32_t s_channel = s_own + 4 * half * channel_bytes;
+#pragma unroll
+      for (int i = 0; i < kOwn; i += 4) {
+        uint32_t four[4];
+        ptx::load_shared(four, s_channel + 4 * i);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) words[half][1 + i + k] = four[k];
+      }
+      if constexpr (Shape::kLeft) words[half][0] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
+      if constexpr (Shape::kRight) {
+        words[half][1 + kOwn] = ptx::load_shared_or_zero(s_channel + 4 * kOwn, quad.has_right);
+      }
+    } else {
+      uint32_t own[2][kOwn / 2], left[2], right[2];  // pairs of columns
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const uint32_t s_channel = s_own + (8 * half + c) * channel_bytes;
+        ptx::load_shared(own[c], s_channel);
+        if constexpr (Shape::kLeft) left[c] = ptx::load_shared_or_zero(s_channel - 4, quad.has_left);
+        if constexpr (Shape::kRight) right[c] = ptx::load_shared_or_zero(s_channel + 2 * kOwn, quad.has_right);
+      }
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        words[half][1 + i] = __byte_perm(own[0][i / 2], own[1][i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+      }
+      if constexpr (Shape::kLeft) words[half][0] = __byte_perm(left[0], left[1], 0x7632);
+      if constexpr (Shape::kRight) words[half][1 + kOwn] = __byte_perm(right[0], right[1], 0x5410);
+    }
+  }
+}
+
+// Where fragment number `f` of a group has its first position's column in the window, or -1. Its second position is two
+// further. Where a tap reads one fragment for the first block of positions, it reads the next one for the second.
+template <typename Shape>
+__device__ constexpr int fragment_column(int group, int f) {
+  if constexpr (Shape::kOutput) return f + (Shape::kAllPhases ? 1 : 0);
+  return group + 2 * f < Shape::kKernel + 2 ? group + 2 * f : -1;  // even or odd columns
+}
+
+template <typename Shape>
+__device__ __forceinline__ void to_fragments(Fragments<Shape>& fragments, const Words<Shape>& words, int group,
+                                             uint32_t zero) {
+#pragma unroll
+  for (int f = 0; f < Shape::kFragments; ++f) {
+    const int column = fragment_column<Shape>(group, f);
+    if (column < 0) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      element::write_fragment<typename Shape::Element>(fragments[f][i], words[i / 2][column + i % 2 * 2 * Shape::kStep],
+                                                       zero);
+    }
+  }
+}
+
+#endif
 
 }  // namespace convt::strided_sm90a

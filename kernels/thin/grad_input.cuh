@@ -1,14 +1,15 @@
-// The gradient of the input of layers bound by memory: depthwise and small groups, few channels, strides that leave
-// most phases without a tap (docs/numerics.md gives the order of each sum).
+// The gradient of the input of layers bound by memory: small groups, few channels, strides that give most phases no tap
+// (docs/numerics.md gives the order of each sum).
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
 // A CTA keeps the weights of its channels in shared memory and walks tiles of positions; the rows of grad_output that a
-// tile's taps read come through a pipeline of stages, a few channels each. Called by launch/. Must not know: torch, how
-// the plan was chosen.
+// tile's taps read come through a pipeline of stages, a few channels each. Launched by thin/launch.cpp.
+// Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "thin/grad_input_layout.h"
 #include "thin/grad_input_loader.cuh"
 #include "thin/grad_input_mainloop.cuh"
-#include "thin/grad_input_params.h"
+#include "thin/instances.h"
 
 namespace convt::thin {
 
@@ -65,12 +66,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
   for (; cursor.tile < pass.end_tile;) {
     const GradInputTile tile = grad_input_tile(params, cursor.tile);
     const int32_t h = tile.h + row, w = tile.w + column;
-    float r_sums[kChannels][kPositions];
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-#pragma unroll
-      for (int j = 0; j < kPositions; ++j) r_sums[c][j] = 0;
-    }
+    float r_acc[kChannels][kPositions] = {};
     StageOperands operands;
     operands.s_bytes = s_bytes;
     operands.channel_bytes = params.pitches.channel * kBytes;
@@ -94,9 +90,9 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
       operands.s_weight =
           s_weight + (group * params.group_co + co) * params.h.kernel * params.w.kernel * params.block_ci + ci;
       if (inside) {
-        multiply_stage<Traits, true>(params, operands, r_sums);
+        multiply_stage<Traits, true>(params, operands, r_acc);
       } else {
-        multiply_stage<Traits, false>(params, operands, r_sums);
+        multiply_stage<Traits, false>(params, operands, r_acc);
       }
       __syncthreads();  // everybody has read the stage, whose slot is filled again
       load_ahead();
@@ -114,7 +110,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
       Element* g_position = g_column + c * params.gx_stride[1];
 #pragma unroll
       for (int j = 0; j < kPositions; ++j, g_position += params.gx_stride[2]) {
-        if (h + j < params.h.in) *g_position = element::to_element<Element>(r_sums[c][j]);
+        if (h + j < params.h.in) *g_position = element::to_element<Element>(r_acc[c][j]);
       }
     }
   }
@@ -122,3 +118,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
 }
 
 }  // namespace convt::thin
+
+// What a file of instances/ makes of a row.
+#define CONVT_THIN_GRAD_INPUT_INSTANCE(symbol, dtype, channels, positions) \
+  CONVT_DEFINE_KERNEL(thin, symbol, grad_input_kernel<GradInputTraits<DataType::dtype, channels, positions>>)

@@ -10,8 +10,10 @@
 // Both put tap k of row q into slot q * slot_q + k * slot_k.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "plan/divisor.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -97,6 +99,28 @@ CONVT_HOST_DEVICE inline int32_t congruent_from(int32_t least, int64_t residue, 
   return least + static_cast<int32_t>((residue - least) & (modulus - 1));
 }
 
+// Which slots of a stage have the rows of grad_output that `kernel_h` tap rows read for `rows` rows of positions, in
+// the way of the two that needs fewer; `columns`: of each row. False where they are far beyond what fits.
+template <typename Layout>
+bool lay_out_slots(int64_t rows, int32_t kernel_h, int64_t columns, Layout* layout) {
+  constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
+  constexpr int64_t kMostRows = 1 << 28;  // their numbers stay within 32 bits
+  const Axis& h = layout->h;
+  if (rows > kMostSlots || rows * h.stride > kMostRows) return false;
+  const int32_t step = greatest_common_divisor(h.stride, h.dilation);
+  const int64_t window = ((rows - 1) * h.stride + int64_t{kernel_h - 1} * h.dilation) / step + 1;
+  const int64_t apart = rows * kernel_h;
+  if (std::min(window, apart) > kMostSlots || columns > kMostColumns) return false;
+  layout->apart = apart < window;
+  layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
+  layout->slot_q = layout->apart ? kernel_h : h.stride / step;
+  layout->slot_k = layout->apart ? 1 : h.dilation / step;
+  layout->row_step = step;
+  layout->columns = static_cast<int32_t>(columns);
+  // Of a single row of positions, or of taps, the next one may be anywhere.
+  return layout->slot_q <= kMostSlots && layout->slot_k <= kMostSlots;
+}
+
 // False where a plan is not one of the problem, or 32 bits do not hold its numbers.
 bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputTile& plan,
                                  ThinGradInputLayout* layout);
@@ -110,6 +134,47 @@ struct ThinPitches {
   int32_t channel;
 };
 
-ThinPitches make_thin_pitches(const ThinGradInputLayout& layout, const ConvTProblem& problem);
+// Of slots that lay_out_slots() laid out for so many rows.
+template <typename Layout>
+ThinPitches make_thin_pitches(const Layout& layout, const ConvTProblem& problem, int32_t rows, int32_t kernel_h) {
+  const int32_t elems = vector_elements(problem.dtype);
+  const int64_t row = problem.y_stride[2] % elems;  // all that pitches must be congruent to
+  const int32_t least = layout.columns + 2 * (elems - 1);
+  ThinPitches pitches;
+  if (layout.apart) {
+    pitches.slot = congruent_from(least, layout.h.dilation * row, elems);
+    pitches.tap = pitches.slot;
+    pitches.position = congruent_from(kernel_h * pitches.slot, layout.h.stride * row, elems);
+  } else {
+    pitches.slot = congruent_from(least, layout.row_step * row, elems);
+    pitches.tap = layout.slot_k * pitches.slot;
+    pitches.position = layout.slot_q * pitches.slot;
+  }
+  const int32_t all = layout.apart ? rows * pitches.position : layout.slots * pitches.slot;
+  pitches.channel = congruent_from(all, problem.y_stride[1], elems);
+  return pitches;
+}
 
 }  // namespace convt
+
+namespace convt::thin {
+
+// What a kernel is launched with. Filled by thin/launch.cpp, constant for the whole grid.
+struct GradInputParams : ThinGradInputLayout {
+  const void* gy;      // [batch, groups * group_co, h.out, w.out], any strides
+  const void* weight;  // [groups * group_ci, group_co, h.kernel, w.kernel], any strides
+  void* gx;            // [batch, groups * group_ci, h.in, w.in], NCHW or channels_last
+  int64_t gy_stride[4];
+  int64_t weight_stride[4];
+  int64_t gx_stride[4];
+  ThinPitches pitches;
+  Reciprocal by_slots;
+  Reciprocal by_kernel_h;
+  Reciprocal by_tiles_w;
+  Reciprocal by_tiles_h;
+  int32_t load_lanes_log2;  // threads that copy one row together
+  int32_t vector;           // columns that a thread reads at once: 1, 2 or 4
+  bool copy_vectors;        // columns are neighbours in memory
+};
+
+}  // namespace convt::thin

@@ -5,7 +5,7 @@
 #include "element/arithmetic.cuh"
 #include "element/fast_divide.cuh"
 #include "ptx/cp_async.cuh"
-#include "thin/grad_input_params.h"
+#include "thin/grad_input_layout.h"
 #include "thin/grad_input_tile.cuh"
 
 namespace convt::thin {

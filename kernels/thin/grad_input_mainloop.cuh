@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "thin/grad_input_params.h"
+#include "thin/grad_input_layout.h"
 
 namespace convt::thin {
 
@@ -38,7 +38,7 @@ struct StageOperands {
 // memory before the first tap's column of the thread's first position. s_weight: of the first tap. rows_outside: bit j:
 // the tap row of position j.
 template <typename Traits, bool kInside, int kCount, int kVector, int kStep>
-__device__ __forceinline__ void multiply_taps(float (&r_sums)[Traits::kChannels][Traits::kPositions],
+__device__ __forceinline__ void multiply_taps(float (&r_acc)[Traits::kChannels][Traits::kPositions],
                                               const StageOperands& operands, int32_t row, const float* s_weight,
                                               int32_t block_ci, int32_t k_w, uint32_t rows_outside) {
   using Element = typename Traits::Element;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void multiply_taps(float (&r_sums)[Traits::kChannels]
       const float column = element::to_accumulator(r_columns[j][t / kVector].column[t % kVector]);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        r_sums[c][j] = element::fused_multiply_add(column, r_weight[c], r_sums[c][j]);
+        r_acc[c][j] = element::fused_multiply_add(column, r_weight[c], r_acc[c][j]);
       }
     }
   }
@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_taps(float (&r_sums)[Traits::kChannels]
 // All products of a stage. kVector: columns that are read at once; kStep: the dilation along W, or 0 for any.
 template <typename Traits, bool kInside, int kVector, int kStep>
 __device__ __forceinline__ void multiply_stage(const GradInputParams& params, const StageOperands& operands,
-                                               float (&r_sums)[Traits::kChannels][Traits::kPositions]) {
+                                               float (&r_acc)[Traits::kChannels][Traits::kPositions]) {
   constexpr int32_t kBytes = sizeof(typename Traits::Element);
   const int32_t kernel = params.w.kernel, block_ci = params.block_ci;
   const int32_t step = (kStep > 0 ? kStep : params.w.dilation) * kBytes;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void multiply_stage(const GradInputParams& params, co
       }
       int32_t k_w = 0, row = tap_row;
       auto multiply = [&](auto count, auto vector, auto columns) {
-        multiply_taps<Traits, kInside, count(), vector(), columns()>(r_sums, operands, row, s_weight, block_ci, k_w,
+        multiply_taps<Traits, kInside, count(), vector(), columns()>(r_acc, operands, row, s_weight, block_ci, k_w,
                                                                      rows_outside);
         k_w += count(), row += count() * step, s_weight += count() * block_ci;
       };
@@ -130,17 +130,17 @@ __device__ __forceinline__ void multiply_stage(const GradInputParams& params, co
 
 template <typename Traits, bool kInside>
 __device__ __forceinline__ void multiply_stage(const GradInputParams& params, const StageOperands& operands,
-                                               float (&r_sums)[Traits::kChannels][Traits::kPositions]) {
+                                               float (&r_acc)[Traits::kChannels][Traits::kPositions]) {
   if (params.vector == 4) {
-    multiply_stage<Traits, kInside, 4, 1>(params, operands, r_sums);
+    multiply_stage<Traits, kInside, 4, 1>(params, operands, r_acc);
   } else if (params.vector == 2) {
-    multiply_stage<Traits, kInside, 2, 1>(params, operands, r_sums);
+    multiply_stage<Traits, kInside, 2, 1>(params, operands, r_acc);
   } else if (params.w.dilation == 1) {
-    multiply_stage<Traits, kInside, 1, 1>(params, operands, r_sums);
+    multiply_stage<Traits, kInside, 1, 1>(params, operands, r_acc);
   } else if (params.w.dilation == 2) {
-    multiply_stage<Traits, kInside, 1, 2>(params, operands, r_sums);
+    multiply_stage<Traits, kInside, 1, 2>(params, operands, r_acc);
   } else {
-    multiply_stage<Traits, kInside, 1, 0>(params, operands, r_sums);
+    multiply_stage<Traits, kInside, 1, 0>(params, operands, r_acc);
   }
 }
 

@@ -1,4 +1,5 @@
-// A tile of the gradient of the input, and which of its taps read nothing. Called by: thin/ and mma_sm90a/.
+// A tile of the gradient of the input, and which of its taps read nothing. Called by the kernels of thin/ and
+// mma_sm90a/.
 #pragma once
 
 #include "problem/problem.h"

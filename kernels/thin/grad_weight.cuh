@@ -3,11 +3,12 @@
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
 // Lanes of a warp take neighbouring pixels, and each keeps the warp's thread_ci x thread_co x thread_kw sums: so both
 // operands are read from shared memory as they lie in global memory. thin/grad_weight_layout.h says what a CTA owns.
-// Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
+// Launched by thin/launch.cpp. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
 #include "ptx/warp_reduce.cuh"
 #include "thin/grad_weight_loader.cuh"
+#include "thin/instances.h"
 
 namespace convt::thin {
 
@@ -20,10 +21,10 @@ struct GradWeightTraits {
 };
 
 template <typename Traits>
-using WeightSums = float[Traits::kKw][Traits::kCo][Traits::kCi];
+using WeightAccumulators = float[Traits::kKw][Traits::kCo][Traits::kCi];
 
-// An element as shared memory has it, and its value: converted not before it is needed, when its load has long
-// returned.
+// An element as it lies in shared memory, and its value. It is not converted before it is needed, when its load has
+// returned long ago.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_raw(uint32_t s_element) {
   return sizeof(Element) == 4 ? ptx::load_shared(s_element) : ptx::load_shared_16(s_element);
@@ -62,7 +63,7 @@ struct PixelOperands {
 // One pixel of each lane. Each operand of the next one is loaded as soon as this one's is no longer needed.
 // columns_exist: bit t: tap t's column, and the pixel, exist.
 template <typename Traits, bool kInside>
-__device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, PixelOperands<Traits>& operands,
+__device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_acc, PixelOperands<Traits>& operands,
                                                 int32_t tap_bytes, uint32_t columns_exist) {
   using Element = typename Traits::Element;
   float r_x[Traits::kCi];
@@ -79,7 +80,7 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, Pixe
 #pragma unroll
         for (int i = 0; i < Traits::kCo; ++i) {
           const int co = ci % 2 == 0 ? i : Traits::kCo - 1 - i;  // neighbours share an operand
-          r_sums[t][co][ci] = element::fused_multiply_add(r_x[ci], r_gy[co], r_sums[t][co][ci]);
+          r_acc[t][co][ci] = element::fused_multiply_add(r_x[ci], r_gy[co], r_acc[t][co][ci]);
         }
         if (kInside && t == Traits::kKw - 1) operands.load_x(ci);
       }
@@ -92,7 +93,7 @@ __device__ __forceinline__ void multiply_pixels(WeightSums<Traits>& r_sums, Pixe
   }
 }
 
-// A thread's part of a stage. Coordinates are of grad_output.
+// What a thread multiplies of a stage. Coordinates are of grad_output.
 struct StageRows {
   uint32_t s_x;        // address of its first pixel, of its first channel
   uint32_t s_gy;       // and of what its first tap reads there
@@ -107,7 +108,7 @@ struct StageRows {
 
 // kTapStep: the dilation along W, or 0 for any.
 template <typename Traits, int kTapStep>
-__device__ __forceinline__ void multiply_stage(WeightSums<Traits>& r_sums, const GradWeightParams& params,
+__device__ __forceinline__ void multiply_stage(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                StageRows rows) {
   constexpr int32_t kBytes = sizeof(typename Traits::Element);
   constexpr uint32_t kAllTaps = (1u << Traits::kKw) - 1;
@@ -160,12 +161,12 @@ __device__ __forceinline__ void multiply_stage(WeightSums<Traits>& r_sums, const
     } else {
       step = 0;
       rows.row += params.unit_rows * params.h.stride;
-      if (--units > 0) operands.move(x_unit, gy_unit);  // else the same pixel is loaded once more
+      if (--units > 0) operands.move(x_unit, gy_unit);  // after the last unit its last pixel is loaded once more
     }
     if (inside) {
-      multiply_pixels<Traits, true>(r_sums, operands, tap_bytes, columns_exist);
+      multiply_pixels<Traits, true>(r_acc, operands, tap_bytes, columns_exist);
     } else {
-      multiply_pixels<Traits, false>(r_sums, operands, tap_bytes, columns_exist);
+      multiply_pixels<Traits, false>(r_acc, operands, tap_bytes, columns_exist);
     }
   }
 }
@@ -178,8 +179,9 @@ __device__ __forceinline__ void wait_for_copies(int32_t ahead) {
 
 // Lanes are added in halves; lane 0 stores.
 template <typename Traits>
-__device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, const GradWeightParams& params,
-                                           const WeightPass& pass, const WeightWarp& warp) {
+__device__ __forceinline__ void store_accumulators(const WeightAccumulators<Traits>& r_acc,
+                                                   const GradWeightParams& params, const WeightPass& pass,
+                                                   const WeightWarp& warp) {
   const int32_t k_h = params.h.kernel, k_w = params.w.kernel;
   const int32_t ci_0 = pass.ci + warp.ci, co_0 = pass.co + warp.co, kh = pass.kh + warp.kh, kw_0 = pass.kw + warp.kw;
   const int64_t slab_elems = int64_t{params.groups} * params.group_ci * params.group_co * k_h * k_w;
@@ -192,7 +194,7 @@ __device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, con
       float* g_taps = g_slab + ((channel * params.group_co + co_0 + co) * k_h + kh) * k_w + kw_0;
 #pragma unroll
       for (int t = 0; t < Traits::kKw; ++t) {
-        const float sum = ptx::warp_sum(r_sums[t][co][ci]);
+        const float sum = ptx::warp_sum(r_acc[t][co][ci]);
         const bool exists = ci_0 + ci < params.group_ci && co_0 + co < params.group_co && kw_0 + t < k_w;
         if (threadIdx.x % 32 == 0 && exists) g_taps[t] = sum;
       }
@@ -200,7 +202,7 @@ __device__ __forceinline__ void store_sums(const WeightSums<Traits>& r_sums, con
   }
 }
 
-// A thread's part of the stage in a slot.
+// What a thread multiplies of the stage in a slot.
 template <typename Element>
 __device__ __forceinline__ StageRows stage_rows(const GradWeightParams& params, const WeightPass& pass,
                                                 const WeightWarp& warp, const StagePlace& place) {
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
   const int32_t num_warps = static_cast<int32_t>(blockDim.x) / 32;
   const uint32_t s_warp = s_head + kThinWeightWarpsBegin + warp * kThinWeightWarpBytes;
 
-  // Who am I: the CTA's pass and chunk, the warp's sums. Pixels that the CTA adds up.
+  // The CTA's pass and chunk, the warp's sums, and the pixels that the CTA adds up.
   bool idle;  // no sums: this warp only loads
   int32_t unit, end_unit;  // from the stage on that is copied next
   {
@@ -265,23 +267,14 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
 #endif
   __syncthreads();  // all that is there for everybody
 
-  WeightSums<Traits> r_sums;
-#pragma unroll
-  for (int t = 0; t < Traits::kKw; ++t) {
-#pragma unroll
-    for (int o = 0; o < Traits::kCo; ++o) {
-#pragma unroll
-      for (int i = 0; i < Traits::kCi; ++i) r_sums[t][o][i] = 0;
-    }
-  }
+  WeightAccumulators<Traits> r_acc = {};
 
-  // While a stage is multiplied, the one `ahead` behind it is copied, into the slot of a stage that everybody has left:
-  // two back where there are three slots or more, so that nobody waits for the others. Bulk copies are made by a few
-  // warps in turn.
-  // slot: of the stage that is multiplied, negative before the first one.
+  // While a stage is multiplied, the one that comes `ahead` stages later is copied, into the slot of a stage that
+  // everybody has read: where there are three slots or more that stage is two back, so that nobody waits for the
+  // others. Bulk copies of a stage are made by a few warps, and by others for the next one.
   const int32_t ahead = params.stages / 2;
   int32_t left = 0;  // stages that are copied, and not yet multiplied
-  int32_t slot = -ahead;
+  int32_t slot = -ahead;  // of the stage that is multiplied, negative before the first one
   int32_t turn = warp / params.loaders;  // stages until it is this warp's turn to copy
   uint32_t parity = 0;
 #pragma unroll 1
@@ -313,17 +306,17 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
 #endif
     if (!bulk) {
       wait_for_copies(ahead);
-      __syncthreads();  // the stage is complete for everybody, and everybody has left the one before
+      __syncthreads();  // the stage is complete for everybody, and everybody has read the one before
     }
     if (!idle) {
       const StageRows rows =
           stage_rows<Element>(params, WeightPass(s_head), WeightWarp(s_warp), *stage_place(s_bytes, slot));
       if (params.w.dilation == 1) {
-        multiply_stage<Traits, 1>(r_sums, params, rows);
+        multiply_stage<Traits, 1>(r_acc, params, rows);
       } else if (params.w.dilation == 2) {
-        multiply_stage<Traits, 2>(r_sums, params, rows);
+        multiply_stage<Traits, 2>(r_acc, params, rows);
       } else {
-        multiply_stage<Traits, 0>(r_sums, params, rows);
+        multiply_stage<Traits, 0>(r_acc, params, rows);
       }
     }
 #ifdef CONVT_HAS_BULK_ROWS
@@ -335,7 +328,12 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
     if (!bulk && params.stages == 2) __syncthreads();  // everybody has read the stage, whose slot is filled next
     if (++slot == params.stages) slot = 0, parity ^= 1;
   }
-  if (!idle) store_sums<Traits>(r_sums, params, WeightPass(s_head), WeightWarp(s_warp));
+  if (!idle) store_accumulators<Traits>(r_acc, params, WeightPass(s_head), WeightWarp(s_warp));
 }
 
 }  // namespace convt::thin
+
+// What a file of instances/ makes of a row.
+#define CONVT_THIN_GRAD_WEIGHT_INSTANCE(symbol, dtype, thread_ci, thread_co, thread_kw) \
+  CONVT_DEFINE_KERNEL(thin, symbol,                                                     \
+                      grad_weight_kernel<GradWeightTraits<DataType::dtype, thread_ci, thread_co, thread_kw>>)

@@ -24,10 +24,9 @@
 
 namespace convt {
 
-// The tile for the gradient of the weight. The first two decide the order of
-// sums.
+// The tile for the gradient of the weight. The first two decide the order of sums.
 struct ThinGradWeightTile {
-  int32_t strip;  // columns of pixels;
+  int32_t strip;  // columns of pixels
   int32_t units_per_chunk;  // of a CTA
   int32_t instance;  // index into kThinGradWeightInstances
   int32_t block_ci;  // channels of a CTA, per group, multiples of the instance's
@@ -119,10 +118,11 @@ struct WeightTile {
   int32_t stages;
 };
 
-// The layout's part that follows from these: all but warps and bytes. False where 32 bits do not hold its numbers.
+// Fills what of the layout follows from these, which is all but warps and bytes. False where 32 bits do not hold its
+// numbers.
 bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, ThinGradWeightLayout* layout);
 
-// Its bytes, from the elements of either operand of a stage. False where they are far beyond what fits.
+// Fills the layout's bytes, from the elements of each operand of a stage. False where they are far beyond what fits.
 bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems,
                            ThinGradWeightLayout* layout);
 

@@ -24,18 +24,13 @@ struct WeightPass {
   int32_t chunk;
 
   __device__ __forceinline__ WeightPass(const GradWeightParams& params, int32_t thread_kw) {
-    int32_t index = static_cast<int32_t>(blockIdx.x);
-    auto next_digit = [&index](int32_t count) {
-      const int32_t digit = index % count;
-      index /= count;
-      return digit;
-    };
-    kw = next_digit(params.run_tiles) * params.block_runs * thread_kw;
-    kh = next_digit(params.kh_tiles) * params.block_kh;
-    co = next_digit(params.co_tiles) * params.block_co;
-    ci = next_digit(params.ci_tiles) * params.block_ci;
-    group = next_digit(params.groups);
-    chunk = index;
+    Digits digits{static_cast<int32_t>(blockIdx.x)};
+    kw = digits.next(params.run_tiles) * params.block_runs * thread_kw;
+    kh = digits.next(params.kh_tiles) * params.block_kh;
+    co = digits.next(params.co_tiles) * params.block_co;
+    ci = digits.next(params.ci_tiles) * params.block_ci;
+    group = digits.next(params.groups);
+    chunk = digits.rest;
   }
   __device__ __forceinline__ explicit WeightPass(uint32_t s_head) {
     uint32_t words[4];
@@ -62,15 +57,11 @@ struct WeightWarp {
 
   __device__ __forceinline__ WeightWarp(const GradWeightParams& params, int32_t warp, int32_t thread_ci,
                                         int32_t thread_co, int32_t thread_kw) {
-    auto next_digit = [&warp](int32_t count) {
-      const int32_t digit = warp % count;
-      warp /= count;
-      return digit;
-    };
-    ci = next_digit(params.warps_ci) * thread_ci;
-    co = next_digit(params.warps_co) * thread_co;
-    kw = next_digit(params.block_runs) * thread_kw;
-    kh = warp;
+    Digits digits{warp};
+    ci = digits.next(params.warps_ci) * thread_ci;
+    co = digits.next(params.warps_co) * thread_co;
+    kw = digits.next(params.block_runs) * thread_kw;
+    kh = digits.rest;
   }
   __device__ __forceinline__ explicit WeightWarp(uint32_t s_warp) {
     uint32_t words[4];

@@ -40,13 +40,6 @@ inline constexpr ThinInstance kThinInstances[] = {
 
 inline constexpr int32_t kNumThinInstances = count_of(kThinInstances);
 
-// Position in kThinInstances.
-enum ThinInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
 // A kernel of the gradient of the input. A thread adds up `channels` channels of the result at `positions` positions.
 struct ThinGradInputInstance {
   const char* name;
@@ -74,13 +67,6 @@ inline constexpr ThinGradInputInstance kThinGradInputInstances[] = {
 };
 
 inline constexpr int32_t kNumThinGradInputInstances = count_of(kThinGradInputInstances);
-
-// Position in kThinGradInputInstances.
-enum ThinGradInputInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 // A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
 // taps.
@@ -116,13 +102,6 @@ inline constexpr ThinGradWeightInstance kThinGradWeightInstances[] = {
 
 inline constexpr int32_t kNumThinGradWeightInstances = count_of(kThinGradWeightInstances);
 
-// Position in kThinGradWeightInstances.
-enum ThinGradWeightInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
 // A kernel of the gradient of the weight in channels_last by outer products. A thread adds up 8 input channels x 8
 // neighbouring columns of the weight's rows, read as `width` at a time.
 struct ThinOuterWeightInstance {
@@ -144,13 +123,6 @@ inline constexpr ThinOuterWeightInstance kThinOuterWeightInstances[] = {
 };
 
 inline constexpr int32_t kNumThinOuterWeightInstances = count_of(kThinOuterWeightInstances);
-
-// Position in kThinOuterWeightInstances.
-enum ThinOuterWeightInstanceIndex : int32_t {
-#define CONVT_ROW(symbol, ...) k_thin_##symbol,
-  CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
 
 }  // namespace convt
 

@@ -1,19 +1,19 @@
-// Layers bound by memory: depthwise and small groups, few channels, strides that leave most phases without a tap.
-// Computes the forward pass or the gradient of the input (thin/layout.h). A CTA keeps the weights of a *pass*
-// in shared memory and walks tiles of positions: source tile in, all phases of the tile summed in registers, staged,
-// and stored as contiguous runs. Called by launch/. Must not know: torch, how the plan was chosen.
+// The forward pass of layers bound by memory: small groups, few channels, strides that give most phases no tap.
+// A CTA keeps the weights of a *pass* (thin/layout.h) in shared memory and walks tiles of positions: it loads the
+// source tile, sums all phases of the tile in registers, stages the results in the source's place, and stores
+// contiguous runs. Launched by thin/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "thin/instances.h"
 #include "thin/loader.cuh"
 #include "thin/mainloop.cuh"
-#include "thin/params.h"
 #include "thin/store.cuh"
 #include "thin/tile.cuh"
-#include "thin/traits.cuh"
 
 namespace convt::thin {
 
-// Where each virtual output is staged, or -1; the biases of the pass's channels; taps and what they serve.
+// Fills the tables that all tiles share: where each virtual output is staged, or -1; the biases of the pass's channels;
+// the steps of a sum, and which quads of virtual outputs have each tap; the places of a thread's positions.
 template <typename Traits>
 __device__ __forceinline__ void make_tables(const Params& params, const Pass& pass, int32_t* s_outputs, float* s_bias,
                                             Step* s_steps, uint8_t* s_quads, int2* s_positions) {
@@ -107,19 +107,14 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
 #endif
     __syncthreads();  // everybody has stored the tile before
     if (pass.num_filled_h > 0) {
-      float r_sums[Traits::kOutputs][kPositions];
-#pragma unroll
-      for (int o = 0; o < Traits::kOutputs; ++o) {
-#pragma unroll
-        for (int j = 0; j < kPositions; ++j) r_sums[o][j] = 0;
-      }
+      float r_acc[Traits::kOutputs][kPositions] = {};
       const bool tile_inside =
           is_inside(params.h, tile.q_h, params.tile_h) && is_inside(params.w, tile.q_w, params.tile_w);
       uint32_t r_outside[kPositions];
       bool all_inside = true;
       if (!tile_inside) {
         list_outside(params.h, tile.q_h, params.tile_h, s_outside);
-        // With one tile a row the columns are the same for all of them.
+        // Where a row is one tile, the list of columns serves all tiles.
         if (params.tiles_w > 1 || !columns_listed) {
           list_outside(params.w, tile.q_w, params.tile_w, s_outside + params.tile_h);
           columns_listed = true;
@@ -148,26 +143,26 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
         const int32_t steps = num_ci * taps;
         const uint8_t* s_block_quads = s_quads + block * (params.chunk_ci * taps + 2);
         if (all_inside && params.all_taps) {
-          multiply<Traits, true, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+          multiply<Traits, true, true>(r_acc, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
                                        s_block_quads);
         } else if (all_inside) {
-          multiply<Traits, true, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+          multiply<Traits, true, false>(r_acc, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
                                         s_block_quads);
         } else if (params.all_taps) {
-          multiply<Traits, false, true>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+          multiply<Traits, false, true>(r_acc, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
                                         s_block_quads);
         } else {
-          multiply<Traits, false, false>(r_sums, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
+          multiply<Traits, false, false>(r_acc, steps, s_first, r_outside, s_block_weight, params.outputs, s_steps,
                                          s_block_quads);
         }
       }
       __syncthreads();  // everybody has read the source, whose place the results take
       store = make_tile_store<Element>(params, pass, tile);
-      // Bias last, one rounding.
+      // The bias is added last, and the sum is rounded once.
       const int32_t* s_block_outputs = s_outputs + group * params.outputs + block * Traits::kOutputs;
       unsigned char* s_results = s_bytes + store.shift * sizeof(Element);
       auto stage = [&](int o, int j, int32_t place, float bias) {
-        *reinterpret_cast<Element*>(s_results + place) = element::to_element<Element>(element::add(r_sums[o][j], bias));
+        *reinterpret_cast<Element*>(s_results + place) = element::to_element<Element>(element::add(r_acc[o][j], bias));
       };
       if constexpr (Traits::kOutputs <= Traits::kPositions) {
         int32_t r_entry[Traits::kOutputs];
@@ -214,7 +209,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
     } else {
       store = make_tile_store<Element>(params, pass, tile);
     }
-    // A pass without taps stages the same for every tile of the same alignment.
+    // A pass without taps stages only biases, which serve every tile of the same alignment.
     if (pass.num_filled_h > 0 || store.shift != staged_shift) {
       stage_empty_phases(params, pass, s_bias, s_stage + store.shift);
       staged_shift = store.shift;
@@ -231,3 +226,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
 }
 
 }  // namespace convt::thin
+
+// What a file of instances/ makes of a row.
+#define CONVT_THIN_INSTANCE(symbol, dtype, outputs, positions) \
+  CONVT_DEFINE_KERNEL(thin, symbol, thin_kernel<Traits<DataType::dtype, outputs, positions>>)

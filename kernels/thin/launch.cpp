@@ -1,32 +1,68 @@
+#include "reduce/launch.h"
+
+#include <algorithm>
+#include <initializer_list>
 #include <stdexcept>
-#include <string>
 
 #include "launch/families.h"
 #include "plan/kernel_table.h"
+#include "thin/grad_input_layout.h"
+#include "thin/grad_weight_layout.h"
 #include "thin/instances.h"
 #include "thin/layout.h"
-#include "thin/params.h"
+#include "thin/outer_weight_layout.h"
+#include "thin/weight_params.h"
 
 namespace convt {
 
 CONVT_KERNEL_TABLE(thin, CONVT_THIN_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(thin, kGradInputKernels, CONVT_THIN_GRAD_INPUT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(thin, kGradWeightKernels, CONVT_THIN_GRAD_WEIGHT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(thin, kOuterWeightKernels, CONVT_THIN_OUTER_WEIGHT_INSTANCES, const void*)
+
+namespace {
+
+// Columns that a thread can read at once: neighbouring taps, at the same place within a vector for all positions.
+int32_t vector_columns(const thin::GradInputParams& params) {
+  if (params.w.dilation != 1) return 1;
+  for (const int32_t vector : {4, 2}) {
+    if (params.w.stride % vector == 0 && params.pitches.position % vector == 0 && params.w.kernel >= vector) {
+      return vector;
+    }
+  }
+  return 1;
+}
+
+thin::WeightOperand make_operand(const void* elements, const int64_t (&size)[4], const int64_t (&stride)[4],
+                                 DataType dtype) {
+  thin::WeightOperand operand{};
+  operand.elements = elements;
+  int64_t last = 0;
+  for (int i = 0; i < 4; ++i) {
+    operand.stride[i] = stride[i];
+    last += (size[i] - 1) * stride[i];
+  }
+  operand.end = static_cast<const unsigned char*>(elements) + (last + 1) * element_bytes(dtype);
+  return operand;
+}
+
+// The elements of the widest copies that what they begin at and all distances are a multiple of.
+int32_t widest_copy(const void* begin, std::initializer_list<int64_t> distances) {
+  for (const int32_t elems : {4, 2}) {
+    bool whole = is_aligned(begin, 4 * elems);
+    for (const int64_t distance : distances) whole = whole && distance % elems == 0;
+    if (whole) return elems;
+  }
+  return 1;
+}
+
+}  // namespace
 
 void launch_thin(const ConvTProblem& problem, const Plan& plan, const ThinTile& tile, const Pointers& pointers,
                  cudaStream_t stream) {
-  if (tile.instance < 0 || tile.instance >= kNumThinInstances) {
-    throw std::runtime_error("convt_ext: no thin kernel instance number " + std::to_string(tile.instance));
-  }
-  const ThinInstance& instance = kThinInstances[tile.instance];
-  if (instance.dtype != problem.dtype) {
-    throw std::runtime_error(std::string("convt_ext: ") + instance.name + " does not compute in " +
-                             name_of(problem.dtype));
-  }
+  const ThinInstance& instance = instance_of(kThinInstances, tile.instance, problem, plan);
   thin::Params params{};
-  const bool legal = make_thin_layout(problem, tile, instance.outputs, instance.positions, &params);
-  if (!legal || params.threads != plan.threads || params.shared_bytes != plan.shared_bytes ||
-      params.num_blocks != plan.num_blocks) {
-    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
-  }
+  check_layout(make_thin_layout(problem, tile, instance.outputs, instance.positions, &params), params, plan);
   params.source = pointers.x;
   params.weight = pointers.w;
   params.bias = pointers.bias;
@@ -40,6 +76,98 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const ThinTile& 
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
   launch_kernel(thin::kKernels[tile.instance](), grid_of(plan), stream, params);
+}
+
+void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const ThinGradInputTile& tile,
+                            const Pointers& pointers, cudaStream_t stream) {
+  instance_of(kThinGradInputInstances, tile.instance, problem, plan);
+  thin::GradInputParams params{};
+  check_layout(make_thin_grad_input_layout(problem, tile, &params), params, plan);
+  params.gy = pointers.y;
+  params.weight = pointers.w;
+  params.gx = pointers.x;
+  std::copy_n(problem.y_stride, 4, params.gy_stride);
+  std::copy_n(problem.w_stride, 4, params.weight_stride);
+  std::copy_n(problem.x_stride, 4, params.gx_stride);
+  params.pitches = make_thin_pitches(params, problem, params.tile_h, params.h.kernel);
+  params.by_slots = Reciprocal::of(params.slots);
+  params.by_kernel_h = Reciprocal::of(params.h.kernel);
+  params.by_tiles_w = Reciprocal::of(params.tiles_w);
+  params.by_tiles_h = Reciprocal::of(params.tiles_h);
+  params.vector = vector_columns(params);
+  params.copy_vectors = problem.y_stride[3] == 1;
+  // As many neighbouring threads copy a row as it has vectors, or a power of two below.
+  const int32_t copies = params.columns / (params.copy_vectors ? vector_elements(problem.dtype) : 1);
+  while (params.load_lanes_log2 < 5 && (2 << params.load_lanes_log2) <= copies) ++params.load_lanes_log2;
+  launch_kernel(thin::kGradInputKernels[tile.instance](), grid_of(plan), stream, params);
+}
+
+void fill_thin_weight_params(const ConvTProblem& problem, const ThinGradWeightLayout& layout,
+                             const ThinWeightPitches& pitches, int32_t loaders, const Pointers& pointers,
+                             thin::GradWeightParams* params) {
+  if (params != &layout) static_cast<ThinGradWeightLayout&>(*params) = layout;
+  const int64_t x_size[4] = {problem.batch, problem.c_in, problem.h.in, problem.w.in};
+  const int64_t gy_size[4] = {problem.batch, problem.c_out, problem.h.out, problem.w.out};
+  params->x = make_operand(pointers.x, x_size, problem.x_stride, problem.dtype);
+  params->gy = make_operand(pointers.y, gy_size, problem.y_stride, problem.dtype);
+  params->slabs = static_cast<float*>(pointers.workspace);
+  params->pitches = pitches;
+  params->by_units_of_strip = Divisor::of(params->units_of_strip);
+  params->by_strips = Divisor::of(params->strips);
+  params->merged_rows = has_merged_rows(*params, problem);
+  params->by_x_rows = Divisor::of(params->merged_rows ? 1 : params->tile_units * params->unit_rows);
+  params->by_slots = Divisor::of(params->slots);
+  params->by_block_kh = Divisor::of(params->block_kh);
+  // As many warps copy each operand as it has rows.
+  params->loaders = loaders;
+  const int32_t x_rows = params->block_ci * params->by_x_rows.value;
+  const int32_t share = ceil_div(params->loaders * x_rows, x_rows + params->block_co * params->slots);
+  params->x_loaders = std::clamp(share, 1, std::max(1, params->loaders - 1));
+  params->bulk = problem.x_stride[3] == 1 && problem.y_stride[3] == 1;
+}
+
+void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const ThinGradWeightTile& tile,
+                             const Pointers& pointers, cudaStream_t stream) {
+  instance_of(kThinGradWeightInstances, tile.instance, problem, plan);
+  thin::GradWeightParams params{};
+  check_layout(make_thin_grad_weight_layout(problem, tile, &params), params, plan);
+  // A few warps copy a stage: six of twelve were the fastest, by a little.
+  int32_t loaders = params.threads / 32;
+  for (const int32_t count : {2, 3, 4, 6}) {
+    if (params.threads / 32 % count == 0) loaders = count;
+  }
+  fill_thin_weight_params(problem, params, make_thin_weight_pitches(params, problem), loaders, pointers, &params);
+  while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
+  params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
+  launch_kernel(thin::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
+  const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
+  launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
+}
+
+void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, const ThinOuterWeightTile& tile,
+                              const Pointers& pointers, cudaStream_t stream) {
+  const ThinOuterWeightInstance& instance = instance_of(kThinOuterWeightInstances, tile.instance, problem, plan);
+  thin::OuterWeightParams params{};
+  check_layout(make_thin_outer_weight_layout(problem, tile, &params), params, plan);
+  params.x = static_cast<const float*>(pointers.x);
+  params.gy = static_cast<const float*>(pointers.y);
+  params.slabs = static_cast<float*>(pointers.workspace);
+  params.x_image = problem.x_stride[0];
+  params.x_row = problem.x_stride[2];
+  params.gy_image = problem.y_stride[0];
+  params.gy_row = problem.y_stride[2];
+  const int32_t block = params.block_vectors * instance.width;
+  params.x_copy = widest_copy(pointers.x, {problem.c_in, params.x_image, params.x_row});
+  params.gy_copy =
+      widest_copy(pointers.y, {params.gy_image, params.gy_row, problem.w.padding * problem.c_out,
+                               problem.w.out * problem.c_out, int64_t{params.tile_w} * problem.w.stride * problem.c_out,
+                               params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
+  params.by_x_vectors = Divisor::of(params.block_ci / params.x_copy);
+  launch_kernel(thin::kOuterWeightKernels[tile.instance](), grid_of(plan), stream, params);
+  const int64_t* w_stride = problem.w_stride;
+  const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, problem.c_out};
+  const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};
+  launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream);
 }
 
 }  // namespace convt

@@ -204,7 +204,7 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
       std::min(units_log2 - layout->load_lanes_log2, floor_log2(plan.chunk_ci * plan.block_groups));
   const int64_t results = lay_out_results(element, layout);
   const int64_t weights = int64_t{4} * plan.block_groups * layout->group_ci * layout->taps * layout->outputs;
-  // Positions between the rows of a tile and beyond it are read too, for nothing.
+  // Positions between the rows of a tile and beyond it are read too, though nobody needs their sums.
   const int64_t source =
       element * (int64_t{plan.chunk_ci} * plan.block_groups * layout->channel_pitch + 32 * positions * layout->warps_w);
   constexpr int64_t kMostBytes = 1 << 20;

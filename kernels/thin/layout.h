@@ -1,4 +1,4 @@
-// The thin engine's view of a forward pass, and where a CTA's data lie in shared memory: one definition for the
+// What the thin engine makes of a forward problem, and where a CTA's data lie in shared memory: one definition for the
 // planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
 //
 // Along each axis, at *position* q:
@@ -161,3 +161,15 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
                       ThinLayout* layout);
 
 }  // namespace convt
+
+namespace convt::thin {
+
+// What a kernel is launched with. Filled by thin/launch.cpp, constant for the whole grid.
+struct Params : ThinLayout {
+  const void* source;  // [batch, groups * group_ci, h.in, w.in], any strides
+  const void* weight;  // any strides
+  const void* bias;    // [groups * group_co], contiguous, or null
+  void* result;        // [batch, groups * group_co, h.out, w.out], NCHW or channels_last
+};
+
+}  // namespace convt::thin

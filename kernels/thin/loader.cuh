@@ -4,7 +4,6 @@
 
 #include "ptx/cp_async.cuh"
 #include "thin/tile.cuh"
-#include "thin/traits.cuh"
 
 namespace convt::thin {
 
@@ -47,7 +46,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
     }
     return;
   }
-  // Columns outside, then rows, channels inside: a channel costs little more than its copies.
+  // Columns are the outer loop, then rows, then channels: so a channel costs little more than its copies.
   const int32_t channel_begin = unit_begin & ((1 << params.load_channels_log2) - 1);
   const int32_t channel_step = 1 << params.load_channels_log2;
   const int32_t row_begin = unit_begin >> params.load_channels_log2, row_step = unit_step >> params.load_channels_log2;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "thin/tile.cuh"
-#include "thin/traits.cuh"
 
 namespace convt::thin {
 
@@ -53,7 +52,7 @@ struct Operands {
 // thread's block of virtual outputs on. s_quads: [steps], bit: quad of that block has the tap. Two more steps than
 // num_steps can be read. r_outside: of each position the tap rows (upper half) and columns that are outside the source.
 template <typename Traits, bool kAllInside, bool kAllTaps>
-__device__ __forceinline__ void multiply(float (&r_sums)[Traits::kOutputs][Traits::kPositions], int32_t num_steps,
+__device__ __forceinline__ void multiply(float (&r_acc)[Traits::kOutputs][Traits::kPositions], int32_t num_steps,
                                          const typename Traits::Element* s_source,
                                          const uint32_t (&r_outside)[Traits::kPositions], const float* s_weight,
                                          int32_t outputs, const Step* s_steps, const uint8_t* s_quads) {
@@ -87,7 +86,7 @@ __device__ __forceinline__ void multiply(float (&r_sums)[Traits::kOutputs][Trait
         if (!r_valid[j]) continue;
 #pragma unroll
         for (int o = 0; o < 4; ++o) {
-          float& sum = r_sums[4 * quad + o][j];
+          float& sum = r_acc[4 * quad + o][j];
           sum = element::fused_multiply_add(r_source[j], r_weight[o], sum);
         }
       }

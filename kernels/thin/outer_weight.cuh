@@ -2,40 +2,36 @@
 //     slab[ci, kh, j] = sum over the chunk's pixels (n, ih, iw) of
 //                       x[n, ih, iw, ci] * row[(iw * stride - padding) * c_out + position of column j],
 // where `row` is grad_output's row ih * stride - padding + kh * dilation, and j = kw * c_out + co
-// (thin/outer_weight_layout.h says why, and what a CTA owns). Called by launch/.
+// (thin/outer_weight_layout.h says why, and what a CTA owns). Launched by thin/launch.cpp.
 // Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
+#include "thin/instances.h"
 #include "thin/outer_weight_loader.cuh"
 
 namespace convt::thin {
 
-using OuterSums = float[kOuterColumns][kOuterChannels];
+using OuterAccumulators = float[kOuterColumns][kOuterChannels];
 
-// A thread's part of the CTA's sums.
+// Which of the CTA's sums are a thread's.
 struct OuterWork {
   int32_t split;
   int32_t ci;       // first channel, of the CTA
   int32_t columns;  // which of the threads that share a channel
   bool idle;        // no sums: this thread only loads
 
-  // Neighbouring lanes differ in channels and columns by turns, so that a warp's reads have few addresses; channels of
-  // more than four threads at a time would meet in banks.
+  // Lanes are numbered by two threads along the channels, then two along the columns, and so on, so that a warp's reads
+  // have few addresses. The channels of more than four threads at a time would meet in the same banks.
   __device__ __forceinline__ explicit OuterWork(const OuterWeightParams& params) {
-    int32_t index = static_cast<int32_t>(threadIdx.x);
-    auto next_digit = [&index](int32_t count) {
-      const int32_t digit = index % count;
-      index /= count;
-      return digit;
-    };
+    Digits digits{static_cast<int32_t>(threadIdx.x)};
     const int32_t low_ci = params.threads_ci % 2 == 0 ? 2 : 1;
     const int32_t low_columns = params.threads_columns % 2 == 0 ? 2 : params.threads_columns;
-    ci = next_digit(low_ci);
-    columns = next_digit(low_columns);
-    ci += next_digit(params.threads_ci / low_ci) * low_ci;
-    columns += next_digit(params.threads_columns / low_columns) * low_columns;
+    ci = digits.next(low_ci);
+    columns = digits.next(low_columns);
+    ci += digits.next(params.threads_ci / low_ci) * low_ci;
+    columns += digits.next(params.threads_columns / low_columns) * low_columns;
     ci *= kOuterChannels;
-    split = index;
+    split = digits.rest;
     idle = split >= params.splits;
   }
 };
@@ -59,23 +55,23 @@ struct OuterOperands {
     }
   }
 
-  __device__ __forceinline__ void multiply_column(OuterSums& r_sums, int column) const {
+  __device__ __forceinline__ void multiply_column(OuterAccumulators& r_acc, int column) const {
 #pragma unroll
     for (int i = 0; i < kOuterChannels; ++i) {
       const int ci = column % 2 == 0 ? i : kOuterChannels - 1 - i;  // neighbours share an operand
-      r_sums[column][ci] = element::fused_multiply_add(x[ci], gy[column], r_sums[column][ci]);
+      r_acc[column][ci] = element::fused_multiply_add(x[ci], gy[column], r_acc[column][ci]);
     }
   }
 
-  __device__ __forceinline__ void multiply(OuterSums& r_sums) const {
+  __device__ __forceinline__ void multiply(OuterAccumulators& r_acc) const {
 #pragma unroll
-    for (int column = 0; column < kOuterColumns; ++column) multiply_column(r_sums, column);
+    for (int column = 0; column < kOuterColumns; ++column) multiply_column(r_acc, column);
   }
 };
 
 // `count` pixels whose taps all exist. The next pixel's operands are read while this one's are multiplied.
 template <int kWidth>
-__device__ __forceinline__ void multiply_inside(OuterSums& r_sums, uint32_t s_x,
+__device__ __forceinline__ void multiply_inside(OuterAccumulators& r_acc, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
                                                 uint32_t x_step, uint32_t gy_step, int32_t count) {
   OuterOperands<kWidth> r_even, r_odd;
@@ -84,20 +80,20 @@ __device__ __forceinline__ void multiply_inside(OuterSums& r_sums, uint32_t s_x,
   for (; count > 1; count -= 2) {
     s_x += x_step, gy_offset += gy_step;
     r_odd.read(s_x, s_gy, gy_offset);
-    r_even.multiply(r_sums);
+    r_even.multiply(r_acc);
     if (count > 2) {
       s_x += x_step, gy_offset += gy_step;
       r_even.read(s_x, s_gy, gy_offset);
     }
-    r_odd.multiply(r_sums);
+    r_odd.multiply(r_acc);
   }
-  if (count > 0) r_even.multiply(r_sums);
+  if (count > 0) r_even.multiply(r_acc);
 }
 
-// A pixel some of whose taps do not exist: these are left out. `position`: of the pixel's first tap in grad_output's
-// rows; row: grad_output's, of the CTA's first tap row.
+// A pixel of which some taps do not exist and are left out. position: of its first tap, in a row of grad_output; row:
+// of grad_output, what the CTA's first tap row reads.
 template <int kWidth>
-__device__ __forceinline__ void multiply_border(OuterSums& r_sums, const OuterWeightParams& params, uint32_t s_x,
+__device__ __forceinline__ void multiply_border(OuterAccumulators& r_acc, const OuterWeightParams& params, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
                                                 const OuterVector* s_vectors, int32_t position, int32_t row) {
   OuterOperands<kWidth> r_operands;
@@ -111,14 +107,15 @@ __device__ __forceinline__ void multiply_border(OuterSums& r_sums, const OuterWe
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (static_cast<uint32_t>(position + vector.position + i) < end) {
-        r_operands.multiply_column(r_sums, v * kWidth + i);
+        r_operands.multiply_column(r_acc, v * kWidth + i);
       }
     }
   }
 }
 
-// Splits hand their sums on, the second half of them to the first, until one has all. Stages are over.
-__device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightParams& params, uint32_t s_sums) {
+// Splits hand their sums on, the second half of them to the first, until one split has all. The sums lie where the
+// stages were, which nobody needs any more.
+__device__ __forceinline__ void add_splits(OuterAccumulators& r_acc, const OuterWeightParams& params, uint32_t s_sums) {
   for (int32_t half = params.splits / 2; half > 0; half /= 2) {
     __syncthreads();  // everybody has read what was there
     const int32_t takers = half * params.jobs;
@@ -128,7 +125,7 @@ __device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightP
     if (gives) {
 #pragma unroll
       for (int i = 0; i < kOuterColumns * kOuterChannels; i += 4) {
-        const float* r_four = &r_sums[i / kOuterChannels][i % kOuterChannels];
+        const float* r_four = &r_acc[i / kOuterChannels][i % kOuterChannels];
         const uint32_t words[4] = {__float_as_uint(r_four[0]), __float_as_uint(r_four[1]), __float_as_uint(r_four[2]),
                                    __float_as_uint(r_four[3])};
         ptx::store_shared(s_thread + i / 4 * 16 * takers, words);
@@ -142,7 +139,7 @@ __device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightP
         simt::read_shared<4>(r_four, s_thread + i / 4 * 16 * takers);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          float& r_sum = r_sums[i / kOuterChannels][i % kOuterChannels + k];
+          float& r_sum = r_acc[i / kOuterChannels][i % kOuterChannels + k];
           r_sum = element::add(r_sum, r_four[k]);
         }
       }
@@ -152,7 +149,7 @@ __device__ __forceinline__ void add_splits(OuterSums& r_sums, const OuterWeightP
 
 // [c_in, h.kernel, columns]
 template <int kWidth>
-__device__ __forceinline__ void store_slab(const OuterSums& r_sums, const OuterWeightParams& params,
+__device__ __forceinline__ void store_slab(const OuterAccumulators& r_acc, const OuterWeightParams& params,
                                            const OuterTile& tile, const OuterWork& work) {
   struct alignas(4 * kWidth) Vector {
     float values[kWidth];
@@ -173,12 +170,12 @@ __device__ __forceinline__ void store_slab(const OuterSums& r_sums, const OuterW
       if (whole) {
         Vector vector;
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) vector.values[i] = r_sums[v * kWidth + i][ci];
+        for (int i = 0; i < kWidth; ++i) vector.values[i] = r_acc[v * kWidth + i][ci];
         *reinterpret_cast<Vector*>(g_sums) = vector;
       } else {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) {
-          if (column + i < params.columns) g_sums[i] = r_sums[v * kWidth + i][ci];
+          if (column + i < params.columns) g_sums[i] = r_acc[v * kWidth + i][ci];
         }
       }
     }
@@ -214,12 +211,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
   const uint32_t pixel_bytes = 4 * params.block_ci, run_bytes = 4 * w.stride * params.c_out;
   const int32_t splits_log2 = 31 - __clz(params.splits);
 
-  OuterSums r_sums;
-#pragma unroll
-  for (int column = 0; column < kOuterColumns; ++column) {
-#pragma unroll
-    for (int ci = 0; ci < kOuterChannels; ++ci) r_sums[column][ci] = 0;
-  }
+  OuterAccumulators r_acc = {};
 
   const int32_t end = min((tile.chunk + 1) * params.tiles_per_chunk, params.pixel_tiles);
   int32_t index = tile.chunk * params.tiles_per_chunk;
@@ -230,7 +222,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 #pragma unroll 1
   for (; index < end; ++index) {
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is complete for everybody, and everybody has left the other one
+    __syncthreads();  // this stage is complete for everybody, and everybody has read the other one
     next.advance(params);
     if (index + 1 < end) {
       load_outer_stage<kWidth>(params, tile, next, s_stages + (slot ^ 1) * params.stage_bytes);
@@ -251,11 +243,11 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
         const uint32_t s_x_column = s_x + column * pixel_bytes, gy_offset = gy_row + column * run_bytes;
         if (column >= first && column < last) {
           const int32_t count = (min(columns, last) - column + params.splits - 1) >> splits_log2;
-          multiply_inside<kWidth>(r_sums, s_x_column, s_gy, gy_offset, pixel_bytes << splits_log2,
+          multiply_inside<kWidth>(r_acc, s_x_column, s_gy, gy_offset, pixel_bytes << splits_log2,
                                   run_bytes << splits_log2, count);
           column += count << splits_log2;
         } else {
-          multiply_border<kWidth>(r_sums, params, s_x_column, s_gy, gy_offset, s_vectors,
+          multiply_border<kWidth>(r_acc, params, s_x_column, s_gy, gy_offset, s_vectors,
                                   ((pixels.w + column) * w.stride - w.padding) * params.c_out, oh);
           column += params.splits;
         }
@@ -264,8 +256,12 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
     pixels = next;
     slot ^= 1;
   }
-  add_splits(r_sums, params, s_stages);
-  if (work.split == 0) store_slab<kWidth>(r_sums, params, tile, work);
+  add_splits(r_acc, params, s_stages);
+  if (work.split == 0) store_slab<kWidth>(r_acc, params, tile, work);
 }
 
 }  // namespace convt::thin
+
+// What a file of instances/ makes of a row.
+#define CONVT_THIN_OUTER_WEIGHT_INSTANCE(symbol, dtype, width) \
+  CONVT_DEFINE_KERNEL(thin, symbol, outer_weight_kernel<width>)

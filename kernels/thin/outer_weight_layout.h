@@ -10,9 +10,9 @@
 // would read.
 //
 // Pixels are the positions of the input, in tiles of tile_h x tile_w; tiles are counted along W, then H, then the
-// images. A chunk is tiles_per_chunk tiles: what a CTA adds up. `splits` threads share each sum: pixels go round them
-// column about column of a tile. Tiles, chunks and splits are functions of the problem alone: the result's bits are the
-// same on every GPU.
+// images. A chunk is tiles_per_chunk tiles: what a CTA adds up. `splits` threads share each sum: they take the
+// columns of a tile one after another, in rotation. Tiles, chunks and splits are functions of the problem alone: the
+// result's bits are the same on every GPU.
 //
 // Columns of the weight's rows are cut into vectors of the instance's width. A CTA owns block_ci input channels x
 // block_kh tap rows x block_vectors vectors of each, a thread kOuterChannels x kOuterColumns of these sums.
@@ -20,6 +20,7 @@
 
 #include <cstdint>
 
+#include "plan/divisor.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/layout.h"
@@ -27,11 +28,11 @@
 
 namespace convt {
 
-// The outer products for the gradient of the weight. All but the instance and
-// the blocks decide the order of sums.
+// The tile of outer products for the gradient of the weight. All but the instance and the blocks decide the order of
+// sums.
 struct ThinOuterWeightTile {
   int32_t instance;  // index into kThinOuterWeightInstances
-  int32_t tile_h;  // pixels of a stage;
+  int32_t tile_h;  // pixels of a stage
   int32_t tile_w;
   int32_t tiles_per_chunk;  // of a CTA
   int32_t splits;  // threads that share a sum's pixels, a power of two
@@ -112,3 +113,21 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
                                    ThinOuterWeightLayout* layout);
 
 }  // namespace convt
+
+namespace convt::thin {
+
+// What a kernel is launched with. Filled by thin/launch.cpp, constant for the whole grid.
+struct OuterWeightParams : ThinOuterWeightLayout {
+  const float* x;  // [batch, h.in, w.in, c_in]: images and rows anywhere
+  const float* gy;  // [batch, h.out, w.out, c_out]: images and rows anywhere
+  float* slabs;  // [chunks][c_in, h.kernel, w.kernel, c_out], contiguous
+  int64_t x_image;  // elements from one to the next
+  int64_t x_row;
+  int64_t gy_image;
+  int64_t gy_row;
+  int32_t x_copy;  // elements of a copy to shared memory: 4, 2 or 1
+  int32_t gy_copy;
+  Divisor by_x_vectors;  // copies of a pixel
+};
+
+}  // namespace convt::thin

@@ -5,7 +5,7 @@
 #include "ptx/cp_async.cuh"
 #include "simt/grad_weight_loader.cuh"
 #include "simt/mainloop.cuh"
-#include "thin/outer_weight_params.h"
+#include "thin/outer_weight_layout.h"
 
 namespace convt::thin {
 
@@ -17,16 +17,11 @@ struct OuterTile {
   int32_t chunk;
 
   __device__ __forceinline__ explicit OuterTile(const OuterWeightParams& params) {
-    int32_t index = static_cast<int32_t>(blockIdx.x);
-    auto next_digit = [&index](int32_t count) {
-      const int32_t digit = index % count;
-      index /= count;
-      return digit;
-    };
-    vector = next_digit(params.vector_tiles) * params.block_vectors;
-    kh = next_digit(params.kh_tiles) * params.block_kh;
-    ci = next_digit(params.ci_tiles) * params.block_ci;
-    chunk = index;
+    Digits digits{static_cast<int32_t>(blockIdx.x)};
+    vector = digits.next(params.vector_tiles) * params.block_vectors;
+    kh = digits.next(params.kh_tiles) * params.block_kh;
+    ci = digits.next(params.ci_tiles) * params.block_ci;
+    chunk = digits.rest;
   }
 };
 
@@ -128,7 +123,7 @@ __device__ __forceinline__ void load_outer_gy(const OuterWeightParams& params, c
   copy_run<kElems>(s_stage + params.gy_begin + 4 * (slot * params.gy_pitch + begin), g_row, end - begin);
 }
 
-// Starts the copies of a stage. Warps take rows of both operands by turns.
+// Starts the copies of a stage. A warp copies every warps-th row, counted over the rows of both operands.
 template <int kWidth>
 __device__ __forceinline__ void load_outer_stage(const OuterWeightParams& params, const OuterTile& tile,
                                                  const OuterPixels& pixels, uint32_t s_stage) {

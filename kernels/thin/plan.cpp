@@ -1,10 +1,9 @@
-// Candidates of the thin engine and their estimated times.
+// Candidates of the thin engine, forward, and their estimated times.
 #include "plan/plan.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "plan/best_plans.h"
 #include "plan/cost.h"
 #include "thin/instances.h"
 #include "thin/layout.h"
@@ -14,15 +13,14 @@ namespace {
 
 // Registers of a thread, by the sums that it keeps.
 constexpr int32_t kRegisters = 128;
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 
 // CTAs of one SM.
 int64_t resident_blocks(const DeviceInfo& device, const ThinLayout& layout) {
-  return std::min<int64_t>({device.shared_per_sm / (layout.shared_bytes + kReservedBytes),
+  return std::min<int64_t>({device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
                             65536 / (kRegisters * layout.threads), 2048 / layout.threads, 32});
 }
 
-// Bits that two axes have set, as a share of those they have.
+// How many of the pairs of a tap and a phase that has taps are taps of the weight, as a share.
 double tap_share(const ThinAxis& axis) {
   double taps = 0;
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {

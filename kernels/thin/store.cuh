@@ -4,11 +4,10 @@
 #include "ptx/bulk_copy.cuh"
 #include "ptx/shared.cuh"
 #include "thin/tile.cuh"
-#include "thin/traits.cuh"
 
 namespace convt::thin {
 
-// A channel's bias. Without bias -0, the one number that changes no sum, not even -0.
+// A channel's bias. Without a bias it is -0, the one number that changes no sum, not even -0.
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, int64_t channel) {
   if (params.bias == nullptr) return -0.0f;
@@ -48,7 +47,7 @@ __device__ __forceinline__ TileStore make_tile_store(const Params& params, const
   return store;
 }
 
-// Phases without taps: the bias, or +0 without one.
+// Fills the staged outputs of phases without taps: with the bias, or +0 without one.
 template <typename Element>
 __device__ __forceinline__ void stage_empty_phases(const Params& params, const Pass& pass, const float* s_bias,
                                                    Element* s_stage) {

@@ -1,9 +1,24 @@
 // Which results a CTA owns, and which of them are a thread's.
 #pragma once
 
-#include "thin/params.h"
+#include "element/arithmetic.cuh"
+#include "thin/layout.h"
 
 namespace convt::thin {
+
+inline constexpr int kMaxThreads = 256;
+
+// An instance of the forward pass at compile time.
+template <DataType kDataType, int kOutputsValue, int kPositionsValue>
+struct Traits {
+  using Element = typename element::ElementOf<kDataType>::type;
+  static constexpr int kOutputs = kOutputsValue;      // virtual outputs of a thread, a multiple of 4
+  static constexpr int kQuads = kOutputs / 4;
+  static constexpr int kPositions = kPositionsValue;  // positions of a thread, 32 apart
+  static constexpr int kMinBlocks = kPositions * kOutputs > 64                     ? 1
+                                    : kPositions * kOutputs > 32 || kPositions > 4 ? 2
+                                                                                   : 3;
+};
 
 // What all tiles of a CTA share.
 struct Pass {

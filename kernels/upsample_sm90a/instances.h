@@ -1,5 +1,5 @@
-// The kernel instances of the upsample engine: the one list that dispatch (upsample_sm90a/launch.cpp), planning and
-// tests read.
+// The kernel instances of the upsample engine: the one list that dispatch, planning, tests and instances/
+// read.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,6 @@ inline constexpr int32_t kNumUpsampleInstances = count_of(kUpsampleInstances);
 
 namespace convt::upsample_sm90a {
 
-// A kernel, as the runtime takes it.
 CONVT_UPSAMPLE_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::upsample_sm90a

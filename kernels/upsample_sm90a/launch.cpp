@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "launch/families.h"
 #include "launch/tensor_map.h"
@@ -30,15 +28,9 @@ CUtensorMap map_source(const ConvTProblem& problem, const UpsampleLayout& layout
 
 void launch_upsample(const ConvTProblem& problem, const Plan& plan, const UpsampleTile& tile, const Pointers& pointers,
                      cudaStream_t stream) {
-  if (tile.instance < 0 || tile.instance >= kNumUpsampleInstances) {
-    throw std::runtime_error("convt_ext: no upsample kernel number " + std::to_string(tile.instance));
-  }
-  const UpsampleInstance& instance = kUpsampleInstances[tile.instance];
+  instance_of(kUpsampleInstances, tile.instance, problem, plan);
   upsample_sm90a::Params params{};
-  const bool legal = instance.dtype == problem.dtype && make_upsample_layout(problem, tile, &params);
-  if (!legal || params.shared_bytes != plan.shared_bytes) {
-    throw std::runtime_error(std::string("convt_ext: the plan for ") + instance.name + " is of another problem");
-  }
+  check_layout(make_upsample_layout(problem, tile, &params), params, plan);
   params.by_boxes = plan.source_on_vectors;
   if (params.by_boxes) params.map = map_source(problem, params, pointers.x);
   params.weight_on_vectors = plan.weight_on_vectors;

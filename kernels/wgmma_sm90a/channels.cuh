@@ -4,10 +4,7 @@
 
 #include "ptx/cp_async.cuh"
 #include "ptx/shared.cuh"
-#include "wgmma_sm90a/params.h"
-#include "wgmma_sm90a/places.cuh"
 #include "wgmma_sm90a/tile.cuh"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::wgmma_sm90a {
 
@@ -48,7 +45,7 @@ __device__ __forceinline__ void copy_positions(const Params& params, const Tile&
   const Element* g_corner = static_cast<const Element*>(params.source) + corner_of(params, tile) + k * step;
   const uint32_t s_plane = s_stage + walk.plane * params.plane_positions * 16;
   const int32_t positions = params.num_places;
-  if (params.walk == Walk::kChannels) {
+  if (params.vectors) {
 #pragma unroll 1
     for (int32_t position = walk.position; position < positions; position += kBatch * walk.step) {
       uint32_t s_unit[kBatch];
@@ -82,7 +79,7 @@ __device__ __forceinline__ void copy_positions(const Params& params, const Tile&
   }
 }
 
-// What this thread has copied, in place: rounded, or as a high and a low part.
+// What this thread has copied, in place: rounded, or as a high and a low term.
 template <typename Traits>
 __device__ __forceinline__ void round_positions(const Params& params, uint32_t s_stage, int32_t thread) {
   const PlaneWalk walk(params, thread);
@@ -101,6 +98,45 @@ __device__ __forceinline__ void round_positions(const Params& params, uint32_t s
         store_float32<Traits>(params, s_plane + (position + i * walk.step) * 16, r[i]);
       }
     }
+  }
+}
+
+// All stages of all tiles straight into operand slots; kDirectAhead stages are on their way.
+template <typename Traits>
+__device__ __forceinline__ void load_channels(const Params& params, uint32_t s_source, int32_t* s_places, Ring ring,
+                                              int32_t thread) {
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * params.plane_positions * 16;
+  Ring copy_ring = ring;
+  StageWalk copied;  // the next stage
+  copied.begin(params);
+  auto copy_next = [&] {
+    if (!copied.done(params)) {
+      if (copied.chunk == 0) {
+        ptx::named_barrier(kLoaderBarrier, kLoaderThreads);  // everybody has copied the tile before
+        list_positions(params, copied.tile, s_places, thread);
+        ptx::named_barrier(kLoaderBarrier, kLoaderThreads);
+      }
+      copy_ring.wait_empty();  // the consumers have multiplied what was here
+      copy_positions<Traits>(params, copied.tile, copied.chunk, s_places, s_source + copy_ring.slot() * stage_bytes,
+                             thread);
+      copied.advance(params);
+      copy_ring.advance();
+    }
+    ptx::cp_async_commit();
+  };
+#pragma unroll 1
+  for (int i = 0; i < kDirectAhead; ++i) copy_next();
+  int32_t stages = (params.num_tiles - static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) - 1) /
+                   static_cast<int32_t>(gridDim.x) * params.num_chunks;
+#pragma unroll 1
+  for (; stages > 0; --stages) {
+    ptx::cp_async_wait<kDirectAhead - 1>();
+    if constexpr (Traits::kFloat32) {
+      round_positions<Traits>(params, s_source + ring.slot() * stage_bytes, thread);
+    }
+    announce(ring, thread);
+    ring.advance();
+    copy_next();
   }
 }
 

@@ -4,12 +4,10 @@
 // the rows' different beginnings are one and the same step.
 #pragma once
 
+#include "pipeline/copy_vector.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/shared.cuh"
-#include "wgmma_sm90a/params.h"
-#include "wgmma_sm90a/places.cuh"
 #include "wgmma_sm90a/tile.cuh"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::wgmma_sm90a {
 
@@ -31,21 +29,8 @@ __device__ __forceinline__ void list_lines(const Params& params, const Tile& til
   }
 }
 
-// g_source[at], or zero where that does not exist. Two bytes go through a register: no asynchronous copy is so short.
-template <typename Element>
-__device__ __forceinline__ void copy_element(uint32_t s_element, const Element* g_source, int64_t at, bool exists) {
-  const Element* g_element = exists ? g_source + at : g_source;
-  if constexpr (sizeof(Element) == 4) {
-    ptx::cp_async_or_zero<4>(s_element, g_element, exists);
-  } else {
-    unsigned short bits = 0;
-    if (exists) bits = __ldg(reinterpret_cast<const unsigned short*>(g_element));
-    ptx::store_shared_16(s_element, bits);
-  }
-}
-
 // Copies one stage of a tile into a raw slot. A thread takes a vector (or, where memory forbids that, an element) of a
-// row and walks a part of the stage's channels; neighbouring lanes take neighbouring columns.
+// row and walks a share of the stage's channels; neighbouring lanes take neighbouring columns.
 template <typename Traits, bool kGather>
 __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile, int32_t chunk, const int32_t* s_lines,
                                           uint32_t s_raw, int32_t thread) {
@@ -55,9 +40,8 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
   const int32_t k_begin = chunk * 2 * params.k_steps * Traits::kChannels;
   const int64_t corner = corner_of(params, tile) + k_begin * params.source_stride[1];
   const int32_t first_column = tile.p_w_begin * params.program.source_step_w + params.first_column;
-  const bool vectors = params.walk != Walk::kElements;
   const int64_t channel_step = params.source_stride[1];
-  const int32_t items = params.copy_units * params.copy_parts;
+  const int32_t items = params.copy_units * params.copy_shares;
 #pragma unroll 1
   for (int32_t item = thread; item < items; item += kLoaderThreads) {
     int32_t unit, place_in_line;
@@ -68,7 +52,7 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
     const uint32_t channel_bytes = params.raw_channel_bytes;
     uint32_t s_unit = s_raw + first * channel_bytes;
     int64_t at = corner + first * channel_step + offset;  // of the source's elements
-    if (vectors) {
+    if (params.vectors) {
       s_unit += unit * 16;
       at += place_in_line * kVector;
       bool whole, inside = true;
@@ -106,7 +90,7 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
 #pragma unroll 1
           for (int32_t i = 0; i < kVector; ++i) {
             const bool exists = channel < existing && aligned + i >= 0 && aligned + i < params.source_elements;
-            copy_element(s_unit + i * sizeof(Element), g_source, aligned + i, exists);
+            pipeline::copy_vector<sizeof(Element)>(s_unit + i * sizeof(Element), g_source + aligned + i, exists);
           }
           at += channel_step;
           s_unit += channel_bytes;
@@ -118,7 +102,7 @@ __device__ __forceinline__ void copy_rows(const Params& params, const Tile& tile
       const bool inside = static_cast<uint32_t>(first_column + place_in_line) < static_cast<uint32_t>(params.source_w);
 #pragma unroll 4
       for (int32_t channel = 0; channel < params.copy_channels; ++channel) {
-        copy_element(s_unit, g_source, at, inside && channel < existing);
+        pipeline::copy_vector<sizeof(Element)>(s_unit, g_source + at, inside && channel < existing);
         at += channel_step;
         s_unit += channel_bytes;
       }
@@ -185,34 +169,11 @@ __device__ __forceinline__ void convert_float32(const Params& params, RawPlace p
   }
 }
 
-// Position -> 8 half-precision channels of each plane.
-template <typename Traits, bool kGather>
+// Position -> 8 half-precision channels of each plane, or of a pair two neighbouring positions, which are one word of
+// every channel. Every second quartet of lanes stores a pair's right one first, so that no bank is met twice.
+template <typename Traits, bool kGather, bool kPair>
 __device__ __forceinline__ void convert_half(const Params& params, RawPlace place, uint32_t s_raw, uint32_t s_place,
-                                             int32_t planes) {
-  const uint32_t plane_bytes = params.plane_positions * 16;
-  const uint32_t raw_step = 8 * params.raw_channel_bytes;
-  uint32_t s_channel[8];
-  find_channels<Traits, kGather>(params, place, s_raw, s_channel);
-#pragma unroll 1
-  for (int32_t plane = 0; plane < planes; ++plane) {
-    uint32_t r[8], words[4];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      r[i] = ptx::load_shared_16(s_channel[i]);
-      s_channel[i] += raw_step;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = __byte_perm(r[2 * i], r[2 * i + 1], 0x5410);
-    ptx::store_shared(s_place, words);
-    s_place += plane_bytes;
-  }
-}
-
-// Two neighbouring positions, which are one word of every channel. Every second quartet of lanes stores its right one
-// first: no bank is met twice.
-template <typename Traits, bool kGather>
-__device__ __forceinline__ void convert_half_pair(const Params& params, RawPlace place, uint32_t s_raw,
-                                                  uint32_t s_place, int32_t planes, bool right_first) {
+                                             int32_t planes, bool right_first) {
   const uint32_t plane_bytes = params.plane_positions * 16;
   const uint32_t raw_step = 8 * params.raw_channel_bytes;
   uint32_t s_channel[8];
@@ -222,7 +183,7 @@ __device__ __forceinline__ void convert_half_pair(const Params& params, RawPlace
     uint32_t r[8], first[4], second[4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      r[i] = ptx::load_shared(s_channel[i]);
+      r[i] = kPair ? ptx::load_shared(s_channel[i]) : ptx::load_shared_16(s_channel[i]);
       s_channel[i] += raw_step;
     }
 #pragma unroll
@@ -233,19 +194,19 @@ __device__ __forceinline__ void convert_half_pair(const Params& params, RawPlace
       second[i] = right_first ? left : right;
     }
     ptx::store_shared(s_place + (right_first ? 16 : 0), first);
-    ptx::store_shared(s_place + (right_first ? 0 : 16), second);
+    if constexpr (kPair) ptx::store_shared(s_place + (right_first ? 0 : 16), second);
     s_place += plane_bytes;
   }
 }
 
-// A raw slot -> an operand slot. A thread takes a position (in half precision two, where they are a word) and a part of
-// the stage's planes.
+// A raw slot -> an operand slot. A thread takes a position (in half precision two, where they are a word) and a share
+// of the stage's planes.
 template <typename Traits, bool kGather>
 __device__ __forceinline__ void convert_stage(const Params& params, const int32_t* s_places, uint32_t s_raw,
                                               uint32_t s_stage, int32_t thread) {
   const uint32_t plane_bytes = params.plane_positions * 16;
   const int32_t planes = params.convert_planes;
-  const int32_t items = params.convert_units * params.convert_parts;
+  const int32_t items = params.convert_units * params.convert_shares;
   auto find = [&](int32_t item, int32_t* position, int32_t* plane) {
     int32_t unit;
     *plane = params.by_convert_units(item, &unit) * planes;
@@ -263,9 +224,9 @@ __device__ __forceinline__ void convert_stage(const Params& params, const int32_
     const RawPlace next = find(min(item + kLoaderThreads, items - 1), &position, &plane);  // on its way meanwhile
     if (kGather && !place.inside()) {
       const uint32_t zeros[4] = {0, 0, 0, 0};
-      for (int32_t part = 0; part < Traits::kParts; ++part) {
+      for (int32_t term = 0; term < Traits::kTerms; ++term) {
         for (int32_t i = 0; i < planes; ++i) {
-          const uint32_t s_zeros = s_place + (part * 2 * params.k_steps + i) * plane_bytes;
+          const uint32_t s_zeros = s_place + (term * 2 * params.k_steps + i) * plane_bytes;
           ptx::store_shared(s_zeros, zeros);
           if (params.unit_positions == 2) ptx::store_shared(s_zeros + 16, zeros);
         }
@@ -273,11 +234,59 @@ __device__ __forceinline__ void convert_stage(const Params& params, const int32_
     } else if constexpr (Traits::kFloat32) {
       convert_float32<Traits, kGather>(params, place, s_planes, s_place, planes);
     } else if (params.unit_positions == 2) {
-      convert_half_pair<Traits, kGather>(params, place, s_planes, s_place, planes, thread & 4);
+      convert_half<Traits, kGather, true>(params, place, s_planes, s_place, planes, thread & 4);
     } else {
-      convert_half<Traits, kGather>(params, place, s_planes, s_place, planes);
+      convert_half<Traits, kGather, false>(params, place, s_planes, s_place, planes, false);
     }
     place = next;
+  }
+}
+
+// All stages of all tiles by way of raw slots. Stages of all of these but one are always on their way, also across
+// tiles, so that memory has requests to work on.
+template <typename Traits, bool kGather>
+__device__ __forceinline__ void load_columns(const Params& params, uint32_t s_source, uint32_t s_raw, int32_t* s_lists,
+                                             Ring ring, int32_t thread) {
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * params.plane_positions * 16;
+  int32_t* s_places = s_lists;
+  int32_t* s_lines = s_lists + params.num_places;
+  StageWalk copied, converted;  // the next stages
+  copied.begin(params);
+  converted.begin(params);
+  int32_t convert_slot = 0, copy_slot = 0;
+  auto copy_next = [&] {
+    if (!copied.done(params)) {
+      if (copied.chunk == 0) {
+        ptx::named_barrier(kLoaderBarrier, kLoaderThreads);  // everybody has copied the tile before
+        list_lines(params, copied.tile, s_lines, thread);
+        ptx::named_barrier(kLoaderBarrier, kLoaderThreads);
+      }
+      copy_rows<Traits, kGather>(params, copied.tile, copied.chunk, s_lines, s_raw + copy_slot * params.raw_bytes,
+                                 thread);
+      copied.advance(params);
+      copy_slot = copy_slot + 1 == params.raw_slots ? 0 : copy_slot + 1;
+    }
+    ptx::cp_async_commit();
+  };
+#pragma unroll 1
+  for (int i = 0; i < params.raw_slots - 1; ++i) copy_next();
+#pragma unroll 1
+  while (!converted.done(params)) {
+    ptx::cp_async_wait_all_but(params.raw_slots - 2);
+    // Every loader's copies of this stage are here, and every loader has left the raw slot before it.
+    ptx::named_barrier(kLoaderBarrier, kLoaderThreads);
+    copy_next();
+    if (kGather && converted.chunk == 0) {
+      list_places<Traits>(params, converted.tile, s_places, thread);
+      ptx::named_barrier(kLoaderBarrier, kLoaderThreads);
+    }
+    ring.wait_empty();  // the consumers have multiplied what was here
+    convert_stage<Traits, kGather>(params, s_places, s_raw + convert_slot * params.raw_bytes,
+                                   s_source + ring.slot() * stage_bytes, thread);
+    convert_slot = convert_slot + 1 == params.raw_slots ? 0 : convert_slot + 1;
+    announce(ring, thread);
+    ring.advance();
+    converted.advance(params);
   }
 }
 

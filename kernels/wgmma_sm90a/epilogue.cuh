@@ -1,21 +1,18 @@
-// Sums -> result. NCHW: 8 channels at a time go through shared memory, where the W phases of a row interleave, and
-// leave as runs of neighbouring columns. channels_last: straight from registers, where pairs of channels are
+// Accumulators -> result. NCHW: 8 channels at a time go through shared memory, where the W phases of a row interleave,
+// and leave as runs of neighbouring columns. channels_last: straight from registers, where pairs of channels are
 // neighbours. What does not change from channel to channel is worked out once per tile.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include "epilogue/finish.cuh"
+#include "epilogue/store_neighbours.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "wgmma_sm90a/mainloop.cuh"
-#include "wgmma_sm90a/params.h"
-#include "wgmma_sm90a/tile.cuh"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::wgmma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
 inline constexpr int kPassChannels = kWgmmaPassChannels;  // staged at a time
-inline constexpr int kStagingBarrier = 2;
 
 // A position of a tile.
 struct Place {
@@ -76,10 +73,12 @@ __device__ __forceinline__ int32_t position_of_thread(int half) {
   return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * half;
 }
 
-// Sums of 8 channels -> shared memory: [channel][position][W phase]. `staged` are floats from a channel's first, or -1.
+// Accumulators of 8 channels -> shared memory: [channel][position][W phase]. `staged` are floats from a channel's
+// first, or -1.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void stage_channels(const Sums<Traits>& sums, int pass, const int32_t (&staged)[kBlocks][2],
-                                               const float (&bias)[2], int32_t staged_stride, float* s_staged) {
+__device__ __forceinline__ void stage_channels(const Accumulators<Traits>& acc, int pass,
+                                               const int32_t (&staged)[kBlocks][2], const float (&bias)[2],
+                                               int32_t staged_stride, float* s_staged) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
@@ -90,37 +89,10 @@ __device__ __forceinline__ void stage_channels(const Sums<Traits>& sums, int pas
       float values[kPhases];
 #pragma unroll
       for (int phase = 0; phase < kPhases; ++phase) {
-        values[phase] = sums.r[phase * kBlocks + block][pass * 4 + i] + bias[i % 2];
+        values[phase] = epilogue::finish(acc[phase * kBlocks + block][pass * 4 + i], bias[i % 2]);
       }
-      if constexpr (kPhases == 1) {
-        *s_place = values[0];
-      } else if constexpr (kPhases == 2) {
-        *reinterpret_cast<float2*>(s_place) = float2{values[0], values[1]};
-      } else {
-        *reinterpret_cast<float4*>(s_place) = float4{values[0], values[1], values[2], values[3]};
-      }
+      epilogue::store_vector(s_place, values);
     }
-  }
-}
-
-__device__ __forceinline__ void store_pair(float* g, const float (&values)[2]) {
-  *reinterpret_cast<float2*>(g) = float2{values[0], values[1]};
-}
-template <typename Half>
-__device__ __forceinline__ void store_pair(Half* g, const Half (&values)[2]) {
-  uint32_t word;
-  memcpy(&word, values, 4);
-  *reinterpret_cast<uint32_t*>(g) = word;
-}
-
-// Two neighbouring elements, or one where kWidth is 1.
-template <int kWidth, typename Element>
-__device__ __forceinline__ void store_result(Element* g, const float (&values)[kWidth]) {
-  if constexpr (kWidth == 1) {
-    *g = to_element<Element>(values[0]);
-  } else {
-    const Element pair[2] = {to_element<Element>(values[0]), to_element<Element>(values[1])};
-    store_pair(g, pair);
   }
 }
 
@@ -138,13 +110,7 @@ __device__ __forceinline__ void store_rows(typename Traits::Element* g_channel, 
     for (int i = 0; i < kUnits; ++i) {
       const float* s_unit = s_mine + c * staged_stride + kConsumerThreads * kWidth * i;
       if (offset[i] < 0) continue;
-      if constexpr (kWidth == 2) {
-        const float2 pair = *reinterpret_cast<const float2*>(s_unit);
-        r[c][i][0] = pair.x;
-        r[c][i][1] = pair.y;
-      } else {
-        r[c][i][0] = *s_unit;
-      }
+      memcpy(r[c][i], __builtin_assume_aligned(s_unit, sizeof(r[c][i])), sizeof(r[c][i]));
     }
   }
 #pragma unroll
@@ -152,14 +118,14 @@ __device__ __forceinline__ void store_rows(typename Traits::Element* g_channel, 
     if (c >= channels) break;
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
-      if (offset[i] >= 0) store_result<kWidth>(g_channel + offset[i], r[c][i]);
+      if (offset[i] >= 0) epilogue::store_neighbours(g_channel + offset[i], r[c][i], kWidth, kWidth, 1);
     }
   }
 }
 
 // kWidth is 2 where pairs of elements are neighbours in the result.
 template <typename Traits, int kPhases, int kBlocks, int kWidth>
-__device__ __forceinline__ void store_staged(const Sums<Traits>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void store_staged(const Accumulators<Traits>& acc, const Params& params, const Tile& tile,
                                              float* s_staged) {
   constexpr int kUnits = (kBlocks * kPhases + 2 * kWidth - 1) / (2 * kWidth);  // 64 positions a block, 128 threads
   int32_t staged[kBlocks][2];
@@ -194,7 +160,7 @@ __device__ __forceinline__ void store_staged(const Sums<Traits>& sums, const Par
     const int32_t my_channel = first_channel + threadIdx.x % 4 * 2;
     const float bias[2] = {bias_of<Traits>(params, tile, my_channel), bias_of<Traits>(params, tile, my_channel + 1)};
     ptx::named_barrier(kStagingBarrier, kConsumerThreads);  // everybody has read the pass before
-    stage_channels<Traits, kPhases, kBlocks>(sums, pass, staged, bias, params.staged_stride, s_staged);
+    stage_channels<Traits, kPhases, kBlocks>(acc, pass, staged, bias, params.staged_stride, s_staged);
     ptx::named_barrier(kStagingBarrier, kConsumerThreads);  // the pass is staged
     store_rows<Traits, kWidth, kUnits>(g_channel, params.result_stride[1], params.n_channels - first_channel, offset,
                                        s_mine, params.staged_stride);
@@ -204,7 +170,8 @@ __device__ __forceinline__ void store_staged(const Sums<Traits>& sums, const Par
 
 // channels_last: the 4 lanes of a position hold 8 neighbouring channels.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void store_channels_last(const Sums<Traits>& sums, const Params& params, const Tile& tile) {
+__device__ __forceinline__ void store_channels_last(const Accumulators<Traits>& acc, const Params& params,
+                                                    const Tile& tile) {
   using Element = typename Traits::Element;
   const ResultTile result(params, tile);
   int32_t offset[kBlocks][2];  // of W phase 0
@@ -237,11 +204,12 @@ __device__ __forceinline__ void store_channels_last(const Sums<Traits>& sums, co
 #pragma unroll
         for (int phase = 0; phase < kPhases; ++phase) {
           if (!(exists >> ((block * 2 + half) * kPhases + phase) & 1)) continue;
-          const float* r = &sums.r[phase * kBlocks + block][4 * j + 2 * half];
-          const Element values[2] = {to_element<Element>(r[0] + bias[0]), to_element<Element>(r[1] + bias[1])};
+          const float* r = &acc[phase * kBlocks + block][4 * j + 2 * half];
+          const Element values[2] = {to_element<Element>(epilogue::finish(r[0], bias[0])),
+                                     to_element<Element>(epilogue::finish(r[1], bias[1]))};
           Element* g_place = g_channel + offset[block][half] + phase * phase_step;
           if (params.result_pairs) {
-            store_pair(g_place, values);
+            epilogue::store_vector(g_place, values);
           } else {
             g_place[0] = values[0];
             if (channel + 1 < params.n_channels) g_place[1] = values[1];

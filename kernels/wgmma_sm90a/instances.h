@@ -23,16 +23,20 @@ struct WgmmaInstance {
   int32_t block_n;
 };
 
-// X(symbol, dtype, precision, block_n)
-#define CONVT_WGMMA_INSTANCES(X)      \
-  X(tf32_64, kFloat32, kTf32, 64)     \
-  X(tf32_32, kFloat32, kTf32, 32)     \
+// X(symbol, dtype, precision, block_n): what a file of instances/ has.
+#define CONVT_WGMMA_TF32(X)       \
+  X(tf32_64, kFloat32, kTf32, 64) \
+  X(tf32_32, kFloat32, kTf32, 32)
+#define CONVT_WGMMA_TF32X3(X)         \
   X(tf32x3_64, kFloat32, kTf32x3, 64) \
-  X(tf32x3_32, kFloat32, kTf32x3, 32) \
-  X(bf16_64, kBFloat16, kHalf, 64)    \
-  X(bf16_32, kBFloat16, kHalf, 32)    \
-  X(f16_64, kFloat16, kHalf, 64)      \
+  X(tf32x3_32, kFloat32, kTf32x3, 32)
+#define CONVT_WGMMA_BF16(X)        \
+  X(bf16_64, kBFloat16, kHalf, 64) \
+  X(bf16_32, kBFloat16, kHalf, 32)
+#define CONVT_WGMMA_F16(X)       \
+  X(f16_64, kFloat16, kHalf, 64) \
   X(f16_32, kFloat16, kHalf, 32)
+#define CONVT_WGMMA_INSTANCES(X) CONVT_WGMMA_TF32(X) CONVT_WGMMA_TF32X3(X) CONVT_WGMMA_BF16(X) CONVT_WGMMA_F16(X)
 
 inline constexpr WgmmaInstance kWgmmaInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, block_n) {"wgmma_" #symbol, DataType::dtype, Precision::precision, block_n},

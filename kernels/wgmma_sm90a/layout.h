@@ -4,14 +4,10 @@
 
 #include <cstdint>
 
-#include "plan/device.h"
-#include "plan/gemm_shape.h"
 #include "plan/tap_program.h"
 #include "problem/problem.h"
 
 namespace convt {
-
-struct Plan;
 
 // How the blocks of 64 positions that one matrix product takes lie in a tile of the wgmma engine.
 enum class BlockShape : int32_t {
@@ -37,8 +33,8 @@ struct WgmmaTile {
   int32_t raw_lines, raw_pitch;  // of a channel in a raw slot: window rows, and elements of a row
   int32_t raw_slots, raw_bytes, raw_channel_bytes;
   int32_t raw_begin, weights_begin, staged_begin, lists_begin, barriers_begin;  // in shared memory
-  int32_t staged_stride;
-  int64_t num_tiles;
+  int32_t staged_stride;  // floats, from one staged channel to the next
+  int32_t num_tiles;
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
@@ -82,13 +78,13 @@ bool rows_begin_on_vectors(const ConvTProblem& problem);
 // last, are its own.
 bool source_has_no_gaps(const ConvTProblem& problem);
 
-// Into how many parts loaders cut the work of a unit, so that all of them have some: a power of two, parts of a
+// Into how many shares loaders cut the work of a unit, so that all of them have some: a power of two, shares of a
 // multiple of `least_work`.
 struct LoaderWork {
   int32_t units, work, least_work;
-  int32_t parts() const;
-  double cycles() const { return cycles(parts()); }
-  double cycles(int32_t parts) const;
+  int32_t shares() const;
+  double cycles() const { return cycles(shares()); }
+  double cycles(int32_t shares) const;
   double unit_cycles, work_cycles;
 };
 LoaderWork copy_work(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program, bool vectors);
@@ -103,9 +99,5 @@ struct WgmmaGrid {
   int32_t channel_tiles, w_tiles, w_splits, h_tiles, batch_tiles;
 };
 WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program, const WgmmaTile& plan);
-
-// Fills plan->compute_us, memory_us and estimate_us: wgmma_cost.cpp.
-void estimate_wgmma(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program,
-                    const GemmShape& gemm, Plan* plan);
 
 }  // namespace convt

@@ -2,38 +2,26 @@
 // address of the same operand planes.
 #pragma once
 
-#include "pipeline/ring.cuh"
-#include "wgmma_sm90a/params.h"
+#include "element/registers.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+#include "ptx/wgmma_sm90a.cuh"
 #include "wgmma_sm90a/tile.cuh"
-#include "wgmma_sm90a/traits.cuh"
 
 namespace convt::wgmma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::Ring;
-
-// The results: kSums accumulators of 64 positions x kN channels, those of W phase p from p * kBlocks on.
+// kAccumulators times 64 positions x kN channels, those of W phase p from p * kBlocks on.
 template <typename Traits>
-struct Sums {
-  float r[Traits::kSums][Traits::kN / 2];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < Traits::kSums; ++i) {
-#pragma unroll
-      for (int j = 0; j < Traits::kN / 2; ++j) r[i][j] = 0;
-    }
-  }
-};
+using Accumulators = float[Traits::kAccumulators][Traits::kN / 2];
 
 // The source planes' first position and the first weights of a slot; steps are in the descriptors' unit, 16 bytes.
 struct Operands {
   ptx::MatrixDescriptor source;
   ptx::MatrixDescriptor weights;
   uint32_t source_k_step;  // 2 planes
-  uint32_t source_part;  // from the high parts to the low parts
-  uint32_t weights_part;
+  uint32_t source_terms;  // from the high terms to the low terms
+  uint32_t weights_terms;
 };
 
 // Where a walk over the taps of a run stands: the tap's place in the operand planes.
@@ -43,7 +31,8 @@ struct TapCursor {
   int32_t columns_left;
 };
 
-// The next `num_taps` taps of a run for kBlocks blocks of positions. The first product replaces the sums unless `add`.
+// The next `num_taps` taps of a run for kBlocks blocks of positions. The first product replaces the
+// accumulators unless `add`.
 template <typename Traits, int kBlocks>
 __device__ __forceinline__ void multiply_taps(float (*r)[Traits::kN / 2], const Params& params, const TapRun& run,
                                               const Operands& operands, const uint32_t (&block_origin)[kBlocks],
@@ -62,8 +51,8 @@ __device__ __forceinline__ void multiply_taps(float (*r)[Traits::kN / 2], const 
         const ptx::MatrixDescriptor positions = source.moved(block_origin[block]);
         ptx::wgmma<typename Traits::Element>(r[block], positions, weights, add);
         if constexpr (Traits::kSplit) {
-          ptx::wgmma<typename Traits::Element>(r[block], positions, weights.moved(operands.weights_part), true);
-          ptx::wgmma<typename Traits::Element>(r[block], positions.moved(operands.source_part), weights, true);
+          ptx::wgmma<typename Traits::Element>(r[block], positions, weights.moved(operands.weights_terms), true);
+          ptx::wgmma<typename Traits::Element>(r[block], positions.moved(operands.source_terms), weights, true);
         }
       }
       add = true;
@@ -83,11 +72,10 @@ __device__ __forceinline__ void multiply_taps(float (*r)[Traits::kN / 2], const 
 
 // The whole tile. kPhases W phases of kBlocks blocks each.
 template <typename Traits, int kPhases, int kBlocks>
-__device__ __forceinline__ void multiply_tile(Sums<Traits>& sums, const Params& params, const Tile& tile,
+__device__ __forceinline__ void multiply_tile(Accumulators<Traits>& acc, const Params& params, const Tile& tile,
                                               uint32_t s_source, uint32_t s_weights, Ring* sources, Ring* weights) {
-  const bool elected = threadIdx.x % 32 == 0;  // every warp says for itself that it has left a slot
   const uint32_t plane_bytes = params.plane_positions * 16;
-  const uint32_t stage_bytes = Traits::kParts * 2 * params.k_steps * plane_bytes;
+  const uint32_t stage_bytes = Traits::kTerms * 2 * params.k_steps * plane_bytes;
   uint32_t block_origin[kBlocks];
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
@@ -95,10 +83,11 @@ __device__ __forceinline__ void multiply_tile(Sums<Traits>& sums, const Params& 
   }
   Operands operands;
   operands.source_k_step = 2 * params.plane_positions;
-  operands.source_part = 2 * params.k_steps * params.plane_positions;
-  operands.weights_part = params.k_steps * 2 * Traits::kN;
+  operands.source_terms = 2 * params.k_steps * params.plane_positions;
+  operands.weights_terms = params.k_steps * 2 * Traits::kN;
   const int32_t sub_positions = params.tile_n * params.rows * params.pitch;
 
+  element::clear(acc);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
     sources->wait_full();
@@ -129,19 +118,19 @@ __device__ __forceinline__ void multiply_tile(Sums<Traits>& sums, const Params& 
 #pragma unroll
             for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
-              for (int i = 0; i < Traits::kN / 2; ++i) sums.r[phase * kBlocks + block][i] += r_run[block][i];
+              for (int i = 0; i < Traits::kN / 2; ++i) acc[phase * kBlocks + block][i] += r_run[block][i];
             }
           } else {
-            multiply_taps<Traits, kBlocks>(&sums.r[phase * kBlocks], params, run, operands, block_origin, slot_taps,
-                                           true, &cursor);
+            multiply_taps<Traits, kBlocks>(&acc[phase * kBlocks], params, run, operands, block_origin, slot_taps, true,
+                                           &cursor);
             ptx::wgmma_wait<0>();
           }
-          if (elected) ptx::mbarrier_arrive(weights->empty());
+          pipeline::release(weights->empty());
           weights->advance();
         }
       }
     }
-    if (elected) ptx::mbarrier_arrive(sources->empty());
+    pipeline::release(sources->empty());
     sources->advance();
   }
 }

@@ -50,7 +50,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
   }
   const int32_t lists_bytes = ceil_div(static_cast<int32_t>(positions) + plan->raw_lines, 4) * 16;
 
-  const int32_t parts = split_operands(problem) ? 2 : 1;
+  const int32_t terms = split_operands(problem) ? 2 : 1;
   int32_t longest_run = 1;
   for (int32_t run = 0; run < program.num_runs; ++run) {
     longest_run = std::max(longest_run, program.runs[run].num_h * program.runs[run].num_w);
@@ -68,13 +68,13 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
       if (k_steps > 1 && k_steps > all_steps) continue;
       plan->k_steps = k_steps;
       plan->num_chunks = ceil_div(gemm.k_channels, step_channels * k_steps);
-      plan->tap_bytes = parts * k_steps * 2 * plan->block_n * 16;
+      plan->tap_bytes = terms * k_steps * 2 * plan->block_n * 16;
       // Runs between two additions in float32 stay short (tf32x3).
-      const int32_t most_taps = parts == 2 ? std::max(1, 4 / k_steps) : 12;
+      const int32_t most_taps = terms == 2 ? std::max(1, 4 / k_steps) : 12;
       plan->slot_taps =
           std::clamp((raw_slots == kRawSlots ? 8192 : 4096) / plan->tap_bytes, 1, std::min(longest_run, most_taps));
       plan->weight_slots = 3;
-      const int32_t stage_bytes = parts * 2 * k_steps * plan->plane_positions * 16;
+      const int32_t stage_bytes = terms * 2 * k_steps * plan->plane_positions * 16;
       plan->raw_bytes = k_steps * step_channels * plan->raw_channel_bytes;
       const int32_t weights_bytes = plan->weight_slots * plan->slot_taps * plan->tap_bytes;
       for (int32_t slots = most_slots; slots >= fewest_slots; --slots) {
@@ -120,6 +120,66 @@ bool offsets_fit(const ConvTProblem& problem, const GemmShape& gemm, const TapPr
   const double source_last = static_cast<double>(plan.tile_n) * from[0] + rows * program.source_step_h * from[2] +
                              (std::abs(static_cast<double>(columns.first)) + columns.count) * from[3];
   return last < 2e9 && source_last < 2e9;
+}
+
+// What stores of a tile's results cost: instructions of a thread, and sectors that are written in part.
+struct StoreWork {
+  double stores, partial_sectors;
+};
+
+StoreWork store_work(const ConvTProblem& problem, const TapProgram& program, const GemmShape& gemm,
+                     const WgmmaTile& plan) {
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  const double existing_n = std::min<double>(plan.block_n, gemm.n_channels);
+  const double passes = std::ceil(existing_n / kWgmmaPassChannels);
+  const double positions = static_cast<double>(plan.tile_n) * plan.tile_h * plan.tile_w;
+  if (is_channels_last(result_stride(problem))) {
+    const bool whole = static_cast<int64_t>(existing_n * bytes) % 32 == 0;
+    const double runs = positions * std::min(plan.split_phases, program.phases_w);
+    return {passes * plan.blocks * 2 * plan.split_phases, whole ? 0 : 2 * runs};
+  }
+  const bool all_phases = plan.split_phases >= program.phases_w;
+  const double row = std::min<double>(plan.tile_w * gemm.result_step_w, gemm.result_w) * bytes;
+  const bool whole =
+      static_cast<int64_t>(row) % 32 == 0 && gemm.result_w * static_cast<int64_t>(bytes) % 32 == 0 && all_phases;
+  const double rows = positions / plan.tile_w * existing_n;
+  // A tile that owns some of the W phases writes every sector of its rows in part.
+  const double partial = whole ? 0 : all_phases ? 2 * rows : std::ceil(row / 32) * rows;
+  const bool pairs =
+      gemm.result_w % 2 == 0 && gemm.result_step_w == plan.split_phases && plan.tile_w * plan.split_phases % 2 == 0;
+  return {passes * kWgmmaPassChannels * std::ceil(plan.blocks * plan.split_phases / (pairs ? 4.0 : 2.0)), partial};
+}
+
+// Times in microseconds. What a tile costs is a sum over its work, fitted to 560 measured plans of 21 layers: the CTAs
+// of an SM fill each other's gaps only as far as the rates below already say. docs/engines/wgmma.md has the fit.
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
+              Plan* whole) {
+  const WgmmaTile& plan = tile_of<WgmmaTile>(*whole);
+  const WgmmaGrid grid = make_wgmma_grid(problem, program, plan);
+  const double tiles_per_cta = std::ceil(static_cast<double>(plan.num_tiles) / (kWgmmaBlocksPerSm * device.num_sms));
+
+  const double taps = static_cast<double>(program.total_taps) / program.phases_h / grid.w_splits;  // of a tile
+  const double products = taps * plan.num_chunks * plan.k_steps * plan.blocks * (split_operands(problem) ? 3 : 1);
+  const double weight_slots = std::max(1.0, taps / plan.slot_taps) * plan.num_chunks;
+  const bool vectors = rows_begin_on_vectors(problem) || source_has_no_gaps(problem);
+  const LoaderWork copy = copy_work(problem, plan, program, vectors), convert = convert_work(problem, plan, program);
+  const StoreWork store = store_work(problem, program, gemm, plan);
+  const bool split_channels_last = split_operands(problem) && is_channels_last(result_stride(problem));
+  const double product = plan.block_n == 64 ? 51 : split_channels_last ? 30 : 25.5;
+  const double half_sectors = problem.dtype != DataType::kFloat32 && is_channels_last(result_stride(problem)) ? 60 : 0;
+  const double cycles = products * product + weight_slots * 230 +
+                        plan.num_chunks * (345 + copy.cycles() + convert.cycles()) +
+                        store.stores * ((is_channels_last(result_stride(problem)) ? 150 : 110) + half_sectors) +
+                        store.partial_sectors * 3.5 + 2500;
+  whole->compute_us = tiles_per_cta * cycles * 1e-3 / device.clock_ghz;
+
+  const double moved = static_cast<double>(problem.batch * element_bytes(problem.dtype)) *
+                       (static_cast<double>(problem.c_in) * problem.h.in * problem.w.in +
+                        static_cast<double>(problem.c_out) * problem.h.out * problem.w.out);
+  whole->memory_us = moved / (device.copy_gb_per_s * 1e3);
+  const double pack = 3 + 2 * static_cast<double>(whole->workspace_bytes) / (0.4 * device.copy_gb_per_s * 1e3);
+  const double margin = half_sectors > 0 ? 1.17 : 1.1;
+  whole->estimate_us = margin * std::max(whole->compute_us, 1.2 * whole->memory_us) + 9 + pack;
 }
 
 }  // namespace
@@ -168,29 +228,63 @@ WgmmaGrid make_wgmma_grid(const ConvTProblem& problem, const TapProgram& program
   return grid;
 }
 
+double LoaderWork::cycles(int32_t shares) const {
+  return ceil_div(units * shares, kWgmmaLoaders) * (unit_cycles + work_cycles * work / shares);
+}
+
+int32_t LoaderWork::shares() const {
+  int32_t best = 1;
+  for (int32_t shares = 2; work % (shares * least_work) == 0; shares *= 2) {
+    if (cycles(shares) < cycles(best)) best = shares;
+  }
+  return best;
+}
+
+LoaderWork copy_work(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program, bool vectors) {
+  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
+  const int32_t planes = 2 * plan.k_steps,
+                positions = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
+  const bool whole_vectors = make_gemm_shape(problem).k_channels % vector == 0;
+  if (plan.by_channels) return LoaderWork{positions, planes, 1, 0, whole_vectors ? 123.0 : 500.0};
+  const int32_t units = plan.raw_lines * plan.raw_pitch / (vectors ? vector : 1);
+  const double cycles = !vectors ? (vector == 4 ? 130 : 270) : rows_begin_on_vectors(problem) ? 30 : 110;
+  return LoaderWork{units, planes * vector, 4, 60, cycles};
+}
+
+LoaderWork convert_work(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program) {
+  const int32_t positions = program.sub_h * program.sub_w * plan.tile_n * plan.rows * plan.pitch;
+  const int32_t planes = 2 * plan.k_steps, terms = split_operands(problem) ? 2 : 1;
+  const bool half = problem.dtype != DataType::kFloat32;
+  if (plan.by_channels) return LoaderWork{positions, planes, 1, 0, half ? 0.0 : 69.0 * terms};
+  const bool gathers = !rows_begin_on_vectors(problem);
+  if (half && source_vector(problem) > 1) return LoaderWork{positions / 2, planes, 1, 80, gathers ? 240.0 : 250.0};
+  return LoaderWork{positions, planes, half ? 1 : 2, 80, half ? 190.0 : (gathers ? 160.0 : 115.0) * terms};
+}
+
 void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction == Direction::kGradWeight) return;
   TapProgram program;
   if (!make_tap_program(problem, &program)) return;
   const GemmShape gemm = make_gemm_shape(problem);
-  const int32_t parts = split_operands(problem) ? 2 : 1;
+  const int32_t terms = split_operands(problem) ? 2 : 1;
 
   auto add = [&](const WgmmaTile& tile) {
     Plan plan = begin_plan(kWgmmaInstances[tile.instance].name, problem.precision, tile);
     WgmmaTile& laid_out = tile_of<WgmmaTile>(plan);
     if (!lay_out(problem, device, program, gemm, &laid_out, &plan.shared_bytes)) return;
     const WgmmaGrid grid = make_wgmma_grid(problem, program, tile);
-    laid_out.num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h * grid.h_tiles *
-                         problem.groups * grid.batch_tiles;
+    const int64_t num_tiles = int64_t{grid.channel_tiles} * grid.w_tiles * grid.w_splits * program.phases_h *
+                              grid.h_tiles * problem.groups * grid.batch_tiles;
     const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{laid_out.num_chunks} * program.total_taps;
     // CTAs step from tile to tile in 32 bits, beyond the last one too.
     constexpr int64_t kLimit = int64_t{1} << 30;
-    if (laid_out.num_tiles > kLimit || packed_taps > kLimit) return;
+    if (num_tiles > kLimit || packed_taps > kLimit) return;
+    laid_out.num_tiles = static_cast<int32_t>(num_tiles);
     plan.workspace_bytes = plan.packed_bytes = std::max<int64_t>(packed_taps * laid_out.tap_bytes, 16);
     if (plan.workspace_bytes > kMostWorkspaceBytes || !offsets_fit(problem, gemm, program, laid_out)) return;
     plan.threads = kWgmmaThreads;
-    plan.num_blocks = std::min<int64_t>(laid_out.num_tiles, int64_t{kWgmmaBlocksPerSm} * device.num_sms);
-    estimate_wgmma(problem, device, program, gemm, &plan);
+    plan.num_blocks = std::min(laid_out.num_tiles, kWgmmaBlocksPerSm * device.num_sms);
+    estimate(problem, device, program, gemm, &plan);
     plans->push_back(plan);
   };
   for (int32_t index = 0; index < kNumWgmmaInstances; ++index) {
@@ -198,13 +292,13 @@ void add_wgmma_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     if (instance.block_n == 64 && gemm.n_channels <= 32) continue;
     if (instance.block_n == 32 && gemm.n_channels > 96) continue;
-    const int32_t sums = 256 / instance.block_n / parts;
+    const int32_t accumulators = 256 / instance.block_n / terms;
     WgmmaTile tile{};
     tile.instance = index;
     tile.block_n = instance.block_n;
-    tile.split_phases = std::min(program.phases_w >= 3 ? 4 : program.phases_w, sums);
+    tile.split_phases = std::min(program.phases_w >= 3 ? 4 : program.phases_w, accumulators);
     // Half of the accumulators where the whole does not fit or leaves SMs idle.
-    const int32_t most_blocks = sums / tile.split_phases;
+    const int32_t most_blocks = accumulators / tile.split_phases;
     for (tile.blocks = most_blocks; tile.blocks >= std::max(1, most_blocks / 2); tile.blocks /= 2) {
       tile.tile_n = 1;
       tile.shape = BlockShape::kLines;

@@ -1,9 +1,11 @@
-// Sums -> bias -> shared memory -> result. Warps of their own store what is staged while the next tile is multiplied.
-// Every row of a tile owns a part of a row of the result that begins and ends on a sector of memory where tiles
-// overlap, and leaves in 16-byte stores that are neighbours in memory.
+// Accumulators -> bias -> shared memory -> result. Warps of their own store what is staged while the next tile is
+// multiplied. Every row of a tile owns some columns of a row of the result. Where tiles overlap, these begin and end on
+// a sector of memory, and leave in 16-byte stores that are neighbours in memory.
 #pragma once
 
-#include "epilogue/bias.cuh"
+#include <type_traits>
+
+#include "epilogue/finish.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
@@ -12,10 +14,10 @@ namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Part of a warpgroup's sums with their bias, as elements, to [channel][row][column].
+// A piece of a warpgroup's channels: accumulators and their bias, as elements, to [channel][row][column].
 template <typename Shape>
-__device__ __forceinline__ void stage_part(const Sums<Shape>& sums, int part, const Params& params, int32_t warp,
-                                           uint32_t s_staged) {
+__device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int piece, const Params& params,
+                                            int32_t warp, uint32_t s_staged) {
   constexpr int kPitch = Shape::kStagedPitch;
   constexpr int kBlocks = Shape::kStagedChannels / 8;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -25,7 +27,7 @@ __device__ __forceinline__ void stage_part(const Sums<Shape>& sums, int part, co
   const uint32_t s_mine = s_staged + (2 * (lane % 4) * kPitch + position) * Shape::kElement;
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
-    const int j = part * kBlocks + block;
+    const int j = piece * kBlocks + block;
     uint32_t bias[2];
     ptx::load_shared(bias, s_bias + 32 * j);
 #pragma unroll
@@ -36,8 +38,8 @@ __device__ __forceinline__ void stage_part(const Sums<Shape>& sums, int part, co
         typename Shape::Element elements[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          elements[c] = element::to_element<typename Shape::Element>(sums.r[row][c / 2][4 * j + 2 * (c % 2) + i] +
-                                                                     __uint_as_float(bias[i]));
+          const float result = epilogue::finish(acc.r[row][c / 2][4 * j + 2 * (c % 2) + i], __uint_as_float(bias[i]));
+          elements[c] = element::to_element<typename Shape::Element>(result);
         }
         uint32_t words[Shape::kElement];
         memcpy(words, elements, sizeof(elements));
@@ -76,26 +78,16 @@ __device__ __forceinline__ uint4 load_vector(uint32_t s_vector) {
 // 16 bytes of memory, kBytes at a time.
 template <int kBytes, typename Element>
 __device__ __forceinline__ void store_vector(Element* g_vector, const uint4& vector) {
-  if constexpr (kBytes == 16) {
-    *reinterpret_cast<uint4*>(g_vector) = vector;
-  } else if constexpr (kBytes == 8) {
-    reinterpret_cast<uint2*>(g_vector)[0] = uint2{vector.x, vector.y};
-    reinterpret_cast<uint2*>(g_vector)[1] = uint2{vector.z, vector.w};
-  } else {
-    const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+  using Small = std::conditional_t<kBytes == 4, uint32_t, uint16_t>;
+  using Word = std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 8, uint2, Small>>;
+  Word words[16 / kBytes];
+  memcpy(words, &vector, sizeof(words));
 #pragma unroll
-    for (int i = 0; i < 16 / kBytes; ++i) {
-      if constexpr (kBytes == 4) {
-        reinterpret_cast<uint32_t*>(g_vector)[i] = words[i];
-      } else {
-        reinterpret_cast<uint16_t*>(g_vector)[i] = static_cast<uint16_t>(words[i / 2] >> i % 2 * 16);
-      }
-    }
-  }
+  for (int i = 0; i < 16 / kBytes; ++i) reinterpret_cast<Word*>(g_vector)[i] = words[i];
 }
 
-// The ends of a tile's part of a row, [begin, end) of a vector's columns; those before it stand for what is behind the
-// tile's last vector.
+// The ends of what a tile owns of a row, [begin, end) of a vector's columns; columns before `begin` stand for those
+// behind the tile's last vector.
 template <typename Shape>
 __device__ __forceinline__ void store_elements(typename Shape::Element* g_vector, uint32_t s_vector, int32_t begin,
                                                int32_t end, int32_t tile_w) {
@@ -111,10 +103,10 @@ __device__ __forceinline__ void store_elements(typename Shape::Element* g_vector
   }
 }
 
-// A warp's part of what a warpgroup has staged: every kWindowStoreWarps-th channel, a few vectors of it a lane. Vectors
-// are memory's where tiles overlap, otherwise the tile's; kBytes is what both have in common.
+// What a warp stores of a warpgroup's staged piece: every kWindowStoreWarps-th channel, a few vectors of it a lane.
+// Vectors are memory's where tiles overlap, otherwise the tile's; kBytes is what both have in common.
 template <typename Shape, int kBytes, bool kOverlaps>
-__device__ __forceinline__ void store_staged(const Params& params, const Tile& tile, int32_t part, int32_t consumer,
+__device__ __forceinline__ void store_staged(const Params& params, const Tile& tile, int32_t piece, int32_t consumer,
                                              int32_t warp, uint32_t s_staged) {
   using Element = typename Shape::Element;
   constexpr int kVector = Shape::kVector;
@@ -123,7 +115,7 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   const int32_t vectors_log2 = params.tile_w_log2 - (Shape::kElement == 4 ? 2 : 3);
   const int32_t first_row = tile.row + consumer * (params.advance_h / 2);
   const bool first_tile = tile.column_tile == 0, last_tile = tile.column_tile == params.column_tiles.value - 1;
-  const int32_t first_channel = tile.channel_tile * Shape::kN + part * Shape::kStagedChannels;
+  const int32_t first_channel = tile.channel_tile * Shape::kN + piece * Shape::kStagedChannels;
   const int32_t channels = min(Shape::kStagedChannels, params.n_channels - first_channel);
   Element* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
                        (int64_t{tile.group} * params.n_channels + first_channel + warp) * params.result_stride[1] +
@@ -172,12 +164,12 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
 }
 
 template <typename Shape, int kBytes>
-__device__ __forceinline__ void store_staged(const Params& params, const Tile& tile, int32_t part, int32_t consumer,
+__device__ __forceinline__ void store_staged(const Params& params, const Tile& tile, int32_t piece, int32_t consumer,
                                              int32_t warp, uint32_t s_staged) {
   if (params.overlap > 0) {
-    store_staged<Shape, kBytes, true>(params, tile, part, consumer, warp, s_staged);
+    store_staged<Shape, kBytes, true>(params, tile, piece, consumer, warp, s_staged);
   } else {
-    store_staged<Shape, kBytes, false>(params, tile, part, consumer, warp, s_staged);
+    store_staged<Shape, kBytes, false>(params, tile, piece, consumer, warp, s_staged);
   }
 }
 
@@ -190,35 +182,35 @@ __device__ __forceinline__ void stage_bias(const Params& params, const Tile& til
   ptx::store_shared(s_staged + Shape::kBiasBegin + 4 * thread, __float_as_uint(bias));
 }
 
-// All tiles of the CTA.
+// By the storing warps, all tiles of the CTA.
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, uint32_t s_staged,
                                             uint32_t s_barriers) {
   const int32_t thread = warp * 32 + static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t bytes = params.granule * Shape::kElement;
   for (int32_t consumer = 0; consumer < 2; ++consumer) {
-    stage_bias<Shape>(params, tile_of(params, blockIdx.x), thread, s_staged + consumer * Shape::kStagedBytes);
+    stage_bias<Shape>(params, tile_of(params, first_tile(params)), thread, s_staged + consumer * Shape::kStagedBytes);
     ptx::mbarrier_arrive(s_barriers + 16 * consumer + 8);
   }
   uint32_t parity = 0;
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
-    const int32_t next = number + static_cast<int32_t>(gridDim.x);
+    const int32_t next = number + tile_step();
     const bool other_channels = params.channel_tiles.value * params.group_tiles.value > 1 && next < params.num_tiles;
-    for (int32_t part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
+    for (int32_t piece = 0; piece < Shape::kStagedPieces; ++piece, parity ^= 1) {
       for (int32_t consumer = 0; consumer < 2; ++consumer) {
         const uint32_t s_mine = s_staged + consumer * Shape::kStagedBytes, barrier = s_barriers + 16 * consumer;
         ptx::mbarrier_wait(barrier, parity);
         if (bytes == 16) {
-          store_staged<Shape, 16>(params, tile, part, consumer, warp, s_mine);
+          store_staged<Shape, 16>(params, tile, piece, consumer, warp, s_mine);
         } else if (bytes == 8) {
-          store_staged<Shape, 8>(params, tile, part, consumer, warp, s_mine);
+          store_staged<Shape, 8>(params, tile, piece, consumer, warp, s_mine);
         } else if (bytes == 4) {
-          store_staged<Shape, 4>(params, tile, part, consumer, warp, s_mine);
+          store_staged<Shape, 4>(params, tile, piece, consumer, warp, s_mine);
         } else if constexpr (Shape::kElement == 2) {
-          store_staged<Shape, 2>(params, tile, part, consumer, warp, s_mine);
+          store_staged<Shape, 2>(params, tile, piece, consumer, warp, s_mine);
         }
-        if (part == Shape::kStagedParts - 1 && other_channels) {
+        if (piece == Shape::kStagedPieces - 1 && other_channels) {
           stage_bias<Shape>(params, tile_of(params, next), thread, s_mine);
         }
         ptx::mbarrier_arrive(barrier + 8);

@@ -1,5 +1,4 @@
-// The kernel instances of the window engine: the one list that dispatch (window_sm90a/launch.cpp), planning and tests
-// read.
+// Every kernel of the window engine, one row each.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +17,35 @@ struct WindowInstance {
   int32_t kernel_w;
 };
 
-// X(symbol, dtype, precision, block_n, kernel_w)
-#define CONVT_WINDOW_INSTANCES(X)          \
-  X(tf32_64x3, kFloat32, kTf32, 64, 3)     \
-  X(tf32_64x5, kFloat32, kTf32, 64, 5)     \
-  X(tf32_64x7, kFloat32, kTf32, 64, 7)     \
-  X(tf32_32x3, kFloat32, kTf32, 32, 3)     \
-  X(tf32_32x5, kFloat32, kTf32, 32, 5)     \
-  X(tf32_32x7, kFloat32, kTf32, 32, 7)     \
+// X(symbol, dtype, precision, block_n, kernel_w): what a file of instances/ has.
+#define CONVT_WINDOW_TF32(X)           \
+  X(tf32_64x3, kFloat32, kTf32, 64, 3) \
+  X(tf32_64x5, kFloat32, kTf32, 64, 5) \
+  X(tf32_64x7, kFloat32, kTf32, 64, 7) \
+  X(tf32_32x3, kFloat32, kTf32, 32, 3) \
+  X(tf32_32x5, kFloat32, kTf32, 32, 5) \
+  X(tf32_32x7, kFloat32, kTf32, 32, 7)
+#define CONVT_WINDOW_TF32X3(X)             \
   X(tf32x3_64x3, kFloat32, kTf32x3, 64, 3) \
   X(tf32x3_64x5, kFloat32, kTf32x3, 64, 5) \
   X(tf32x3_64x7, kFloat32, kTf32x3, 64, 7) \
   X(tf32x3_32x3, kFloat32, kTf32x3, 32, 3) \
   X(tf32x3_32x5, kFloat32, kTf32x3, 32, 5) \
-  X(tf32x3_32x7, kFloat32, kTf32x3, 32, 7) \
-  X(bf16_64x3, kBFloat16, kHalf, 64, 3)    \
-  X(bf16_64x5, kBFloat16, kHalf, 64, 5)    \
-  X(bf16_64x7, kBFloat16, kHalf, 64, 7)    \
-  X(bf16_32x3, kBFloat16, kHalf, 32, 3)    \
-  X(bf16_32x5, kBFloat16, kHalf, 32, 5)    \
-  X(bf16_32x7, kBFloat16, kHalf, 32, 7)    \
-  X(f16_64x3, kFloat16, kHalf, 64, 3)      \
-  X(f16_64x5, kFloat16, kHalf, 64, 5)      \
-  X(f16_64x7, kFloat16, kHalf, 64, 7)      \
-  X(f16_32x3, kFloat16, kHalf, 32, 3)      \
-  X(f16_32x5, kFloat16, kHalf, 32, 5)      \
+  X(tf32x3_32x7, kFloat32, kTf32x3, 32, 7)
+#define CONVT_WINDOW_HALF(X)            \
+  X(bf16_64x3, kBFloat16, kHalf, 64, 3) \
+  X(bf16_64x5, kBFloat16, kHalf, 64, 5) \
+  X(bf16_64x7, kBFloat16, kHalf, 64, 7) \
+  X(bf16_32x3, kBFloat16, kHalf, 32, 3) \
+  X(bf16_32x5, kBFloat16, kHalf, 32, 5) \
+  X(bf16_32x7, kBFloat16, kHalf, 32, 7) \
+  X(f16_64x3, kFloat16, kHalf, 64, 3)   \
+  X(f16_64x5, kFloat16, kHalf, 64, 5)   \
+  X(f16_64x7, kFloat16, kHalf, 64, 7)   \
+  X(f16_32x3, kFloat16, kHalf, 32, 3)   \
+  X(f16_32x5, kFloat16, kHalf, 32, 5)   \
   X(f16_32x7, kFloat16, kHalf, 32, 7)
+#define CONVT_WINDOW_INSTANCES(X) CONVT_WINDOW_TF32(X) CONVT_WINDOW_TF32X3(X) CONVT_WINDOW_HALF(X)
 
 inline constexpr WindowInstance kWindowInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, block_n, kernel_w) \

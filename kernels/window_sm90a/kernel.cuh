@@ -1,42 +1,48 @@
 // The window engine: one persistent CTA an SM, two warpgroups that multiply, one thread that loads, seven warps that
-// store a tile while the next one is multiplied. Every
-// result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
+// store a tile while the next one is multiplied. Every result is one sum in one warpgroup's accumulator, in an order
+// that does not depend on timing.
 #pragma once
 
+#include "hopper/instance.cuh"
+#include "hopper/kernel.cuh"
+#include "ptx/tensor_copy.cuh"
 #include "window_sm90a/epilogue.cuh"
-#include "window_sm90a/loader.cuh"
+#include "window_sm90a/instances.h"
 #include "window_sm90a/mainloop.cuh"
-#include "window_sm90a/split_mainloop.cuh"
 
 namespace convt::window_sm90a {
 
-// Per thread. Those of all warpgroups are the launch's: 2 * 216 + 2 * 40 = 4 * 128.
-inline constexpr int kStoreRegisters = 40;
-inline constexpr int kConsumerRegisters = 216;
-
 #ifdef CONVT_HAS_WGMMA
 
-// All tiles of the CTA, a warpgroup's part of them.
-template <typename Shape, bool kShifted>
-__device__ __forceinline__ void multiply_tiles(const Params& params, int32_t warp, uint32_t s_slots,
-                                               uint32_t s_barriers, uint32_t s_staged, uint32_t s_staged_barriers) {
-  const int32_t consumer = warp / 4;
-  Ring ring(s_barriers, params.slots);
-  Source<Shape, kShifted> source(params, warp, s_slots);
-  uint32_t parity = 0;
-  for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
-    Sums<Shape> sums;
-    if constexpr (kShifted) source.begin(tile_of(params, number));
-    if constexpr (Shape::Traits::kSplit) {
-      multiply_split_tile(sums, params, source, s_slots, &ring);
-    } else {
-      multiply_tile(sums, params, source, s_slots, &ring);
-    }
-#pragma unroll
-    for (int part = 0; part < Shape::kStagedParts; ++part, parity ^= 1) {
-      ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
-      stage_part<Shape>(sums, part, params, warp, s_staged + consumer * Shape::kStagedBytes);
-      ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
+// By one thread: a copy for a stage's weights and one for each class of its source.
+template <typename Shape>
+__device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slots, Ring ring) {
+  constexpr int kChannels = window_channels(Shape::kElement);
+  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    const Tile tile = tile_of(params, number);
+    const char* g_weights =
+        static_cast<const char*>(params.packed) +
+        (int64_t{tile.group} * params.channel_tiles.value + tile.channel_tile) * params.packed_tile_step;
+    const int32_t row_classes = 1 << params.row_classes_log2, channel_classes = 1 << params.channel_classes_log2;
+    const int32_t row = tile.row + params.first_h;
+    int32_t channel = tile.group * params.k_channels;
+    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+      const uint32_t s_slot = s_slots + ring.slot() * params.slot_bytes;
+      ring.wait_empty();  // the consumers have multiplied what was here
+      ptx::mbarrier_expect(ring.full(), params.source_bytes + Shape::kWeightBytes);
+      uint32_t s_box = s_slot;
+      for (int32_t i = row; i < row + row_classes; ++i) {
+        const CUtensorMap* maps = params.source + ((i & row_classes - 1) << params.channel_classes_log2);
+        const int32_t at[4] = {tile.column + params.first_w, channel >> params.channel_classes_log2,
+                               i >> params.row_classes_log2, tile.image};
+        for (int32_t d = 0; d < channel_classes; ++d, s_box += params.box_bytes) {
+          ptx::tensor_copy(s_box, maps + d, at, ring.full());
+        }
+      }
+      ptx::bulk_copy(s_slot + params.source_bytes, g_weights, Shape::kWeightBytes, ring.full());
+      channel += kChannels;
+      g_weights += Shape::kWeightBytes;
+      ring.advance();
     }
   }
 }
@@ -44,48 +50,74 @@ __device__ __forceinline__ void multiply_tiles(const Params& params, int32_t war
 #endif
 
 template <typename Shape>
-__global__ void __launch_bounds__(kWindowThreads, 1) convolve(const __grid_constant__ Params params) {
+struct Convolution {
+  using Params = window_sm90a::Params;
+  // Registers: 2 * 216 + 2 * 40 = 4 * 128.
+  static constexpr hopper::Roles kRoles{kWindowThreads, 1, kWindowWarps / 4, 216, 40};
+
 #ifdef CONVT_HAS_WGMMA
-  extern __shared__ __align__(128) unsigned char s_bytes[];
-  const uint32_t s_slots = ptx::shared_address(s_bytes);
-  const uint32_t s_staged = s_slots + params.staged_begin;
-  const uint32_t s_barriers = s_slots + params.barriers_begin;
-  const uint32_t s_staged_barriers = s_barriers + 16 * params.slots;
-  if (threadIdx.x == 0) {
-    for (int32_t slot = 0; slot < params.slots; ++slot) {
-      ptx::mbarrier_init(s_barriers + 16 * slot, 1);
-      ptx::mbarrier_init(s_barriers + 16 * slot + 8, kWindowWarps);
-    }
-    for (int32_t consumer = 0; consumer < 2; ++consumer) {
-      // Every thread says for itself what it has written and read.
-      ptx::mbarrier_init(s_staged_barriers + 16 * consumer, kWindowWarps / 2 * 32);
-      ptx::mbarrier_init(s_staged_barriers + 16 * consumer + 8, kWindowStoreWarps * 32);
-    }
+  const Params& params;
+  const uint32_t s_slots, s_staged, s_barriers, s_staged_barriers;
+
+  __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
+      : params(params),
+        s_slots(ptx::shared_address(s_bytes)),
+        s_staged(s_slots + params.staged_begin),
+        s_barriers(s_slots + params.barriers_begin),
+        s_staged_barriers(s_barriers + 16 * params.slots) {}
+
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x > 0) return;
+    pipeline::init_slots(s_barriers, 0, params.slots, 1, kWindowWarps);
+    // Every thread says for itself what it has written and read of a warpgroup's results.
+    pipeline::init_slots(s_staged_barriers, 0, 2, kWindowWarps / 2 * 32, kWindowStoreWarps * 32);
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers exist
 
-  // A value that the compiler knows to be the same for the whole warp.
-  const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
-  if (warp < kWindowWarps) {
-    ptx::take_registers<kConsumerRegisters>();
+  __device__ __forceinline__ void take_part() {}
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
     if constexpr (Shape::kShifts) {
-      if (params.row_classes_log2 + params.channel_classes_log2 > 0) {
-        multiply_tiles<Shape, true>(params, warp, s_slots, s_barriers, s_staged, s_staged_barriers);
-        return;
+      if (params.row_classes_log2 + params.channel_classes_log2 > 0) return multiply_tiles<true>(warp);
+    }
+    multiply_tiles<false>(warp);
+  }
+
+  template <bool kShifted>
+  __device__ __forceinline__ void multiply_tiles(int32_t warp) const {
+    const int32_t consumer = warp / 4;
+    Ring ring(s_barriers, params.slots);
+    Source<Shape, kShifted> source(params, warp, s_slots);
+    uint32_t parity = 0;
+    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+      Accumulators<Shape> acc;
+      if constexpr (kShifted) source.begin(tile_of(params, number));
+      if constexpr (Shape::Traits::kSplit) {
+        multiply_split_tile(acc, params, source, s_slots, &ring);
+      } else {
+        multiply_tile(acc, params, source, s_slots, &ring);
+      }
+#pragma unroll
+      for (int piece = 0; piece < Shape::kStagedPieces; ++piece, parity ^= 1) {
+        ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
+        stage_piece<Shape>(acc, piece, params, warp, s_staged + consumer * Shape::kStagedBytes);
+        ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
       }
     }
-    multiply_tiles<Shape, false>(params, warp, s_slots, s_barriers, s_staged, s_staged_barriers);
-  } else {
-    ptx::give_registers<kStoreRegisters>();
-    if (warp > kWindowWarps) {
-      store_tiles<Shape>(params, warp - kWindowWarps - 1, s_staged, s_staged_barriers);
+  }
+
+  __device__ __forceinline__ void serve(int32_t warp) const {
+    if (warp > 0) {
+      store_tiles<Shape>(params, warp - 1, s_staged, s_staged_barriers);
     } else if (ptx::elect_one()) {
       ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
-      load_tiles<Shape>(params, s_slots, s_barriers);
+      load_tiles<Shape>(params, s_slots, Ring(s_barriers, params.slots));
     }
   }
 #endif
-}
+};
 
 }  // namespace convt::window_sm90a
+
+#define CONVT_WINDOW_INSTANCE(symbol, dtype, precision, block_n, kernel_w) \
+  CONVT_DEFINE_PACKED_KERNEL(window_sm90a, symbol, dtype, precision, block_n, Shape<Traits, kernel_w>)

@@ -5,8 +5,8 @@
 #include "launch/families.h"
 #include "launch/operands.h"
 #include "launch/tensor_map.h"
-#include "plan/gemm_shape.h"
 #include "plan/kernel_table.h"
+#include "plan/tap_program.h"
 #include "window_sm90a/instances.h"
 #include "window_sm90a/layout.h"
 #include "window_sm90a/params.h"
@@ -111,7 +111,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTi
   }
   order_by_source(problem.direction, &program);
   const PackedKernel kernels = window_sm90a::kKernels[tile.instance]();
-  const int32_t tap_bytes = 32 * tile.block_n * window_parts(problem.precision);
+  const int32_t tap_bytes = 32 * tile.block_n * window_terms(problem.precision);
   PackLaunch packing =
       make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);
   if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);

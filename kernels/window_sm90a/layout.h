@@ -48,18 +48,18 @@ inline constexpr int32_t kWindowStoreWarps = 7;  // beside the one that loads
 inline constexpr int32_t kWindowThreads = 512;
 inline constexpr int32_t kWindowMaps = 16;  // of classes of the source
 
-// Of an operand: tf32x3 has a high and a low one.
-inline constexpr int32_t window_parts(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
+// Of an operand: tf32x3 has a high and a low term.
+inline constexpr int32_t window_terms(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
 
-// Rows of a warp: sums take at most 128 registers of a thread, those of operands in two parts half as many,
-// beside the sums of their runs.
-inline constexpr int32_t window_warp_rows(int32_t block_n, int32_t element, int32_t parts) {
-  if (parts > 1) return 64 / block_n;
+// Rows of a warp: accumulators take at most 128 registers of a thread, those of operands in two terms half as many,
+// beside the accumulators of their runs.
+inline constexpr int32_t window_warp_rows(int32_t block_n, int32_t element, int32_t terms) {
+  if (terms > 1) return 64 / block_n;
   return block_n == 32 && element == 2 ? 4 : 2;
 }
 // Tiles are 32, 64 or 128 columns wide.
-inline constexpr int32_t window_tile_h(int32_t block_n, int32_t element, int32_t parts, int32_t tile_w) {
-  return kWindowWarps * kWindowColumns / tile_w * window_warp_rows(block_n, element, parts);
+inline constexpr int32_t window_tile_h(int32_t block_n, int32_t element, int32_t terms, int32_t tile_w) {
+  return kWindowWarps * kWindowColumns / tile_w * window_warp_rows(block_n, element, terms);
 }
 // Source channels of a stage: 32 bytes of every position.
 inline constexpr int32_t window_channels(int32_t element) { return 32 / element; }
@@ -74,8 +74,8 @@ struct WindowClasses {
 WindowClasses window_classes(const ConvTProblem& problem);
 
 // Kernels that serve more than one class: one of half precision would need more registers than there are.
-inline constexpr bool window_serves_classes(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
-  return window_warp_rows(block_n, element, parts) <= 2 || kernel_w < 7;
+inline constexpr bool window_serves_classes(int32_t block_n, int32_t element, int32_t terms, int32_t kernel_w) {
+  return window_warp_rows(block_n, element, terms) <= 2 || kernel_w < 7;
 }
 
 // The most elements by which rows begin behind 16 bytes.
@@ -93,32 +93,32 @@ inline constexpr int32_t window_pitch(int32_t tile_w, int32_t margin, int32_t el
 inline constexpr int32_t window_box_rows(int32_t tile_h, int32_t row_classes) {
   return (tile_h + kWindowKernelH - 1 + row_classes - 1) / row_classes;
 }
-// Of all taps of a stage: for each of them two planes [result channel][16 bytes] of every part.
-inline constexpr int32_t window_weight_bytes(int32_t block_n, int32_t parts, int32_t kernel_w) {
-  return kWindowKernelH * kernel_w * 32 * block_n * parts;
+// Of all taps of a stage: for each of them two planes [result channel][16 bytes] of every term.
+inline constexpr int32_t window_weight_bytes(int32_t block_n, int32_t terms, int32_t kernel_w) {
+  return kWindowKernelH * kernel_w * 32 * block_n * terms;
 }
 
 // A tile's results wait in shared memory until they are stored, [warpgroup][channel][row][column]: all of them, or
 // where those leave no room for two stages half or a quarter of the channels at a time.
-inline constexpr int32_t window_staged_parts(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
-  if (parts > 1) return block_n == 64 && kernel_w > 5 ? 4 : 1;
+inline constexpr int32_t window_staged_pieces(int32_t block_n, int32_t element, int32_t terms, int32_t kernel_w) {
+  if (terms > 1) return block_n == 64 && kernel_w > 5 ? 4 : 1;
   return block_n * element > 128 && kernel_w > 3 ? 2 : 1;
 }
 // Elements from one channel to the next, 16 bytes more than a warpgroup's positions, against bank conflicts.
-inline constexpr int32_t window_staged_pitch(int32_t block_n, int32_t element, int32_t parts) {
-  return kWindowWarps / 2 * kWindowColumns * window_warp_rows(block_n, element, parts) + 16 / element;
+inline constexpr int32_t window_staged_pitch(int32_t block_n, int32_t element, int32_t terms) {
+  return kWindowWarps / 2 * kWindowColumns * window_warp_rows(block_n, element, terms) + 16 / element;
 }
 // Of a warpgroup, with the bias of its channels.
-inline constexpr int32_t window_staged_bytes(int32_t block_n, int32_t element, int32_t parts, int32_t kernel_w) {
-  const int32_t channels = block_n / window_staged_parts(block_n, element, parts, kernel_w);
-  return channels * window_staged_pitch(block_n, element, parts) * element + 4 * block_n;
+inline constexpr int32_t window_staged_bytes(int32_t block_n, int32_t element, int32_t terms, int32_t kernel_w) {
+  const int32_t channels = block_n / window_staged_pieces(block_n, element, terms, kernel_w);
+  return channels * window_staged_pitch(block_n, element, terms) * element + 4 * block_n;
 }
 // Two barriers for each stage and each warpgroup's results.
 inline constexpr int32_t window_barrier_bytes(int32_t slots) { return 16 * (slots + 2); }
 
 // Tiles of a row: the first begins at column `begin`, at most 0, so that its source windows lie on 16 bytes; each is
-// `tile_w - overlap` columns after the one before. With an overlap of a sector's elements (32 bytes) a tile's part of
-// every row begins on a sector of memory, wherever that is.
+// `tile_w - overlap` columns after the one before. With an overlap of a sector's elements (32 bytes) what a tile owns
+// of every row begins on a sector of memory, wherever that is.
 inline constexpr int32_t window_begin(int32_t first_w, int32_t element) {
   const int32_t vector = 16 / element;
   return -(((first_w % vector) + vector) % vector);

@@ -3,16 +3,15 @@
 // operand.
 #pragma once
 
+#include "element/registers.cuh"
 #include "pipeline/ring.cuh"
-#include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
-#include "window_sm90a/window.cuh"
 
 namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::leave;
+using pipeline::release;
 using pipeline::Ring;
 
 // The first operands of one tap for both blocks.
@@ -37,14 +36,6 @@ __device__ __forceinline__ void make_fragments(Fragments& fragments, const Windo
   }
 }
 
-__device__ __forceinline__ void keep(Fragments& fragments) {
-#pragma unroll
-  for (int block = 0; block < 2; ++block) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::keep_fragment(fragments[block][i]);
-  }
-}
-
 // A stage that is being multiplied.
 struct Stage {
   uint32_t place;  // bytes from the first slot
@@ -52,7 +43,7 @@ struct Stage {
   ptx::MatrixDescriptor weights;
 };
 
-// The one at which the ring stands, which moves on.
+// The stage at which the ring stands, which moves on.
 template <typename Shape>
 __device__ __forceinline__ Stage take_stage(const Params& params, uint32_t s_slots, Ring* ring) {
   const uint32_t place = ring->slot() * params.slot_bytes;
@@ -62,7 +53,7 @@ __device__ __forceinline__ Stage take_stage(const Params& params, uint32_t s_slo
   return stage;
 }
 
-// Its first window, as soon as it is there.
+// The first window of the ring's stage, as soon as it is there.
 template <typename Shape, bool kShifted>
 __device__ __forceinline__ void load_first(Window<Shape>& window, const Params& params,
                                            const Source<Shape, kShifted>& source, const Ring& ring) {
@@ -82,9 +73,9 @@ __device__ __forceinline__ void load_next(Window<Shape>& window, const Params& p
   }
 }
 
-// All products of a tile. The order of a sum: stages, taps by ascending source row, then column.
+// All products of a tile, added in the order of stages, then of taps by ascending source row, then column.
 template <typename Shape, bool kShifted>
-__device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& params,
+__device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params,
                                               const Source<Shape, kShifted>& source, uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
   static_assert(Shape::kSourceRows % 2 == 0);  // the next stage's first window is the first of both
@@ -103,7 +94,7 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
       for (int tap = 0; tap < kKernelW; ++tap) {
         Fragments& mine = fragments[(row * kKernelW + tap) % 2];
         ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
-        keep(mine);
+        element::keep(mine);
         make_fragments<Shape>(mine, windows[row % 2], tap);
         ptx::wgmma_fence();
 #pragma unroll
@@ -114,13 +105,13 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
 #pragma unroll
           for (int block = 0; block < 2; ++block) {
             ptx::wgmma<typename Shape::Traits::Element>(
-                sums.r[result_row][block], mine[block],
+                acc.r[result_row][block], mine[block],
                 stage.weights.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)), !first || chunk > 0);
           }
         }
         ptx::wgmma_commit();
         // All products of the stage before are done since the second wait of this one.
-        if (row == 0 && tap == 1 && used != 0) leave(used);
+        if (row == 0 && tap == 1 && used != 0) release(used);
         if (tap == kNextWindow) {  // while these products run
           load_next(windows[(row + 1) % 2], params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
         }
@@ -129,9 +120,123 @@ __device__ __forceinline__ void multiply_tile(Sums<Shape>& sums, const Params& p
     used = stage.empty;
   }
   ptx::wgmma_wait<0>();
-  keep(fragments[0]);
-  keep(fragments[1]);
-  leave(used);
+  element::keep(fragments);
+  release(used);
+}
+
+// Operands of tf32x3 are sums of two TF32 numbers, a high and a low term, and a product is three. Tensor cores round
+// their sums toward zero; so they sum short runs, which are added in float32.
+//
+// Two neighbouring columns of a thread's channels, from column c of its window on: the first operand of block b for tap
+// c - 2 * b.
+using SplitColumns = element::Terms<uint32_t[4]>;
+
+template <typename Shape>
+__device__ __forceinline__ void make_columns(SplitColumns& columns, const Window<Shape>& window, int first) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    ptx::write_fragments_split(columns.high[i], columns.low[i], window.words[i / 2][first + i % 2], first % 2 != 0);
+  }
+}
+
+// The steps of a source row, one for each tap: even taps, then odd ones, so that neighbouring steps share columns.
+template <int kKernelW>
+struct Steps {
+  static constexpr int kEven = (kKernelW + 1) / 2;
+  static constexpr int kColumns = kKernelW + 2;  // pairs of them, of all steps
+  // A run has 16 to 32 terms.
+  static constexpr bool begins_run(int step) { return step == 0 || (kKernelW > 3 && step == kEven); }
+  static constexpr bool begins_columns(int step) { return step == 0 || step == kEven; }
+  static constexpr int tap(int step) { return step < kEven ? 2 * step : 2 * (step - kEven) + 1; }
+  static constexpr int columns(int step) { return step + (step >= kEven ? 1 : 0); }  // of block 0; block 1's are next
+};
+
+// The three products of all taps of a column of taps that a source row has, the small ones first.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split(Accumulators<Shape>& runs, int block, int row,
+                                               const SplitColumns& columns, const ptx::MatrixDescriptor& b, int tap,
+                                               bool add) {
+#pragma unroll
+  for (int tap_row = 0; tap_row < Shape::kKernelH; ++tap_row) {
+    const int result_row = row - tap_row;
+    if (result_row < 0 || result_row >= Shape::kRows) continue;
+    const ptx::MatrixDescriptor high = b.moved((tap_row * Shape::kKernelW + tap) * (Shape::kTapBytes / 16));
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.low, high, add);
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high,
+                                                high.moved(Shape::kTermBytes / 16), true);
+    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high, high, true);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void add_run(Accumulators<Shape>& acc, const Accumulators<Shape>& runs, int row, int block) {
+#pragma unroll
+  for (int i = 0; i < Shape::kN / 2; ++i) {
+    float& sum = acc.r[row][block][i];
+    sum = __fadd_rn(sum, runs.r[row][block][i]);
+  }
+}
+
+// All products of a tile of tf32x3, added in the order of stages, source rows, steps; a run is one source row's, or one
+// half of it.
+template <typename Shape, bool kShifted>
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params,
+                                                    const Source<Shape, kShifted>& source, uint32_t s_slots,
+                                                    Ring* ring) {
+  using Steps = Steps<Shape::kKernelW>;
+  constexpr int kKept = 4;  // pairs of columns: two that products in flight read, and the next two
+  Window<Shape> window;
+  SplitColumns kept[kKept] = {};
+  Accumulators<Shape> runs;
+  element::clear(acc.r);
+  element::clear(runs.r);
+  load_first(window, params, source, *ring);
+#pragma unroll 1
+  for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
+    const Stage stage = take_stage<Shape>(params, s_slots, ring);
+#pragma unroll
+    for (int row = 0; row < Shape::kSourceRows; ++row) {
+#pragma unroll
+      for (int step = 0; step < Shape::kKernelW; ++step) {
+        const int tap = Steps::tap(step), first = row * Steps::kColumns + Steps::columns(step);
+        ptx::wgmma_wait<2>();  // each block's products of a step are a group: all but those of the step before are done
+        if (Steps::begins_columns(step)) {
+          element::keep(kept[first % kKept]);
+          make_columns(kept[first % kKept], window, tap);
+        }
+        element::keep(kept[(first + 1) % kKept]);
+        make_columns(kept[(first + 1) % kKept], window, tap + 2);
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          if (Steps::begins_run(step) && (row > 0 || step > 0)) {
+            ptx::wgmma_wait<1>();  // the other block's products run while this one's runs are added
+#pragma unroll
+            for (int result_row = 0; result_row < Shape::kRows; ++result_row) {
+              const int begun = step > 0 ? row : row - 1;  // the run's source row
+              if (begun < result_row || row >= result_row + Shape::kKernelH) continue;
+              add_run(acc, runs, result_row, block);
+            }
+          }
+          ptx::wgmma_fence();
+          multiply_split<Shape>(runs, block, row, kept[(first + block) % kKept], stage.weights, tap,
+                                !Steps::begins_run(step));
+          ptx::wgmma_commit();
+        }
+        if (step == Shape::kKernelW - 1) {  // while these products run
+          load_next(window, params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
+        }
+      }
+    }
+    // Where products are in flight at the loop's jump, ptxas serializes all of them.
+    ptx::wgmma_wait<0>();
+    element::keep(kept);
+#pragma unroll
+    for (int row = 0; row < Shape::kRows; ++row) {
+#pragma unroll
+      for (int block = 0; block < 2; ++block) add_run(acc, runs, row, block);
+    }
+    release(stage.empty);
+  }
 }
 
 #endif

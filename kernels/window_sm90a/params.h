@@ -16,7 +16,7 @@ struct Params {
   // begin at 16 bytes of memory, up to 15 bytes before the rows'. A box is [1][rows of a tile][channels of a stage]
   // [pitch], as many rows and channels as are of one class, and a stage has a box of every class.
   CUtensorMap source[kWindowMaps];
-  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][part][2][block_n][16 bytes]
+  const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][term][2][block_n][16 bytes]
   const void* bias;  // [groups * n_channels], contiguous, or null
   void* result;  // [batch, groups * n_channels, result_h, result_w], columns are neighbours
   int64_t result_stride[3];  // elements, of images, channels, rows
@@ -36,7 +36,7 @@ struct Params {
   int32_t begin_w;  // the first tile's column, window_begin(first_w)
   int32_t advance_w;  // columns from one tile to the next, tile_w - overlap
   int32_t advance_h;  // tile_h
-  int32_t overlap;  // 0, or the elements of a sector: a tile's part of a row begins on one
+  int32_t overlap;  // 0, or the elements of a sector: what a tile owns of a row begins on one
   int32_t tile_w_log2;
   int32_t warps_w_log2;  // warps beside each other, log2(tile_w / 32)
 

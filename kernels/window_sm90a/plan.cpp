@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
-#include "plan/gemm_shape.h"
+#include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "window_sm90a/instances.h"
 #include "window_sm90a/layout.h"
@@ -32,22 +32,22 @@ bool on_sectors(const ConvTProblem& problem, int32_t begin_w) {
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   WindowTile& plan = tile_of<WindowTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int32_t parts = window_parts(instance.precision);
+  const int32_t terms = window_terms(instance.precision);
   plan.block_n = instance.block_n;
-  plan.tile_h = window_tile_h(instance.block_n, element, parts, plan.tile_w);
+  plan.tile_h = window_tile_h(instance.block_n, element, terms, plan.tile_w);
   plan.num_chunks = ceil_div(make_gemm_shape(problem).k_channels, window_channels(element));
   const WindowClasses classes = window_classes(problem);
   plan.row_classes = classes.rows;
   plan.channel_classes = classes.channels;
   if (classes.rows * classes.channels > 1 &&
-      !window_serves_classes(instance.block_n, element, parts, instance.kernel_w)) {
+      !window_serves_classes(instance.block_n, element, terms, instance.kernel_w)) {
     return false;
   }
   plan.pitch =
       window_pitch(plan.tile_w, instance.kernel_w - 1 + window_most_shift(classes, element), element, classes.channels);
   plan.slot_bytes = classes.rows * window_box_rows(plan.tile_h, classes.rows) * 32 * plan.pitch +
-                    window_weight_bytes(instance.block_n, parts, instance.kernel_w);
-  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, parts, instance.kernel_w);
+                    window_weight_bytes(instance.block_n, terms, instance.kernel_w);
+  const int32_t staged_bytes = 2 * window_staged_bytes(instance.block_n, element, terms, instance.kernel_w);
   const int32_t left = device.shared_per_block - staged_bytes - window_barrier_bytes(kMostSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSlots);
   if (plan.source_slots < 2) return false;
@@ -69,13 +69,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const GemmShape gemm = make_gemm_shape(problem);
   const WindowGrid grid = make_window_grid(problem, plan);
-  const int32_t parts = window_parts(instance.precision);
+  const int32_t terms = window_terms(instance.precision);
   const double products = 2.0 * plan.num_chunks * kWindowKernelH * instance.kernel_w *
-                          window_warp_rows(instance.block_n, element, parts) * instance.block_n * (parts > 1 ? 3 : 1);
+                          window_warp_rows(instance.block_n, element, terms) * instance.block_n * (terms > 1 ? 3 : 1);
   const int32_t classes = plan.row_classes * plan.channel_classes;
   // The three products of tf32x3 are slower than that, and hide the loads.
   const double compute =
-      (parts > 1 ? (instance.block_n == 64 ? 1.16 : 1.26) * products
+      (terms > 1 ? (instance.block_n == 64 ? 1.16 : 1.26) * products
                  : 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes) *
           (element == 2 && instance.block_n == 32 ? 1.05 : 1) +
       (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
@@ -93,7 +93,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
   whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
   // Where there are few tiles, the wgmma engine takes two thirds of what is estimated for it.
-  if (parts > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.15;
+  if (terms > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.15;
 }
 
 }  // namespace
@@ -179,7 +179,7 @@ void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (tile.num_tiles > kLimit || packed_blocks > kLimit / kWindowKernelH / instance.kernel_w) continue;
       plan.packed_bytes =
-          packed_blocks * window_weight_bytes(instance.block_n, window_parts(instance.precision), instance.kernel_w);
+          packed_blocks * window_weight_bytes(instance.block_n, window_terms(instance.precision), instance.kernel_w);
       plan.workspace_bytes = plan.packed_bytes;
       plan.source_on_vectors = true;
       plan.threads = kWindowThreads;

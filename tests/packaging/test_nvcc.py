@@ -12,7 +12,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHARED = CHECKOUT / "kernels/reduce/slabs.cu"
-HOPPERS = CHECKOUT / "kernels/upsample_sm90a/instances/tf32.cu"
+HOPPERS = CHECKOUT / "kernels/upsample_sm90a/instances/forward.cu"
 
 
 @pytest.fixture

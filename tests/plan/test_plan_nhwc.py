@@ -73,7 +73,7 @@ def test_taps_are_counted_in_16_bits(plan_module):
 def test_few_tiles_are_shared(plan_module):
     """dcgan_512's gradient in tf32: 32 or 64 tiles for 132 SMs."""
     problem = layer(128, 512, 256, 4, 4, 2, 1, precision=TF32) | {"direction": GRAD_INPUT}
-    assert {plan["parts"] for plan in engine_plans(plan_module, problem)} > {2}
+    assert {plan["splits"] for plan in engine_plans(plan_module, problem)} > {2}
 
 
 AXES = st.tuples(
@@ -146,9 +146,9 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h,
             assert (forward, plan["packed_bytes"], n_channels % (64 // element)) == (False, 0, 0), plan
         else:  # phases beyond the result have no taps
             assert plan["packed_bytes"] <= tiles[-1] * plan["num_chunks"] * h[0] * w[0] * tap, plan
-        if plan["parts"] > 1:
-            assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
-            assert plan["block_n"] % (plan["parts"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
+        if plan["splits"] > 1:
+            assert plan["num_blocks"] == plan["splits"] * plan["num_tiles"] <= H200[1], plan
+            assert plan["block_n"] % (plan["splits"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
             # CTAs exchange their sums where stages were.
             assert positions * plan["block_n"] * 4 <= plan["staged_begin"], plan
         else:

@@ -27,7 +27,7 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in plans if "_direct_" not in plan["kernel"] and "_runs_" not in plan["kernel"]]
 
 
-def take_turns(plan):
+def alternates(plan):
     return plan["kernel"].endswith("_turns")
 
 
@@ -59,10 +59,10 @@ def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     of_pairs = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
     assert shapes(gathered) == (of_pairs if pairs else {(4, 2), (2, 2)})
     few = engine_plans(plan_module, patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision))
-    assert {plan["parts"] for plan in few} == {1}
+    assert {plan["splits"] for plan in few} == {1}
     few = patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
-    parts = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
-    assert {plan["parts"] for plan in engine_plans(plan_module, few)} == parts
+    splits = {1, 2, 4} if kernel in ((1, 4), (2, 2)) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
+    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == splits
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
@@ -98,7 +98,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     c_in, c_out = channels
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
-    plans = [plan for plan in engine_plans(plan_module, problem) if not take_turns(plan)]
+    plans = [plan for plan in engine_plans(plan_module, problem) if not alternates(plan)]
     split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
     gathering = 4 - split if pairs else 2
     assert len({plan["kernel"] for plan in plans}) == ((1 + pairs if split else 2) if forward else gathering)
@@ -127,13 +127,13 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
         assert plan["num_tiles"] == columns * -(-batch * size[0] * size[1] // plan["tile_positions"]), plan
         ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
-        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] * plan["parts"], plan
+        assert 1 <= plan["num_blocks"] <= plan["num_tiles"] * plan["splits"], plan
         assert ctas <= 3 - plan["consumers"], plan
-        if plan["parts"] > 1:  # one tile for each cluster, stages for all, and room for everybody's sums
+        if plan["splits"] > 1:  # one tile for each cluster, stages for all, and room for everybody's sums
             assert (forward, plan["consumers"]) == (False, 2), plan
-            assert plan["parts"] in (2, 4, 8), plan
-            assert plan["num_blocks"] == plan["num_tiles"] * plan["parts"], plan
-            assert plan["num_chunks"] >= 2 * plan["parts"], plan
+            assert plan["splits"] in (2, 4, 8), plan
+            assert plan["num_blocks"] == plan["num_tiles"] * plan["splits"], plan
+            assert plan["num_chunks"] >= 2 * plan["splits"], plan
             assert plan["tile_positions"] * 64 * plan["blocks"] * 4 <= plan["barriers_begin"], plan
         assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]
@@ -164,7 +164,7 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     width=st.one_of(st.integers(1, 130), st.sampled_from([14, 192, 256])),
     channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
 )
-def test_plans_of_turns_are_legal(plan_module, kind, groups, batch, height, width, channels):
+def test_plans_that_alternate_are_legal(plan_module, kind, groups, batch, height, width, channels):
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     element = 4 if dtype == FLOAT32 else 2
     c_in, c_out = channels
@@ -172,7 +172,7 @@ def test_plans_of_turns_are_legal(plan_module, kind, groups, batch, height, widt
     problem = patches(batch, groups * c_in, groups * c_out, height, width, (2, 2), groups, **asked)
     positions, of_tile, chunks = 32 * element, 128 // element, -(-c_in * element // 64)
     vector = next(size for size in (16, 8, 4, 2) if height * width * element % size == 0) // element
-    plans = [plan for plan in engine_plans(plan_module, problem) if take_turns(plan)]
+    plans = [plan for plan in engine_plans(plan_module, problem) if alternates(plan)]
     assert len(plans) <= 1
     for plan in plans:
         # Whole rows, of pairs of positions, or whole parts of a row, and vectors of the source that begin before them.

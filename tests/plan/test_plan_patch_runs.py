@@ -42,11 +42,11 @@ def assert_runs_are_legal(module, problem, plan, layout, shared=H200[2]):
     assert layout["rows"] * layout["by_width"] <= module.runs_positions
     assert layout["total_rows"] * layout["by_width"] == layout["positions"]
     assert (1 << layout["patch_log2"], 1 << layout["columns_log2"]) == (taps * element, kernel_w * element)
-    assert layout["parts"] == 1 << layout["parts_log2"]
+    assert layout["splits"] == 1 << layout["splits_log2"]
     # A stage is 128 bytes of K, of whole channels of the source.
     assert layout["stage_channels"] * taps == layout["stage_elements"] == 128 // element
     assert layout["num_stages"] * layout["stage_channels"] == problem["c_out"]
-    assert layout["num_stages"] >= layout["parts"]
+    assert layout["num_stages"] >= layout["splits"]
     if layout["boxes"]:  # these are some rows of an image, or whole images, as a tensor map can have them
         assert layout["line_bytes"] % 16 == 0
         assert max(problem["w"]["out"], min(layout["rows"], height) * layout["kernel_h"]) <= 256
@@ -60,10 +60,10 @@ def assert_runs_are_legal(module, problem, plan, layout, shared=H200[2]):
     assert layout["weights_bytes"] % 1024 == layout["source_bytes"] % 128 == 0
     assert layout["source_bytes"] >= layout["stage_channels"] * layout["channel_pitch"]
     pipeline = layout["slots"] * (layout["weights_bytes"] + layout["source_bytes"])
-    staged = plan["channels"] // plan["parts"] * module.runs_staged_pitch * 4
+    staged = plan["channels"] // plan["splits"] * module.runs_staged_pitch * 4
     assert max(pipeline, staged) <= layout["sums_begin"]
     assert layout["sums_begin"] % 16 == layout["barriers_begin"] % 16 == 0
-    assert layout["sums_bytes"] == SUMS * plan["channels"] // plan["parts"] * (plan["parts"] - 1)
+    assert layout["sums_bytes"] == SUMS * plan["channels"] // plan["splits"] * (plan["splits"] - 1)
     assert layout["sums_begin"] + layout["sums_bytes"] <= layout["barriers_begin"]
     assert layout["barriers_begin"] + 16 * layout["slots"] + 8 <= layout["shared_bytes"] <= shared
     assert layout["slots"] >= 2
@@ -97,7 +97,7 @@ def run(module, problem, plan, layout, grad_output, weight):
     matrix = weight.reshape(c_in, -1)
     size = [problem["batch"], c_in, problem["h"]["in"], problem["w"]["in"]]
     result, writes = np.full(size, np.nan), np.zeros(size, int)
-    channels, parts = plan["channels"], layout["parts"]
+    channels, parts = plan["channels"], layout["splits"]
     for tile in range(layout["num_blocks"] // parts):
         row_tile, channel_tile = divmod(tile, layout["channel_tiles"])
         first_row, first_channel = row_tile * layout["rows"], channel_tile * channels
@@ -146,7 +146,7 @@ def patches(draw):
 )
 def test_any_tile_is_exact(plan_module, problem, channels, rows, parts, slots):
     """Tiles that divide nothing too, not only those that the planner would choose."""
-    plan = {"instance": 0, "channels": channels, "rows": rows, "parts": parts, "slots": slots}
+    plan = {"instance": 0, "channels": channels, "rows": rows, "splits": parts, "slots": slots}
     layout = plan_module.patch_runs_layout(problem, plan)
     assume(layout is not None)
     assert_runs_are_legal(plan_module, problem, plan, layout, shared=1 << 20)
@@ -164,7 +164,7 @@ def test_candidates_are_legal(plan_module, problem):
         assert_launch_is_of(layout, plan, H200)
         assert plan["workspace_bytes"] == plan["packed_bytes"] == 0
         ctas = -(-plan["num_blocks"] // H200[1])  # of an SM
-        assert plan["parts"] == 1 or ctas <= (2 if plan["channels"] == 64 else 1)
+        assert plan["splits"] == 1 or ctas <= (2 if plan["channels"] == 64 else 1)
 
 
 @pytest.mark.parametrize(("columns", "boxes"), [(128, True), (256, True), (260, False)])

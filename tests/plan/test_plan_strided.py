@@ -64,11 +64,11 @@ def test_other_layers_get_none(plan_module, change):
 def test_few_tiles_are_shared(plan_module):
     """dcgan_512 in tf32: 64 tiles for 132 SMs, of the gradient 32 or 64. Four blocks each want some SMs to spare."""
     problem = doubled(128, 512, 256, 4, 4, precision=TF32)
-    assert {plan["parts"] for plan in engine_plans(plan_module, problem)} == {1, 2}
+    assert {plan["splits"] for plan in engine_plans(plan_module, problem)} == {1, 2}
     gathered = engine_plans(plan_module, problem | {"direction": GRAD_INPUT})
-    assert {(plan["block_n"], plan["parts"]) for plan in gathered} == {(128, 1), (128, 2), (64, 1), (64, 2)}
+    assert {(plan["block_n"], plan["splits"]) for plan in gathered} == {(128, 1), (128, 2), (64, 1), (64, 2)}
     problem = doubled(1, 256, 128, 32, 32, precision=TF32)
-    assert {plan["parts"] for plan in engine_plans(plan_module, problem)} == {1, 2, 4}
+    assert {plan["splits"] for plan in engine_plans(plan_module, problem)} == {1, 2, 4}
 
 
 def test_warpgroups_that_alternate_have_slots_of_their_own(plan_module):
@@ -149,18 +149,18 @@ def test_plans_are_legal(plan_module, kind, direction, kernel, groups, batch, si
         assert plan["zeros_begin"] + 64 <= plan["barriers_begin"], plan
         slots = plan["source_slots"] + plan["weight_slots"]
         assert plan["barriers_begin"] + 16 * slots <= plan["shared_bytes"] <= H200[2], plan
-        if plan["parts"] > 1:
-            assert plan["num_blocks"] == plan["parts"] * plan["num_tiles"] <= H200[1], plan
-            assert plan["num_chunks"] >= 2 * plan["parts"], plan
+        if plan["splits"] > 1:
+            assert plan["num_blocks"] == plan["splits"] * plan["num_tiles"] <= H200[1], plan
+            assert plan["num_chunks"] >= 2 * plan["splits"], plan
         else:
             assert plan["num_blocks"] == min(H200[1], plan["num_tiles"]), plan
         if plan["alternate"]:  # every other stage, of no more than one tile
             assert plan["num_tiles"] <= H200[1], plan
-            assert (plan["num_chunks"] % 2, plan["parts"]) == (0, 1), plan
+            assert (plan["num_chunks"] % 2, plan["splits"]) == (0, 1), plan
             # A warpgroup has slots of its own, and is no round of the weights' ahead of the other.
             assert plan["source_slots"] % 2 == 0, plan
             assert plan["weight_slots"] >= plan["source_slots"], plan
-        if plan["parts"] > 1 or plan["alternate"]:
+        if plan["splits"] > 1 or plan["alternate"]:
             sums = 4 * quads * plan["block_n"] * phases
             assert 4 * sums <= plan["zeros_begin"], plan
         of_chunk = kernel**2 * tap

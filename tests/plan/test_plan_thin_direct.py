@@ -107,5 +107,5 @@ def test_what_it_does_not_serve(plan_module):
     assert direct_plans(plan_module, from_row(**PWC_NET))
     for change in ({"dtype": FLOAT64}, {"dtype": FLOAT32, "precision": ATEN}, {"stride": 9}):
         assert not direct_plans(plan_module, from_row(**{**PWC_NET, **change}))
-    # Its gradient of the weight has another layout: direct/weight_layout.h.
+    # Its gradient of the weight has another layout: ThinDirectWeightLayout.
     assert plan_module.thin_direct_layout({**from_row(**PWC_NET), "direction": GRAD_WEIGHT}) is None

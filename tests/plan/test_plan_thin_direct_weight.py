@@ -1,5 +1,5 @@
 """The thin engine's plans of small layers' gradients of the weight: what a thread adds up, pixel by pixel, as
-kernels/direct/weight.cuh does."""
+kernels/direct/kernel.cuh does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 #include "direct/instances.h"
 #include "direct/kernel.cuh"
-#include "direct/weight.cuh"
 
 namespace convt::direct {
 

@@ -1,6 +1,3 @@
-#include "mma_sm90a/grad_input_instance.cuh"
+#include "mma_sm90a/grad_input.cuh"
 
-CONVT_MMA_GRAD_INPUT_INSTANCE(tf32x3_grad_input_16x64)
-CONVT_MMA_GRAD_INPUT_INSTANCE(tf32x3_grad_input_32x32)
-CONVT_MMA_GRAD_INPUT_INSTANCE(tf32x3_grad_input_64x16)
-CONVT_MMA_GRAD_INPUT_INSTANCE(tf32x3_grad_input_vectors_32x32)
+CONVT_MMA_GRAD_INPUT_TF32X3(CONVT_MMA_GRAD_INPUT_INSTANCE)

@@ -1,6 +1,4 @@
-#include "scatter_sm90a/instance.cuh"
+#include "scatter_sm90a/kernel.cuh"
 
-CONVT_SCATTER_INSTANCE(f16_2x24, kFloat16, kHalf, 2, 24, false)
-CONVT_SCATTER_INSTANCE(bf16_2x24, kBFloat16, kHalf, 2, 24, false)
-CONVT_SCATTER_INSTANCE(f16_3x32, kFloat16, kHalf, 3, 32, false)
-CONVT_SCATTER_INSTANCE(bf16_3x32, kBFloat16, kHalf, 3, 32, false)
+CONVT_SCATTER_HALF(CONVT_SCATTER_INSTANCE)
+CONVT_SCATTER_PIXELS_HALF(CONVT_SCATTER_INSTANCE)

@@ -1,4 +1,4 @@
-#include "scatter_sm90a/instance.cuh"
+#include "scatter_sm90a/kernel.cuh"
 
-CONVT_SCATTER_INSTANCE(tf32_2x24, kFloat32, kTf32, 2, 24, false)
-CONVT_SCATTER_INSTANCE(tf32_3x32, kFloat32, kTf32, 3, 32, false)
+CONVT_SCATTER_TF32(CONVT_SCATTER_INSTANCE)
+CONVT_SCATTER_PIXELS_TF32(CONVT_SCATTER_INSTANCE)

@@ -1,5 +1,4 @@
-#include "scatter_sm90a/instance.cuh"
+#include "scatter_sm90a/kernel.cuh"
 
-CONVT_SCATTER_INSTANCE(tf32x3_2x24, kFloat32, kTf32x3, 2, 24, false)
-CONVT_SCATTER_INSTANCE(tf32x3_2x40, kFloat32, kTf32x3, 2, 40, false)
-CONVT_SCATTER_INSTANCE(tf32x3_3x32, kFloat32, kTf32x3, 3, 32, false)
+CONVT_SCATTER_TF32X3(CONVT_SCATTER_INSTANCE)
+CONVT_SCATTER_PIXELS_TF32X3(CONVT_SCATTER_INSTANCE)

@@ -1,5 +1,3 @@
-#include "thin/outer_weight_instance.cuh"
+#include "thin/outer_weight.cuh"
 
-CONVT_THIN_OUTER_WEIGHT_INSTANCE(grad_weight_f32_outer_8x1x8)
-CONVT_THIN_OUTER_WEIGHT_INSTANCE(grad_weight_f32_outer_8x2x4)
-CONVT_THIN_OUTER_WEIGHT_INSTANCE(grad_weight_f32_outer_8x4x2)
+CONVT_THIN_OUTER_WEIGHT_INSTANCES(CONVT_THIN_OUTER_WEIGHT_INSTANCE)

@@ -4,7 +4,6 @@
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/layout.h"
-#include "mma_sm90a/rows_layout.h"
 #include "module/values.h"
 
 static convt::MmaTile mma_plan_of(const py::dict& values) {

@@ -1,6 +1,6 @@
 // The layout of the patch engine's kernel for weights as they are.
 #include "module/values.h"
-#include "patch_sm90a/direct_layout.h"
+#include "patch_sm90a/layout.h"
 
 // What the kernel is launched with, or None for an illegal plan.
 static py::object patch_direct_layout(const py::dict& problem, const py::dict& plan) {

@@ -75,7 +75,7 @@ static py::object thin_grad_input_layout(const py::dict& problem, const py::dict
   const convt::ConvTProblem asked = problem_of(problem);
   convt::ThinGradInputLayout layout;
   if (!convt::make_thin_grad_input_layout(asked, tile, &layout)) return py::none();
-  const convt::ThinPitches pitches = convt::make_thin_pitches(layout, asked);
+  const convt::ThinPitches pitches = convt::make_thin_pitches(layout, asked, layout.tile_h, layout.h.kernel);
   py::dict result(py::arg("slot") = pitches.slot, py::arg("position") = pitches.position, py::arg("tap") = pitches.tap,
                   py::arg("channel") = pitches.channel);
 #define CONVT_FIELD(name) result[#name] = layout.name

@@ -1,5 +1,5 @@
 // The thin engine's gradient of the weight of small layers.
-#include "direct/weight_layout.h"
+#include "direct/layout.h"
 #include "module/values.h"
 
 // What the kernel is launched with, or None for a problem that it does not serve.

@@ -1,7 +1,7 @@
 // The thin engine's gathered terms.
 #include "module/values.h"
-#include "streamed/gather_layout.h"
 #include "streamed/instances.h"
+#include "streamed/layout.h"
 
 void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result) {
 #define CONVT_FIELD(name) result[#name] = layout.name

@@ -6,7 +6,7 @@
 #include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
 #include "simt/instances.h"
-#include "simt/tile.h"
+#include "simt/layout.h"
 #include "window_sm90a/layout.h"
 
 static convt::TileShape shape_of(const py::dict& values) {
@@ -123,7 +123,7 @@ static py::dict window_grid(const py::dict& problem, int32_t block_n, int32_t ti
   plan.block_n = block_n, plan.tile_w = tile_w, plan.overlap = overlap;
   const convt::ConvTProblem asked = problem_of(problem);
   plan.tile_h = convt::window_tile_h(block_n, static_cast<int32_t>(convt::element_bytes(asked.dtype)),
-                                     convt::window_parts(asked.precision), tile_w);
+                                     convt::window_terms(asked.precision), tile_w);
   const convt::WindowGrid grid = convt::make_window_grid(asked, plan);
   return py::dict(py::arg("channel_tiles") = grid.channel_tiles, py::arg("column_tiles") = grid.column_tiles,
                   py::arg("row_tiles") = grid.row_tiles, py::arg("begin_w") = grid.begin_w);

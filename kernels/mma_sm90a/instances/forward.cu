@@ -1,0 +1,5 @@
+#include "mma_sm90a/kernel.cuh"
+#include "mma_sm90a/rows.cuh"
+
+CONVT_MMA_INSTANCES(CONVT_MMA_INSTANCE)
+CONVT_MMA_ROWS_INSTANCES(CONVT_MMA_ROWS_INSTANCE)

@@ -1,8 +1,0 @@
-#include "mma_sm90a/grad_weight_instance.cuh"
-
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_matrices_80x8)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(bf16_grad_weight_matrices_80x8)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_matrices_64x16)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(bf16_grad_weight_matrices_64x16)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(f16_grad_weight_matrices_64x32)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(bf16_grad_weight_matrices_64x32)

@@ -1,6 +1,0 @@
-#include "mma_sm90a/grad_weight_instance.cuh"
-
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(tf32_grad_weight_pixels_32x8)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(tf32_grad_weight_pixels_48x16)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(tf32_grad_weight_pixels_48x24)
-CONVT_MMA_GRAD_WEIGHT_INSTANCE(tf32_grad_weight_pixels_48x32)

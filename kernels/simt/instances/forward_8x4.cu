@@ -1,7 +1,0 @@
-#include "simt/instance.cuh"
-
-CONVT_SIMT_INSTANCE(aten_f32_8x4)
-CONVT_SIMT_INSTANCE(ieee_f64_8x4)
-CONVT_SIMT_INSTANCE(ieee_f32_8x4)
-CONVT_SIMT_INSTANCE(ieee_f16_8x4)
-CONVT_SIMT_INSTANCE(ieee_bf16_8x4)

@@ -1,6 +1,0 @@
-#include "simt/grad_weight_instance.cuh"
-
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f64_2x2x4)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_2x2x4)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f16_2x2x4)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_bf16_2x2x4)

@@ -1,4 +1,0 @@
-#include "simt/grad_weight_instance.cuh"
-
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x2x5)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x2x7)

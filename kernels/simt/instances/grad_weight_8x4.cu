@@ -1,7 +1,0 @@
-#include "simt/grad_weight_instance.cuh"
-
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x4x3)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f16_8x4x3)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_bf16_8x4x3)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x4x2)
-CONVT_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x4x4)

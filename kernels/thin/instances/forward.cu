@@ -1,0 +1,3 @@
+#include "thin/kernel.cuh"
+
+CONVT_THIN_INSTANCES(CONVT_THIN_INSTANCE)

@@ -1,0 +1,3 @@
+#include "thin/grad_input.cuh"
+
+CONVT_THIN_GRAD_INPUT_INSTANCES(CONVT_THIN_GRAD_INPUT_INSTANCE)

@@ -1,5 +1,0 @@
-#include "thin/grad_input_instance.cuh"
-
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_f32_1x16)
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_f16_1x16)
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_bf16_1x16)

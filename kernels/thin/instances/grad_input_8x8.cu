@@ -1,5 +1,0 @@
-#include "thin/grad_input_instance.cuh"
-
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_f32_8x8)
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_f16_8x8)
-CONVT_THIN_GRAD_INPUT_INSTANCE(grad_input_bf16_8x8)

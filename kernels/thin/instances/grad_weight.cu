@@ -1,0 +1,3 @@
+#include "thin/grad_weight.cuh"
+
+CONVT_THIN_GRAD_WEIGHT_INSTANCES(CONVT_THIN_GRAD_WEIGHT_INSTANCE)

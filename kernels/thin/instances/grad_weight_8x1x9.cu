@@ -1,5 +1,0 @@
-#include "thin/grad_weight_instance.cuh"
-
-CONVT_THIN_GRAD_WEIGHT_INSTANCE(grad_weight_f32_8x1x9)
-CONVT_THIN_GRAD_WEIGHT_INSTANCE(grad_weight_f16_8x1x9)
-CONVT_THIN_GRAD_WEIGHT_INSTANCE(grad_weight_bf16_8x1x9)
