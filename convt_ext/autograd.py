@@ -122,10 +122,13 @@ class _Forward(Function):
     def backward(ctx, grad_output):
         input, weight = ctx.saved_tensors
         directions = ctx.directions
+        wanted = (_is_requested(ctx, 0), _is_requested(ctx, 1), _is_requested(ctx, 2))
+        if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
+            return (*directions.gradients(grad_output, input, weight, wanted), None)
         return (
-            grad_input(grad_output, input, weight, directions) if _is_requested(ctx, 0) else None,
-            grad_weight(grad_output, input, weight, directions) if _is_requested(ctx, 1) else None,
-            grad_bias(grad_output, directions) if _is_requested(ctx, 2) else None,
+            grad_input(grad_output, input, weight, directions) if wanted[0] else None,
+            grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
+            grad_bias(grad_output, directions) if wanted[2] else None,
             None,
         )
 

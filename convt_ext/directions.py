@@ -7,6 +7,7 @@ here lies below autograd: nothing is recorded. The precision class was resolved 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from . import precision as precisions
 from .geometry import grad_weight_is_channels_last
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of input, weight and bias
 
 NO_TILE = "no kernel of ours has a tile that fits this problem"
 
@@ -61,6 +64,14 @@ class Directions:
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
             return ops.grad_bias(grad_output)
+
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        """Those of the gradients of input, weight and bias that are `wanted`: what one backward asks for, at once."""
+        return (
+            self.grad_input(grad_output, input, weight) if wanted[0] else None,
+            self.grad_weight(grad_output, input, weight) if wanted[1] else None,
+            self.grad_bias(grad_output) if wanted[2] else None,
+        )
 
     def left_to_torch(self, direction: int) -> bool:
         """Whether PyTorch's operator computes that gradient."""
@@ -117,6 +128,17 @@ class Chosen(Directions):
                 pass
         return torch_grad_weight(grad_output, input, weight, self.arguments)
 
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        if not self._torch_keeps_the_class():
+            return super().gradients(grad_output, input, weight, wanted)
+        by_torch = [wanted[0] and self.left_to_torch(GRAD_INPUT), wanted[1] and self.left_to_torch(GRAD_WEIGHT), False]
+        if not all(by_torch[:2]):
+            return super().gradients(grad_output, input, weight, wanted)
+        # Both in one call, which prepares grad_output and input once.
+        with _below_autograd():
+            found = _torch_gradients(grad_output, input, weight, self.arguments, by_torch)
+        return found[0], found[1], self.grad_bias(grad_output) if wanted[2] else None
+
     def why_torch(self, direction: int) -> str | None:
         """Why PyTorch's operator is to compute that direction; None where ours is."""
         if ops.plan is None:
@@ -163,6 +185,13 @@ class ByTorch(Directions):
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
             return grad_output.sum((0, 2, 3))
+
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        with _below_autograd():
+            of_operands = [wanted[0], wanted[1], False]
+            found = _torch_gradients(grad_output, input, weight, self.arguments, of_operands) if any(wanted[:2]) else ()
+            grad_input, grad_weight = (found[i] if wanted[i] else None for i in (0, 1))
+            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if wanted[2] else None
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:

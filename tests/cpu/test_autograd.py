@@ -14,7 +14,7 @@ from served import cudnn, tf32
 from torch.autograd import gradcheck, gradgradcheck
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, planner, use_precision
+from convt_ext import directions, ops, planner, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -176,6 +176,26 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slowe
     with tf32(True):  # PyTorch would now compute in another class than the forward pass
         result.sum().backward()
     assert everything == RAN
+
+
+@each_case("k4s2p1", "channels_last")
+@pytest.mark.parametrize("asked", [(0, 1), (0, 1, 2), (0,), (1, 2), (2,)])
+def test_gradients_left_to_pytorch_are_one_call(monkeypatch, asked, case):
+    monkeypatch.setattr(
+        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 40.0, 0)
+    )
+    masks = []
+    real = directions._convolution_backward
+    monkeypatch.setattr(directions, "_convolution_backward", lambda *a: masks.append(a[-1]) or real(*a))
+    operands = leaves(case, torch.float32)
+    results = [f(*operands, **case.arguments) for f in (ours, F.conv_transpose2d)]
+    grad_output = torch.randn_like(results[0])
+    found, theirs = (torch.autograd.grad(y, [operands[i] for i in asked], grad_output) for y in results)
+    for one, other in zip(found, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+    expected = [0 in asked, 1 in asked, False]
+    assert masks == ([expected] if any(expected) else [])
+    assert ["forward", *(["grad_bias"] if 2 in asked else [])] == RAN
 
 
 def test_transforms_get_pytorchs_operator():
