@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure_plans import CLASSES, Plan, calls_of
+from measure_plans import CLASSES, calls_of
+from plan_tables import Plan
 
 from convt_ext.bench.layers import BUILT_IN, Layer, read_csv
 from convt_ext.bench.timing import CudaTimer
@@ -103,7 +104,8 @@ def table(options: argparse.Namespace) -> None:
     rows = [json.loads(line) for path in options.measured for line in path.read_text().splitlines()]
     rows = [row for row in rows if row["us"]]
     families = sorted({family for row in rows for family in row["us"]})
-    print(f"{len(rows)} calls\n\n| family | calls | all calls lose | the worst call loses | which is |\n|---|---|---|---|---|")
+    print(f"{len(rows)} calls\n")
+    print("| family | calls | all calls lose | the worst call loses | which is |\n|---|---|---|---|---|")
     for family in sorted(families, key=lambda one: -worth(rows, one)[1]):
         calls, mean, most, name = worth(rows, family)
         print(f"| {family} | {calls} | {100 * mean:.2f} % | {100 * most:.0f} % | {name} |")

@@ -21,6 +21,7 @@ WITH_EXAMPLES = (
         "build_cost",
         "check_wheel",
         "compare_code",
+        "family_worth",
         "gpu_shards",
         "install_torch",
         "nvcc",
