@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kPassPositions = kFlatPassColumns / kPhases;
   constexpr int kStride = kFlatPassColumns + (kPhases == 1 ? 8 : kPhases == 2 ? 16 : 20);  // no bank is met twice
-  const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) % 128 / 32;
+  const auto lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x % 128) / 32;
   float* s_warp = s_staged + warp * 8 * kStride;
   float* s_mine = s_warp + lane / 4 * kStride + lane % 4 * 2 * kPhases;
   const float* s_quad = s_warp + lane / 16 * kStride + lane % 16 * 4;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kQuads = kFlatChannels / 4;
   constexpr int kPositionStep = 128 / kQuads;
-  const auto thread = static_cast<int32_t>(threadIdx.x) % 128;
+  const auto thread = static_cast<int32_t>(threadIdx.x % 128);
   const int32_t barrier = kStagingBarrier + consumer;
   float* s_mine = s_staged + thread % 4 * 2 * kFlatStagedStride + thread / 32 * 16 + thread % 32 / 4;
   const int32_t channel = first_channel + thread % kQuads * 4;

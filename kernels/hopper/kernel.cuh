@@ -42,10 +42,13 @@ __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_
   family.take_part();
   // A value that the compiler knows to be the same for the whole warp.
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  // What the branch says of the thread's own number, the compiler does not see from its warp's.
   if (warp < 4 * kRoles.consumers) {
+    __builtin_assume(threadIdx.x < 128 * kRoles.consumers);
     ptx::take_registers<kRoles.consumer_registers>();
     family.consume(warp);
   } else {
+    __builtin_assume(threadIdx.x >= 128 * kRoles.consumers);
     ptx::give_registers<kRoles.other_registers>();
     family.serve(warp - 4 * kRoles.consumers);
   }

@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
   auto* g_first = static_cast<Element*>(params.result) + first;
   int64_t offset[Shape::kBlocks][2];
@@ -85,7 +85,7 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
   constexpr int kOfRow = Shape::kStagedRowBytes / 64;  // runs of 64 bytes, of four threads
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
 #pragma unroll
   for (int box = 0; box < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++box) {

@@ -25,7 +25,7 @@ using Fragments = uint32_t[Shape::kGroupSteps][Shape::kBlocks][4];
 template <typename Shape>
 __device__ __forceinline__ int32_t place_of_lane(const Params& params, int32_t warp, int block) {
   Position position;
-  const int32_t number = positions_before<Shape>(warp, block) + static_cast<int32_t>(threadIdx.x) % 16;
+  const int32_t number = positions_before<Shape>(warp, block) + static_cast<int32_t>(threadIdx.x % 16);
   if (!position_of_tile(params, number, &position)) return 0;
   return (position.image * params.box_h + position.row) * params.box_w + position.column;
 }

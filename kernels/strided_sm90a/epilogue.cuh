@@ -26,7 +26,7 @@ template <typename Shape>
 __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, odd = lane / 4 % 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), odd = lane / 4 % 2;
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
@@ -90,7 +90,7 @@ template <typename Shape>
 __device__ __forceinline__ void store_gradient(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
-  const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x) % 4 * 2;
+  const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x % 4) * 2;
   if (quad.result < 0) return;
   Element* g_first = static_cast<Element*>(params.result) + quad.result +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];

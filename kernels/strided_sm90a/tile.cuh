@@ -105,7 +105,7 @@ struct Quad {
 template <typename Shape>
 __device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile& tile) {
   constexpr int kChannelStep = Shape::kElement == 4 ? 1 : 2;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   int32_t of_warp = lane / 4;
   if constexpr (Shape::kPermuted) of_warp = (of_warp & 4) | (of_warp & 1) << 1 | (of_warp >> 1 & 1);
   const int32_t of_tile = 8 * (Shape::kAlternate ? warp % 4 : warp) + of_warp;

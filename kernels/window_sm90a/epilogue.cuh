@@ -20,7 +20,7 @@ __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int 
                                             int32_t warp, uint32_t s_staged) {
   constexpr int kPitch = Shape::kStagedPitch;
   constexpr int kBlocks = Shape::kStagedChannels / 8;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const uint32_t s_bias = s_staged + Shape::kBiasBegin + lane % 4 * 8;
   const int32_t position = (warp_row(params, warp % 4) * Shape::kRows << params.tile_w_log2) +
                            warp_column(params, warp) * kWindowColumns + lane / 4 * 4;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   using Element = typename Shape::Element;
   constexpr int kVector = Shape::kVector;
   constexpr int kVectors = kWindowWarps / 2 * kWindowColumns * Shape::kRows / kVector / 32;  // of a lane and channel
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, tile_w = 1 << params.tile_w_log2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), tile_w = 1 << params.tile_w_log2;
   const int32_t vectors_log2 = params.tile_w_log2 - (Shape::kElement == 4 ? 2 : 3);
   const int32_t first_row = tile.row + consumer * (params.advance_h / 2);
   const bool first_tile = tile.column_tile == 0, last_tile = tile.column_tile == params.column_tiles.value - 1;
@@ -186,7 +186,7 @@ __device__ __forceinline__ void stage_bias(const Params& params, const Tile& til
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, uint32_t s_staged,
                                             uint32_t s_barriers) {
-  const int32_t thread = warp * 32 + static_cast<int32_t>(threadIdx.x) % 32;
+  const int32_t thread = warp * 32 + static_cast<int32_t>(threadIdx.x % 32);
   const int32_t bytes = params.granule * Shape::kElement;
   for (int32_t consumer = 0; consumer < 2; ++consumer) {
     stage_bias<Shape>(params, tile_of(params, first_tile(params)), thread, s_staged + consumer * Shape::kStagedBytes);

@@ -113,7 +113,7 @@ template <typename Shape, bool kShifted>
 class Source {
  public:
   __device__ __forceinline__ Source(const Params& params, int32_t warp, uint32_t s_slots) : params_(params) {
-    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, channel = lane % 4 * (kHalf ? 2 : 1);
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), channel = lane % 4 * (kHalf ? 2 : 1);
     column_ = warp_column(params, warp) * kWindowColumns + lane / 4 * 4;
     first_row_ = warp_row(params, warp) * Shape::kRows;
     s_mine_ = s_slots + column_ * Shape::kElement;
