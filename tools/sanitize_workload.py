@@ -76,6 +76,9 @@ SHORT_FOR_SOME = {
 }
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 
+# Those whose splits are CTAs of a cluster, which share a tile.
+ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "strided_sm90a")
+
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its very strides and offset: its whole storage as one copy."""
@@ -175,7 +178,7 @@ def in_short(name: str, plan: dict) -> bool:
     # Blocks that share a tile store their sums where weights were copied to, behind a barrier of the cluster, at which
     # the thread that asked for the copies does not arrive: racecheck takes them for unordered. The threads that arrive
     # have waited for every copy.
-    shares_tile = plan.get("splits", 1) > 1
+    shares_tile = plan["engine"] in ENGINES_OF_CLUSTERS and plan.get("splits", 1) > 1
     return plan["engine"] in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES) and not shares_tile
 
 
