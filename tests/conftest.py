@@ -97,6 +97,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if TESTS / "gpu" in item.path.parents:
             item.add_marker(pytest.mark.gpu)
+    # The longest of those without a GPU first: with several workers nobody waits for the one that has got it last.
+    items.sort(key=lambda item: 0 if item.get_closest_marker("gpu") else -_milliseconds(item))
     text = config.getoption("shard")
     if text:
         try:
@@ -111,7 +113,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _milliseconds(item) -> int:
-    """About what a GPU test takes: what its mark `slow` says, or as long as most."""
+    """About what a test takes: what its mark `slow` says, or as long as most."""
     slow = item.get_closest_marker("slow")
     return 1000 * slow.kwargs.get("seconds", 10) if slow else 300
 
