@@ -20,7 +20,6 @@
 #include "nhwc_sm90a/layout.h"
 #include "patch_sm90a/layout.h"
 #include "plan/device.h"
-#include "pointwise/layout.h"
 #include "problem/problem.h"
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
@@ -56,7 +55,6 @@ bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& devic
   X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee)              \
   X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee)            \
   X(ThinTile, thin, "thin", sums_as_ieee)                                    \
-  X(PointwiseTile, pointwise, "pointwise", sums_as_ieee)                     \
   X(WgmmaTile, wgmma, "wgmma_sm90a", on_hopper_tensor_cores)                 \
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores)                    \
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores)    \

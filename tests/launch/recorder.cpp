@@ -16,7 +16,6 @@
 #include "mma_sm90a/instances.h"
 #include "nhwc_sm90a/instances.h"
 #include "patch_sm90a/instances.h"
-#include "pointwise/instances.h"
 #include "reduce/kernels.h"
 #include "scatter_sm90a/instances.h"
 #include "simt/instances.h"
@@ -75,10 +74,6 @@ CONVT_THIN_CHANNELS_LAST_INSTANCES(ONE)
 
 namespace direct {
 CONVT_THIN_DIRECT_INSTANCES(ONE)
-}
-
-namespace pointwise {
-CONVT_POINTWISE_INSTANCES(ONE)
 }
 
 namespace streamed {

@@ -1,3 +1,0 @@
-#include "pointwise/kernel.cuh"
-
-CONVT_DEFINE_KERNEL(pointwise, ieee_f32_thread, convt::pointwise::convolve)
