@@ -32,8 +32,10 @@ PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*"
 
 # NVRTC has no C++ standard library; CCCL's is the same for what device code uses of it.
 FROM_CCCL = (
-    "algorithm", "array", "climits", "cmath", "cstddef", "cstdint", "limits", "numeric", "type_traits", "utility",
+    "array", "climits", "cmath", "cstddef", "cstdint", "limits", "numeric", "type_traits", "utility",
 )  # fmt: skip
+# One that it has under another name in this release.
+NAMED_OTHERWISE = {"algorithm": "__algorithm_"}
 # C's headers, which the driver's asks for.
 OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n"}
 # What nvcc's own prologue brings.
@@ -52,9 +54,9 @@ def fetch() -> None:
 
 
 def write_headers(folder: Path) -> None:
-    for name in FROM_CCCL:
+    for name, theirs in {**{name: name for name in FROM_CCCL}, **NAMED_OTHERWISE}.items():
         (folder / name).write_text(
-            f"#pragma once\n#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
+            f"#pragma once\n#include <cuda/std/{theirs}>\nnamespace std {{ using namespace cuda::std; }}\n"
         )
     for name, text in OF_C.items():
         (folder / name).write_text(f"#pragma once\n{text}")
