@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure_plans import CLASSES, calls_of
+from measure_plans import add_options, each_call, layers_of
 from plan_tables import Plan
 
-from convt_ext.bench.layers import BUILT_IN, Layer, read_csv
+from convt_ext.bench.layers import Layer
 from convt_ext.bench.timing import CudaTimer
 
 OF_FAMILY = 2  # candidates of a family that are timed, by their estimates
@@ -60,25 +60,20 @@ def worth_timing(plans: list[Plan]) -> dict[str, list[int]]:
 
 
 def measure(options: argparse.Namespace) -> None:
-    layers = [*(read_csv(options.csv) if options.csv else ()), *BUILT_IN]
-    layers = list({str(layer.parameters()): layer for layer in layers}.values())
+    layers = layers_of(options)
     if options.neighbours:
         layers += [neighbour(layer) for layer in layers]
-    part, parts = (int(number) for number in options.part.split("/"))
     timer = CudaTimer(torch.device("cuda"))
     with options.out.open("w") as out:
-        for layer in layers[part - 1 :: parts]:
-            for name in options.precisions.split(","):
-                for layout, direction, call in calls_of(layer, name):
-                    chosen = worth_timing(call.candidates())
-                    runs = [(family, index) for family, indices in chosen.items() for index in indices]
-                    times: dict[str, float] = {}
-                    for family, index in random.sample(runs, len(runs)):
-                        call.run(index)  # loads the kernel
-                        us = timer.median_us(partial(call.run, index), REPETITIONS)
-                        times[family] = min(us, times.get(family, us))
-                    row = {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}
-                    print(json.dumps(row | {"us": times}), file=out, flush=True)
+        for _, row, call in each_call(layers, options):
+            chosen = worth_timing(call.candidates())
+            runs = [(family, index) for family, indices in chosen.items() for index in indices]
+            times: dict[str, float] = {}
+            for family, index in random.sample(runs, len(runs)):
+                call.run(index)  # loads the kernel
+                us = timer.median_us(partial(call.run, index), REPETITIONS)
+                times[family] = min(us, times.get(family, us))
+            print(json.dumps(row | {"us": times}), file=out, flush=True)
 
 
 def without(us: dict[str, float], families: Iterable[str]) -> float:
@@ -116,11 +111,8 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     measuring = commands.add_parser("measure", help="time the families")
     measuring.set_defaults(run=measure)
-    measuring.add_argument("out", type=Path)
-    measuring.add_argument("--csv", type=Path, help="layers besides the built-in ones")
+    add_options(measuring)
     measuring.add_argument("--neighbours", action="store_true", help="and each with another batch and size")
-    measuring.add_argument("--precisions", default=",".join(CLASSES))
-    measuring.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
     showing = commands.add_parser("table", help="print the table of docs/families.md")
     showing.set_defaults(run=table)
     showing.add_argument("measured", type=Path, nargs="+")

@@ -84,19 +84,35 @@ def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | Gradien
             yield layout, direction, GradientCall(direction, of.grad_output, other, call, channels_last)
 
 
-def survey(options: argparse.Namespace) -> None:
-    of_problem = {
-        str(problem_of(layer)): layer for layer in (*(read_csv(options.csv) if options.csv else ()), *BUILT_IN)
-    }
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What a tool that times calls is told of them, and where its rows go."""
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--csv", type=Path, help="layers besides the built-in ones")
+    parser.add_argument("--precisions", default=",".join(CLASSES))
+    parser.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
+
+
+def layers_of(options: argparse.Namespace) -> list[Layer]:
+    """The layers of the CSV file and the built-in ones, each problem once."""
+    layers = (*(read_csv(options.csv) if options.csv else ()), *BUILT_IN)
+    return list({str(problem_of(layer)): layer for layer in layers}.values())
+
+
+def each_call(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, dict[str, Any], Any]]:
+    """Layer, what a row says of a call, and the call; of the part and the classes that the options name."""
     part, parts = (int(number) for number in options.part.split("/"))
+    for layer in layers[part - 1 :: parts]:
+        for name in options.precisions.split(","):
+            for layout, direction, call in calls_of(layer, name):
+                yield layer, {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}, call
+
+
+def survey(options: argparse.Namespace) -> None:
     timer = CudaTimer(torch.device("cuda"))
     with options.out.open("w") as out:
-        for layer in list(of_problem.values())[part - 1 :: parts]:
-            for name in options.precisions.split(","):
-                for layout, direction, call in calls_of(layer, name):
-                    row = {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}
-                    row |= {"problem": problem_of(layer), "candidates": measure(call, timer)}
-                    print(json.dumps(row), file=out, flush=True)
+        for layer, row, call in each_call(layers_of(options), options):
+            row |= {"problem": problem_of(layer), "candidates": measure(call, timer)}
+            print(json.dumps(row), file=out, flush=True)
 
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...] | None:
@@ -123,10 +139,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     measuring = commands.add_parser("survey", help="time the candidates")
     measuring.set_defaults(run=survey)
-    measuring.add_argument("out", type=Path)
-    measuring.add_argument("--csv", type=Path, help="layers besides the built-in ones")
-    measuring.add_argument("--precisions", default=",".join(CLASSES))
-    measuring.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
+    add_options(measuring)
     writing = commands.add_parser("table", help="write kernels/tuning/h200_plans.csv")
     writing.set_defaults(run=table)
     writing.add_argument("surveys", type=Path, nargs="+")
