@@ -17,6 +17,7 @@ PyTorch's operator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -98,17 +99,19 @@ def _only_torch_can(directions: Directions) -> bool:
     return True
 
 
-def _is_requested(ctx: Any, index: int) -> bool:
-    """Whether this backward was asked for the gradient of the tensor at `index` of `forward`'s; in doubt it was.
+def _requested(ctx: Any, count: int) -> list[bool]:
+    """Whether this backward was asked for the gradients of `forward`'s first `count` tensors; in doubt it was.
 
     `needs_input_grad` tells which tensors require gradients. PyTorch's own operator asks its engine, too.
     """
-    if not ctx.needs_input_grad[index]:
-        return False
-    try:
-        return _will_execute(ctx.next_functions[index][0])
-    except RuntimeError:  # said of a leaf that autograd.grad was asked for
-        return True
+    wanted = list(ctx.needs_input_grad[:count])
+    functions = ctx.next_functions  # made anew each time it is asked for
+    for index, needed in enumerate(wanted):
+        if needed:
+            # Said of a leaf that autograd.grad was asked for.
+            with suppress(RuntimeError):
+                wanted[index] = _will_execute(functions[index][0])
+    return wanted
 
 
 class _Forward(Function):
@@ -122,7 +125,7 @@ class _Forward(Function):
     def backward(ctx, grad_output):
         input, weight = ctx.saved_tensors
         directions = ctx.directions
-        wanted = (_is_requested(ctx, 0), _is_requested(ctx, 1), _is_requested(ctx, 2))
+        wanted = _requested(ctx, 3)
         if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
             return (*directions.gradients(grad_output, input, weight, wanted), None)
         return (
@@ -147,9 +150,10 @@ class _GradInput(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, weight = ctx.saved_tensors
+        wanted = _requested(ctx, 2)
         return (
-            _forward_again(grad, weight, ctx.directions) if _is_requested(ctx, 0) else None,
-            grad_weight(grad_output, grad, weight, ctx.directions) if _is_requested(ctx, 1) else None,
+            _forward_again(grad, weight, ctx.directions) if wanted[0] else None,
+            grad_weight(grad_output, grad, weight, ctx.directions) if wanted[1] else None,
             None,
             None,
         )
@@ -165,9 +169,10 @@ class _GradWeight(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, input = ctx.saved_tensors
+        wanted = _requested(ctx, 2)
         return (
-            _forward_again(input, grad, ctx.directions) if _is_requested(ctx, 0) else None,
-            grad_input(grad_output, input, grad, ctx.directions) if _is_requested(ctx, 1) else None,
+            _forward_again(input, grad, ctx.directions) if wanted[0] else None,
+            grad_input(grad_output, input, grad, ctx.directions) if wanted[1] else None,
             None,
             None,
         )
@@ -218,6 +223,15 @@ def _raw_grad_bias(grad_output) -> Tensor:
     return grad_bias(grad_output, Directions(()))
 
 
+def _gradients_one_by_one(grad_output, input, weight, numbers, wanted) -> tuple[Tensor | None, ...]:
+    """For autograd.grad's is_grads_batched, which runs an op for each of a batch where that returns one tensor."""
+    return (
+        ops.grad_input(grad_output, weight, *ops.arguments_of(numbers)) if wanted & 1 else None,
+        ops.grad_weight(grad_output, input, *ops.arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
+        ops.grad_bias(grad_output) if wanted & 4 else None,
+    )
+
+
 def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
     """An op that is not for training."""
     op = getattr(torch.ops.convt_ext, name).default
@@ -242,3 +256,7 @@ if ops.forward is not None:
     for _name in ("forward", "grad_input", "grad_weight"):
         _library.impl(f"{_name}_candidate", _without_gradient(f"{_name}_candidate", _name), "Autograd")
     _library.impl("forward_packed", _without_gradient("forward_packed", "forward"), "Autograd")
+    # Eager calls run these below autograd as they are: leaving it around each by hand takes 1 us.
+    for _name in ("_forward", "_gradients"):
+        _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+    _library.impl("_gradients", _gradients_one_by_one, "Batched")

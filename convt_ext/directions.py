@@ -49,7 +49,7 @@ class Directions:
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with _below_autograd():
-            return ops.run_forward(input, weight, bias, *self.arguments)
+            return ops.forward(input, weight, bias, *self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
         """The gradient of an input of the size of `input`, which our op derives from the other sizes."""
@@ -74,8 +74,12 @@ class Directions:
         )
 
     def left_to_torch(self, direction: int) -> bool:
-        """Whether PyTorch's operator computes that gradient."""
+        """Whether PyTorch's operator computes that gradient, where it is the only one that is wanted."""
         return False
+
+    def both_left_to_torch(self) -> tuple[bool, bool]:
+        """Whether PyTorch's operator computes the gradient of the input, and of the weight, where both are wanted."""
+        return False, False
 
 
 def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:
@@ -86,26 +90,53 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
     return (*arguments[:-1], False)
 
 
-class Chosen(Directions):
-    """As `Directions`, where nobody asked for a precision: PyTorch computes what it is faster at, or what ours cannot.
+class Eager(Directions):
+    """As `Directions`, for calls that nothing traces: an op reads one list of numbers 6 us faster than four."""
 
-    Each direction is judged by itself, by the planner's estimates, once, when it is first asked for. Where memory is
-    too short for ours, PyTorch's operator, which has algorithms of its own for that, has the last word.
+    __slots__ = ("numbers",)
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        super().__init__(arguments)
+        stride, padding, output_padding, groups, dilation, code, channels_last = arguments
+        self.numbers = (*stride, *padding, *output_padding, groups, *dilation, code, channels_last)
+
+    def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return ops.run_forward(input, weight, bias, self.numbers)
+
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        bits = wanted[0] + 2 * wanted[1] + 4 * wanted[2]
+        channels_last = self.arguments[-1]
+        if channels_last and grad_weight_is_channels_last(channels_last, input.shape, input.stride()):
+            bits += 8
+        return ops.run_gradients(grad_output, input, weight, self.numbers, bits)
+
+
+# What the host takes to issue both gradients, in microseconds: ours, PyTorch's, one of each (docs/measuring.md).
+_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US = 50, 100, 120
+
+
+class Chosen(Eager):
+    """As `Eager`, where nobody asked for a precision: PyTorch computes what it is faster at, or what ours cannot.
+
+    Each direction is judged by itself, by the planner's estimates, once, when it is first asked for; the two gradients
+    of one backward together, because of small ones the host is what takes long, and two calls cost it more than one.
+    Where memory is too short for ours, PyTorch's operator, which has algorithms of its own for that, has the last word.
     """
 
-    __slots__ = ("_left", "problem")
+    __slots__ = ("_choices", "_together", "problem")
     by_name = False
 
     def __init__(self, arguments: tuple[Any, ...], problem: planner.Problem) -> None:
         super().__init__(arguments)
         self.problem = problem
-        self._left: dict[int, bool] = {}
+        self._choices: dict[int, planner.Choice | None] = {}
+        self._together: tuple[bool, bool] | None = None
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        with _below_autograd():
-            try:
-                return ops.run_forward(input, weight, bias, *self.arguments)
-            except torch.OutOfMemoryError:
+        try:
+            return ops.run_forward(input, weight, bias, self.numbers)
+        except torch.OutOfMemoryError:
+            with _below_autograd():
                 return torch_forward(input, weight, bias, self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
@@ -129,32 +160,66 @@ class Chosen(Directions):
         return torch_grad_weight(grad_output, input, weight, self.arguments)
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        if not self._torch_keeps_the_class():
-            return super().gradients(grad_output, input, weight, wanted)
-        by_torch = [wanted[0] and self.left_to_torch(GRAD_INPUT), wanted[1] and self.left_to_torch(GRAD_WEIGHT), False]
-        if not all(by_torch[:2]):
-            return super().gradients(grad_output, input, weight, wanted)
+        by_torch = [False, False, False]
+        if self._torch_keeps_the_class():
+            if wanted[0] and wanted[1]:
+                by_torch = [*self.both_left_to_torch(), False]
+            else:
+                by_torch = [
+                    wanted[0] and self.left_to_torch(GRAD_INPUT), wanted[1] and self.left_to_torch(GRAD_WEIGHT), False
+                ]  # fmt: skip
+        ours: Gradients = (None, None, None)
+        if by_torch != list(wanted):
+            left = [wanted[i] and not by_torch[i] for i in range(3)]
+            try:
+                ours = super().gradients(grad_output, input, weight, left)
+            except torch.OutOfMemoryError:  # one by one they need less, and PyTorch has algorithms that need little
+                ours = (
+                    self.grad_input(grad_output, input, weight) if left[0] else None,
+                    self.grad_weight(grad_output, input, weight) if left[1] else None,
+                    self.grad_bias(grad_output) if left[2] else None,
+                )
+        if not (by_torch[0] or by_torch[1]):
+            return ours
         # Both in one call, which prepares grad_output and input once.
         with _below_autograd():
-            found = _torch_gradients(grad_output, input, weight, self.arguments, by_torch)
-        return found[0], found[1], self.grad_bias(grad_output) if wanted[2] else None
+            theirs = _torch_gradients(grad_output, input, weight, self.arguments, by_torch)
+        return theirs[0] if by_torch[0] else ours[0], theirs[1] if by_torch[1] else ours[1], ours[2]
 
     def why_torch(self, direction: int) -> str | None:
         """Why PyTorch's operator is to compute that direction; None where ours is."""
-        if ops.plan is None:
+        if not self.left_to_torch(direction):
             return None
-        choice = planner.choice(self.problem, direction)
+        choice = self._choices[direction]
         if choice is None:
             return NO_TILE
-        if 0 < choice.torch_us < choice.estimate_us:
-            return f"estimated {choice.estimate_us:.0f} us here, PyTorch about {choice.torch_us:.0f} us"
-        return None
+        return f"estimated {choice.estimate_us:.0f} us here, PyTorch about {choice.torch_us:.0f} us"
 
     def left_to_torch(self, direction: int) -> bool:
-        found = self._left.get(direction)
-        if found is None:
-            found = self._left[direction] = self.why_torch(direction) is not None
-        return found
+        if ops.plan is None:
+            return False
+        if direction not in self._choices:
+            self._choices[direction] = planner.choice(self.problem, direction)
+        choice = self._choices[direction]
+        return choice is None or 0 < choice.torch_us < choice.estimate_us
+
+    def both_left_to_torch(self) -> tuple[bool, bool]:
+        if self._together is None:
+            alone = self.left_to_torch(GRAD_INPUT), self.left_to_torch(GRAD_WEIGHT)
+            self._together = self._cheapest(alone) if alone[0] != alone[1] else alone
+        return self._together
+
+    def _cheapest(self, alone: tuple[bool, bool]) -> tuple[bool, bool]:
+        """Of both by one of the two and each by the one that is faster at it: what ends first, on GPU and host."""
+        known = [choice for choice in (self._choices[GRAD_INPUT], self._choices[GRAD_WEIGHT]) if choice is not None]
+        if len(known) < 2 or any(choice.torch_us == 0 for choice in known):
+            return alone
+        costs = {
+            (False, False): max(sum(choice.estimate_us for choice in known), _OURS_HOST_US),
+            (True, True): max(sum(choice.torch_us for choice in known), _TORCH_HOST_US),
+            alone: max(sum(min(choice.estimate_us, choice.torch_us) for choice in known), _MIXED_HOST_US),
+        }
+        return min(costs, key=costs.__getitem__)
 
     def _torch_keeps_the_class(self) -> bool:
         """Whether PyTorch would compute in the class of the forward pass: it reads its switches when it runs."""

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from . import autocast, planner, routing
 from . import precision as precisions
-from .directions import GRAD_INPUT, GRAD_WEIGHT
 
 # Where a precision class would mean nothing.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -33,7 +32,8 @@ class Explanation:
             "floor_us", "torch_us", "torch_estimate_us"), or None where there is no binary or nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
-        gradients: who computes the gradient of "input" and of "weight", where convt_ext serves the call.
+        gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
+            convt_ext serves the call.
     """
 
     served_by: str
@@ -112,10 +112,8 @@ def explain(
         gradients = {}
     else:
         served_by, reason = "convt_ext", _why_ours(precision, wanted)
-        gradients = {
-            "input": "torch" if decision[3].left_to_torch(GRAD_INPUT) else "convt_ext",
-            "weight": "torch" if decision[3].left_to_torch(GRAD_WEIGHT) else "convt_ext",
-        }
+        left = decision[3].both_left_to_torch()
+        gradients = {name: "torch" if left[i] else "convt_ext" for i, name in enumerate(("input", "weight"))}
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
 

@@ -7,6 +7,7 @@ are None and nothing is registered. Must not decide anything: routing.py has don
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
 forward_packed: Any = None
-run_forward: Any = None  # what calling `forward` passes on to, without the 0.2 us of Python in between
+run_forward: Any = None  # of eager calls: `forward` with its numbers in one list, below autograd
+run_gradients: Any = None  # of eager backwards: those gradients of the three that are wanted, in one call
 grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
@@ -84,6 +86,25 @@ def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
     return fake_forward(input, weight, bias, *arguments[:-2])
 
 
+def fake_run_forward(input, weight, bias, numbers) -> torch.Tensor:
+    """As `fake_forward`, of what eager calls run."""
+    return fake_forward(input, weight, bias, *arguments_of(numbers))
+
+
+def fake_run_gradients(grad_output, input, weight, numbers, wanted) -> tuple[torch.Tensor | None, ...]:
+    """Of the gradients of input, weight and bias those that are wanted, as `fake_grad_input` and its like make them."""
+    return (
+        fake_grad_input(grad_output, weight, *arguments_of(numbers)) if wanted & 1 else None,
+        fake_grad_weight(grad_output, input, *arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
+        fake_grad_bias(grad_output) if wanted & 4 else None,
+    )
+
+
+def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
+    """The arguments of `forward` behind its tensors, of which eager calls make one list."""
+    return numbers[:2], numbers[2:4], numbers[4:6], numbers[6], numbers[7:9], numbers[9], bool(numbers[10])
+
+
 def fake_grad_input(
     grad_output, weight, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ) -> torch.Tensor:
@@ -127,9 +148,16 @@ def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **k
     return conv_flop_count(input_shape, out_shape, grad_output_shape, transposed=True)
 
 
+def gradients_flops(grad_output_shape, input_shape, weight_shape, numbers, wanted, *args, **kwargs) -> int:
+    one = conv_flop_count(input_shape, weight_shape, grad_output_shape, transposed=True)
+    return one * ((wanted & 1) + (wanted >> 1 & 1))
+
+
 if _extension.load_error is None:
     forward = _raises_as_torch(torch.ops.convt_ext.forward.default)
-    run_forward = forward._op
+    # What calling an op passes on to, without the 0.2 us of Python in between.
+    run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
+    run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
     grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
     grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)
@@ -149,3 +177,7 @@ if _extension.load_error is None:
     torch.library.register_fake("convt_ext::forward_packed", fake_forward_packed)
     register_flop_formula(torch.ops.convt_ext.forward_packed)(forward_flops)
     torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)
+    torch.library.register_fake("convt_ext::_forward", fake_run_forward)
+    register_flop_formula(torch.ops.convt_ext._forward)(forward_flops)
+    torch.library.register_fake("convt_ext::_gradients", fake_run_gradients)
+    register_flop_formula(torch.ops.convt_ext._gradients)(gradients_flops)

@@ -21,7 +21,7 @@ from torch.utils._device import DeviceContext
 from . import _extension, autocast, planner
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .directions import FORWARD, NO_TILE, Chosen, Directions
+from .directions import FORWARD, NO_TILE, Chosen, Directions, Eager
 from .geometry import result_is_channels_last
 
 
@@ -195,7 +195,7 @@ def decide(
     code = precisions.CODES[served]
     arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
     if not by_switches:
-        return Directions(arguments)
+        return Eager(arguments)
     asked = planner.Problem(
         input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
         channels_last, device,

@@ -16,8 +16,10 @@ from convt_ext import _extension, geometry, ops, planner, routing
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 
-# Ops that a test ran, by name, in order; tests/cpu/conftest.py clears it before each.
+# Ops that a test ran, by name, in order, and the precisions of those that have one; tests/cpu/conftest.py clears both
+# before each.
 RAN: list[str] = []
+CODES: list[int] = []
 
 
 def _formatted(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
@@ -28,6 +30,7 @@ def _forward(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ):
     RAN.append("forward")
+    CODES.append(precision)
     result = F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _formatted(result, channels_last)
 
@@ -52,6 +55,7 @@ def _gradients(grad_output, input, weight, arguments, output_mask):
 
 def _grad_input(grad_output, weight, *arguments):
     RAN.append("grad_input")
+    CODES.append(arguments[5])
     size = ops.fake_grad_input(grad_output.to("meta"), weight.to("meta"), *arguments).shape
     result = _gradients(grad_output, grad_output.new_zeros(size), weight, arguments, [True, False, False])[0]
     return _formatted(result, arguments[6])
@@ -59,6 +63,7 @@ def _grad_input(grad_output, weight, *arguments):
 
 def _grad_weight(grad_output, input, *arguments):
     RAN.append("grad_weight")
+    CODES.append(arguments[5])
     size = ops.fake_grad_weight(grad_output.to("meta"), input.to("meta"), *arguments).shape
     result = _gradients(grad_output, input, input.new_zeros(size), arguments, [False, True, False])[1]
     return _formatted(result, arguments[6])
@@ -69,8 +74,22 @@ def _grad_bias(grad_output):
     return grad_output.sum((0, 2, 3))
 
 
+def _run_forward(input, weight, bias, numbers):
+    return _forward(input, weight, bias, *ops.arguments_of(numbers))
+
+
+def _run_gradients(grad_output, input, weight, numbers, wanted):
+    return (
+        _grad_input(grad_output, weight, *ops.arguments_of(numbers)) if wanted & 1 else None,
+        _grad_weight(grad_output, input, *ops.arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
+        _grad_bias(grad_output) if wanted & 4 else None,
+    )
+
+
 _library = torch.library.Library("convt_ext", "IMPL")
 if ops.forward is not None:
+    _library.impl("_forward", _run_forward, "CPU")
+    _library.impl("_gradients", _run_gradients, "CPU")
     for _name, _function in (
         ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),
     ):  # fmt: skip

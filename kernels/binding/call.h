@@ -28,6 +28,9 @@ struct ConvArguments {
   bool channels_last;
 };
 
+// From stride to channels_last in one list. Throws std::runtime_error where it does not have their length.
+ConvArguments to_arguments(const std::vector<int64_t>& numbers);
+
 // A forward problem without strides, of these sizes, 4 each. Throws std::runtime_error naming the argument.
 ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
                           const ConvArguments& arguments);

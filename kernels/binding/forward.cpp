@@ -60,6 +60,11 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                      std::nullopt);
 }
 
+Tensor eager_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                     const std::vector<int64_t>& numbers) {
+  return run_forward(input, weight, bias, to_arguments(numbers), std::nullopt);
+}
+
 Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                          const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                          const std::vector<int64_t>& output_padding, int64_t groups,
@@ -82,6 +87,7 @@ Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::opti
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("forward", TORCH_BOX(&forward));
+  library.impl("_forward", TORCH_BOX(&eager_forward));
   library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
   library.impl("forward_packed", TORCH_BOX(&forward_packed));
 }

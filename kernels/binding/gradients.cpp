@@ -1,9 +1,11 @@
-// The CUDA implementation of convt_ext::grad_input, grad_weight and grad_bias: checks, result, plan, launch.
+// The CUDA implementation of convt_ext::grad_input, grad_weight, grad_bias and of all three in one call: checks,
+// result, plan, launch.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "binding/call.h"
@@ -149,12 +151,26 @@ Tensor grad_bias(const Tensor& grad_output) {
   return result;
 }
 
+using Gradients = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>;
+
+Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
+                    const std::vector<int64_t>& numbers, int64_t wanted) {
+  ConvArguments arguments = to_arguments(numbers);
+  Gradients found;
+  if ((wanted & 1) != 0) std::get<0>(found) = run_grad_input(grad_output, weight, arguments, std::nullopt);
+  arguments.channels_last = (wanted & 8) != 0;
+  if ((wanted & 2) != 0) std::get<1>(found) = run_grad_weight(grad_output, input, arguments, std::nullopt);
+  if ((wanted & 4) != 0) std::get<2>(found) = grad_bias(grad_output);
+  return found;
+}
+
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("grad_input", TORCH_BOX(&grad_input));
   library.impl("grad_input_candidate", TORCH_BOX(&grad_input_candidate));
   library.impl("grad_weight", TORCH_BOX(&grad_weight));
   library.impl("grad_weight_candidate", TORCH_BOX(&grad_weight_candidate));
   library.impl("grad_bias", TORCH_BOX(&grad_bias));
+  library.impl("_gradients", TORCH_BOX(&gradients));
 }
 
 }  // namespace

@@ -43,6 +43,13 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
+  // What eager calls run, below autograd: reading four lists takes longer than planning. `numbers` are the arguments
+  // above from stride to channels_last, 11 in all. `wanted` adds up 1 (of input), 2 (of weight), 4 (of bias) and 8 (the
+  // weight's in channels_last, where the others are).
+  library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int[] numbers) -> Tensor");
+  library.def(
+      "_gradients(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, int wanted) -> (Tensor?, Tensor?, "
+      "Tensor?)");
   // The planner's choice: its estimate and PyTorch's time (0: not known) in ns, and the bytes of the packed weight.
   // Empty where no kernel of ours has a tile for the problem. A launch of that problem finds this very plan.
   library.def("plan" QUESTION " -> int[]");

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from cpu_kernels import RAN
+from cpu_kernels import CODES, RAN
 
 
 @pytest.fixture(autouse=True)
 def nothing_ran():
     """`RAN` lists the ops of one test, whichever test ran before it in the process."""
     RAN.clear()
+    CODES.clear()

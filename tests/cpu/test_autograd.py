@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import Case, each_case, named
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import CODES, RAN, cpu_is_gpu
 from gradients import assert_within_budget, gradients, leaves
 from served import cudnn, tf32
 from torch.autograd import gradcheck, gradgradcheck
@@ -144,22 +144,19 @@ def test_without_cudnn_everything_is_contiguous(precision):
 
 
 def test_the_class_is_resolved_in_forward(monkeypatch):
-    codes = []
-    real = ops.grad_input
-    monkeypatch.setattr(ops, "grad_input", lambda *arguments: codes.append(arguments[7]) or real(*arguments))
     x, weight, _ = leaves(named("k4s2p1"), torch.float32)
     with use_precision("aten"):
         result = ours(x, weight, None, 2, 1)
     with use_precision("tf32"):
         result.sum().backward()
-    assert codes == [1]
+    assert CODES == [1] * 3
 
 
 @each_case("k4s2p1", "channels_last")
 @pytest.mark.parametrize(("slower", "name"), [(1, "grad_input"), (2, "grad_weight")])
 def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slower, name, case):
     def choice(problem, direction):
-        return planner.Choice(30.0, 20.0 if direction == slower else 40.0, 0)
+        return planner.Choice(300.0, 200.0 if direction == slower else 400.0, 0)
 
     monkeypatch.setattr(planner, "choice", choice)
     everything = ["forward", "grad_input", "grad_weight", "grad_bias"]
@@ -176,6 +173,31 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slowe
     with tf32(True):  # PyTorch would now compute in another class than the forward pass
         result.sum().backward()
     assert everything == RAN
+
+
+@pytest.mark.parametrize(
+    ("of_input", "of_weight", "by_torch"),
+    [
+        ((20.0, 30.0), (30.0, 20.0), (False, False)),  # both take less than the host does, and ours are one call
+        ((20.0, 150.0), (200.0, 20.0), (False, True)),
+        ((20.0, 40.0), (200.0, 20.0), (True, True)),
+        ((500.0, 400.0), (300.0, 400.0), (True, False)),
+        ((500.0, 400.0), (300.0, 310.0), (True, False)),
+        ((20.0, 0.0), (30.0, 20.0), (False, True)),  # of the first nothing is known
+        ((20.0, 30.0), (20.0, 30.0), (False, False)),
+        ((30.0, 20.0), (30.0, 20.0), (True, True)),
+    ],
+)
+def test_two_gradients_are_judged_together(monkeypatch, of_input, of_weight, by_torch):
+    times = {1: of_input, 2: of_weight}
+    monkeypatch.setattr(
+        planner, "choice", lambda problem, direction: planner.Choice(*times.get(direction, (1.0, 0.0)), 0)
+    )
+    x, weight, _ = leaves(named("k4s2p1"), torch.float32)
+    result = ours(x, weight, None, 2, 1)
+    RAN.clear()
+    result.sum().backward()
+    assert [name for name, left in zip(("grad_input", "grad_weight"), by_torch, strict=True) if not left] == RAN
 
 
 @each_case("k4s2p1", "channels_last")

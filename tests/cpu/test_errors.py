@@ -88,7 +88,8 @@ def test_other_errors_stay_as_they_are():
 def test_every_op_that_computes_is_wrapped():
     for op in (ops.forward, ops.forward_packed, ops.grad_input, ops.grad_weight, ops.grad_bias):
         assert op._op.__qualname__.startswith("_raises_as_torch")
-    assert ops.run_forward is ops.forward._op
+    for run in (ops.run_forward, ops.run_gradients):
+        assert run.__qualname__.startswith("_raises_as_torch")
 
 
 @needs_binary
@@ -98,12 +99,16 @@ def test_no_op_returns_a_string():
     assert len(names) > 10
     for name in names:
         schema = getattr(torch.ops.convt_ext, name.removeprefix("convt_ext::").split(".")[0]).default._schema
-        assert [str(result.type) for result in schema.returns] in (["Tensor"], ["List[int]"]), schema
+        assert [str(result.type) for result in schema.returns] in (
+            ["Tensor"], ["List[int]"], ["Optional[Tensor]"] * 3
+        ), schema  # fmt: skip
 
 
 @pytest.mark.parametrize("failing", ["run_forward", "grad_input", "grad_weight"])
 def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing):
+    """Gradients that find no memory together are computed one by one."""
     monkeypatch.setattr(ops, failing, no_memory)
+    monkeypatch.setattr(ops, "run_gradients", no_memory)
     x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
     result = convt_ext.conv_transpose2d(x, weight, stride=2)
     grad_output = torch.randn_like(result)
@@ -115,7 +120,7 @@ def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing):
     assert sorted(RAN) == sorted({"forward", "grad_input", "grad_weight"} - {names.get(failing, failing)})
 
 
-@pytest.mark.parametrize("failing", ["run_forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("failing", ["run_forward", "run_gradients"])
 def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing):
     monkeypatch.setattr(ops, failing, no_memory)
     x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))

@@ -94,8 +94,8 @@ def test_gradients_are_judged_one_by_one(monkeypatch):
     real = planner.choice
 
     def choice(problem, direction):
-        answer = real(problem, direction)
-        return answer._replace(torch_us=answer.estimate_us * (0.5 if direction == GRAD_WEIGHT else 2))
+        torch_us = 500.0 if direction == GRAD_WEIGHT else 2000.0
+        return real(problem, direction)._replace(estimate_us=1000.0, torch_us=torch_us)
 
     monkeypatch.setattr(planner, "choice", choice)
     routing.decide.cache_clear()
