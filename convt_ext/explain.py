@@ -150,7 +150,7 @@ def _plan(
     if dtype not in routing.DTYPES:
         return None, None
     wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
-    planned = wanted if wanted in precisions.WORDS else "ieee"  # no word asks for f16 or bf16: see below
+    planned = wanted if wanted in precisions.WORDS else "half"
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
@@ -158,9 +158,7 @@ def _plan(
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else wanted), None
     input, weight, bias, directions = decision
-    *others, _, channels_last = directions.arguments
-    arguments = (*others, precisions.CODES[wanted], channels_last)
-    problem = planner.Problem.of_call(input, weight, bias is not None, arguments, numbers)
+    problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:
         return wanted, planner.plan(problem)
     except ValueError:  # no kernel of ours has a tile that fits: the call itself raises it where it was asked for ours

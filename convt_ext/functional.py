@@ -48,7 +48,8 @@ def conv_transpose2d(
             PyTorch's default, float16, bfloat16), ours run on Hopper alone; on other GPUs PyTorch serves.
             A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds
             per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
-            algorithm; "tf32x3" and "tf32", at least that accurate. All but "ieee" are for float32. CPU
+            algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores that add up in
+            float32. "ieee" is for every dtype, "half" for float16 and bfloat16, the others for float32. CPU
             tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
             whatever the word. Gradients are computed in the class of their forward pass.
 

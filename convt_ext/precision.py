@@ -6,7 +6,7 @@ Called by routing.py. The classes and their promises (float32 unless said):
     aten     the order of PyTorch's own CUDA algorithm: per tap a chain over c_in, tap sums added in order
     tf32x3   three TF32 products per term: float32 accuracy on tensor cores
     tf32     operands rounded to TF32, float32 accumulation
-    f16      half-precision operands on tensor cores, float32 accumulation (never asked for by name)
+    f16      float16 operands on tensor cores, float32 accumulation; the word for both of these is "half"
     bf16     the same for bfloat16
 
 A stricter class may serve a looser one. Reads PyTorch's switches; knows nothing of tensors or kernels.
@@ -25,10 +25,13 @@ from . import scopes
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-WORDS = ("ieee", "aten", "tf32x3", "tf32")
+WORDS = ("ieee", "aten", "tf32x3", "tf32", "half")
 
 # What the op's `precision` argument means.
 CODES = {word: code for code, word in enumerate(WORDS)} | {"f16": 4, "bf16": 4}
+
+# The classes that "half" asks for.
+_HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
 # The classes whose kernels are exact, on every GPU.
 EXACT_CLASSES = frozenset({"ieee", "aten"})
@@ -46,8 +49,8 @@ class use_precision:
     """Run every `convt_ext` call inside in one precision class. Context manager and decorator.
 
     Nests, and yields to a `precision=` keyword of a single call. `use_precision(None)` returns to PyTorch's switches.
-    It speaks of float32; "ieee" also holds for float16, bfloat16 and float64, while the other words leave those as
-    they are.
+    "aten", "tf32x3" and "tf32" speak of float32, "half" of float16 and bfloat16, and leave other dtypes as they are;
+    "ieee" holds for every dtype.
 
     Belongs to the context (of `contextvars`) that enters it, and must be left there: an asyncio task sees its own word,
     and begins with the one that was in force where it was created; a thread begins with none. Several may be left in
@@ -60,7 +63,7 @@ class use_precision:
     was made outside of the compiled function.
 
     Args:
-        precision: "ieee", "aten", "tf32x3", "tf32" or None; `convt_ext.conv_transpose2d` says what they mean.
+        precision: "ieee", "aten", "tf32x3", "tf32", "half" or None; `convt_ext.conv_transpose2d` says what they mean.
 
     Raises:
         ValueError: another word.
@@ -123,9 +126,11 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float3
     `was_float32` says that the input itself is float32, of which autocast made another dtype.
 
     Raises:
-        ValueError: a keyword other than "ieee" with a dtype other than float32.
+        ValueError: a keyword with a dtype that it is not for.
     """
-    if dtype is torch.float32 or word == "ieee":
+    if word == "half" and dtype in _HALVES:
+        return _HALVES[dtype]
+    if word == "ieee" or (word != "half" and dtype is torch.float32):
         return word
     if not from_keyword:
         return None
@@ -135,8 +140,8 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float3
         is_another = f"autocast makes the input {name}"
         instead = "make the call inside of torch.autocast(..., enabled=False), "
     raise ValueError(
-        f"precision={word!r} is for float32 and {is_another}: {instead}leave precision=None, "
-        'or ask for precision="ieee", which serves every dtype'
+        f"precision={word!r} is for {'float16 and bfloat16' if word == 'half' else 'float32'} and {is_another}: "
+        f'{instead}leave precision=None, or ask for precision="ieee", which serves every dtype'
     )
 
 
@@ -156,7 +161,7 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting
         return "ieee" if cudnn else "aten"
     if dtype is torch.float64:
         return "ieee"
-    return "f16" if dtype is torch.float16 else "bf16"
+    return _HALVES[dtype]
 
 
 def has_kernel(served: str, capability: tuple[int, int]) -> bool:

@@ -205,7 +205,7 @@ def decide(
     why = chosen.why_torch(FORWARD)
     if why is None:
         return chosen
-    word = "ieee" if served in ("f16", "bf16") else served
+    word = "half" if served in ("f16", "bf16") else served
     return Reason(why if why is NO_TILE else f"{why}; precision={word!r} runs ours")
 
 

@@ -81,6 +81,18 @@ def test_a_word_of_float32_is_refused_for_what_the_input_is():
         precision.explicit_class(torch.float16, "tf32", True, was_float32=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_word_of_halves(dtype):
+    for_it = dtype.itemsize == 2
+    classes = {torch.float16: "f16", torch.bfloat16: "bf16"}
+    assert precision.explicit_class(dtype, "half", from_keyword=False) == classes.get(dtype)
+    if for_it:
+        assert precision.explicit_class(dtype, "half", from_keyword=True) == classes[dtype]
+        return
+    with pytest.raises(ValueError, match="is for float16 and bfloat16 and the input is float"):
+        precision.explicit_class(dtype, "half", from_keyword=True)
+
+
 @pytest.mark.parametrize("word", ["fp32", "IEEE", "", 1, ["ieee"]])
 def test_other_words_are_errors(word):
     for call in (use_precision, precision.requested, precision.checked_word):
@@ -113,7 +125,7 @@ def test_what_the_default_may_use():
         assert precision.has_kernel("aten", capability)
         for served in ("tf32", "f16", "bf16"):
             assert precision.has_kernel(served, capability) == (capability == HOPPER)
-    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "f16": 4, "bf16": 4}
+    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4, "f16": 4, "bf16": 4}
 
 
 # Each line is run in turn, in a process of its own because the older and the newer switches cannot be put back.

@@ -180,9 +180,25 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
     else:
         assert decision[3].arguments[CODE] == 0
     for word in WORDS:
+        if word == "half":
+            continue
         assert not isinstance(decide(x, weight, **layer.arguments, precision=word), routing.Reason)
         with use_precision(word):
             assert not isinstance(decide(x, weight, **layer.arguments), routing.Reason)
+
+
+@needs_binary
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_by_name_is_ours(dtype):
+    x, weight = (torch.empty(size, device="cuda", dtype=dtype) for size in ((8, 64, 512, 512), (64, 64, 3, 3)))
+    by_default = decide(x, weight)
+    assert isinstance(by_default, routing.Reason) == ("precision='half' runs ours" in getattr(by_default, "text", ""))
+    assert arguments_of(x, weight, precision="half")[CODE] == 4
+    with use_precision("half"):
+        assert arguments_of(x, weight)[CODE] == 4
+        assert arguments_of(x.float(), weight.float(), precision="ieee")[CODE] == 0
+    with pytest.raises(ValueError, match="is for float16 and bfloat16"):
+        decide(x.float(), weight.float(), precision="half")
 
 
 @needs_binary

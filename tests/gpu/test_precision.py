@@ -126,6 +126,16 @@ def test_explicit_precision_runs_ours(word):
                 assert torch.equal(call(), call(word))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_runs_ours_with_the_same_bits_every_time(dtype):
+    assert served_by(call, "half", dtype=dtype) == "convt_ext"
+    with use_precision("half"):
+        assert served_by(call, dtype=dtype) == "convt_ext"
+        assert torch.equal(call(dtype=dtype), call("half", dtype=dtype))
+    with pytest.raises(ValueError, match="is for float16 and bfloat16"):
+        call("half")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_ieee_runs_ours_in_every_dtype(dtype):
     assert served_by(call, "ieee", dtype=dtype) == "convt_ext"
