@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
@@ -34,9 +35,12 @@ _will_execute = torch._C._will_engine_execute_node
 
 
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
-    """As `forward`, where no transform of torch.func is active, which the caller knows."""
+    """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows."""
     if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
-        return _apply_forward(input, weight, bias, directions)
+        if directions.is_worth_recording():
+            return _apply_forward(input, weight, bias, directions)
+        stride, padding, output_padding, groups, dilation = directions.arguments[:5]
+        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return directions.forward(input, weight, bias)
 
 

@@ -7,6 +7,7 @@ here lies below autograd: nothing is recorded. The precision class was resolved 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,6 +82,10 @@ class Directions:
         """Whether PyTorch's operator computes the gradient of the input, and of the weight, where both are wanted."""
         return False, False
 
+    def is_worth_recording(self) -> bool:
+        """Whether a call that records gradients is better here than as PyTorch's operator with its own backward."""
+        return True
+
 
 def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:
     """The arguments with the memory format of the weight's gradient, which is the last of them."""
@@ -111,8 +116,9 @@ class Eager(Directions):
         return ops.run_gradients(grad_output, input, weight, self.numbers, bits)
 
 
-# What the host takes to issue both gradients, in microseconds: ours, PyTorch's, one of each (docs/measuring.md).
-_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US = 50, 100, 120
+# What the host takes to issue both gradients, in microseconds: ours, PyTorch's, one of each; and what it takes more
+# where a backward of ours calls PyTorch's than where PyTorch's own backward does (docs/measuring.md).
+_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US, _DETOUR_HOST_US = 50, 100, 120, 70
 
 
 class Chosen(Eager):
@@ -123,7 +129,7 @@ class Chosen(Eager):
     Where memory is too short for ours, PyTorch's operator, which has algorithms of its own for that, has the last word.
     """
 
-    __slots__ = ("_choices", "_together", "problem")
+    __slots__ = ("_choices", "_is_worth_recording", "_together", "problem")
     by_name = False
 
     def __init__(self, arguments: tuple[Any, ...], problem: planner.Problem) -> None:
@@ -131,6 +137,7 @@ class Chosen(Eager):
         self.problem = problem
         self._choices: dict[int, planner.Choice | None] = {}
         self._together: tuple[bool, bool] | None = None
+        self._is_worth_recording: bool | None = None
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         try:
@@ -208,6 +215,21 @@ class Chosen(Eager):
             alone = self.left_to_torch(GRAD_INPUT), self.left_to_torch(GRAD_WEIGHT)
             self._together = self._cheapest(alone) if alone[0] != alone[1] else alone
         return self._together
+
+    def is_worth_recording(self) -> bool:
+        found = self._is_worth_recording
+        if found is None:
+            found = self._is_worth_recording = not any(self.both_left_to_torch()) or self._gain_us() > _DETOUR_HOST_US
+        return found
+
+    def _gain_us(self) -> float:
+        """How much longer PyTorch's operator takes than ours at what is ours of a training step; much where in doubt."""
+        ours = [FORWARD, *(GRAD_INPUT + i for i, left in enumerate(self.both_left_to_torch()) if not left)]
+        self.left_to_torch(FORWARD)
+        choices = [choice for one in ours if (choice := self._choices[one]) is not None]
+        if any(choice.torch_us == 0 for choice in choices):
+            return math.inf
+        return sum(choice.torch_us - choice.estimate_us for choice in choices)
 
     def _cheapest(self, alone: tuple[bool, bool]) -> tuple[bool, bool]:
         """Of both by one of the two and each by the one that is faster at it: what ends first, on GPU and host."""

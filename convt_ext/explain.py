@@ -112,6 +112,8 @@ def explain(
         gradients = {}
     else:
         served_by, reason = "convt_ext", _why_ours(precision, wanted)
+        if not decision[3].is_worth_recording():
+            reason += "; PyTorch's operator serves a call that records gradients, most of which it computes anyway"
         left = decision[3].both_left_to_torch()
         gradients = {name: "torch" if left[i] else "convt_ext" for i, name in enumerate(("input", "weight"))}
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"

@@ -200,11 +200,36 @@ def test_two_gradients_are_judged_together(monkeypatch, of_input, of_weight, by_
     assert [name for name, left in zip(("grad_input", "grad_weight"), by_torch, strict=True) if not left] == RAN
 
 
+@pytest.mark.parametrize(
+    ("times", "ours_too"),
+    [
+        ({0: (30.0, 90.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, False),
+        ({0: (30.0, 110.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, True),
+        ({0: (130.0, 160.0), 1: (170.0, 200.0), 2: (330.0, 220.0)}, False),
+        ({0: (130.0, 180.0), 1: (170.0, 200.0), 2: (330.0, 220.0)}, True),
+        ({0: (30.0, 31.0), 1: (30.0, 31.0), 2: (30.0, 31.0)}, True),  # no backward of ours calls PyTorch's
+        ({0: (30.0, 0.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, True),  # of the first nothing is known
+    ],
+)
+def test_a_backward_that_is_pytorchs_makes_the_call_pytorchs(monkeypatch, times, ours_too):
+    monkeypatch.setattr(planner, "choice", lambda problem, direction: planner.Choice(*times[direction], 0))
+    x, weight, _ = leaves(named("k4s2p1"), torch.float32)
+    result = ours(x, weight, None, 2, 1)
+    assert (["forward"] if ours_too else []) == RAN
+    grads = torch.autograd.grad(result.square().sum(), (x, weight))
+    expected = F.conv_transpose2d(x, weight, None, 2, 1)
+    torch.testing.assert_close(grads, torch.autograd.grad(expected.square().sum(), (x, weight)))
+    RAN.clear()
+    with torch.no_grad():
+        ours(x, weight, None, 2, 1)
+    assert RAN == ["forward"]
+
+
 @each_case("k4s2p1", "channels_last")
 @pytest.mark.parametrize("asked", [(0, 1), (0, 1, 2), (0,), (1, 2), (2,)])
 def test_gradients_left_to_pytorch_are_one_call(monkeypatch, asked, case):
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 40.0, 0)
+        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 140.0, 0)
     )
     masks = []
     real = directions._convolution_backward
