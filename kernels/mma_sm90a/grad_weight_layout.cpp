@@ -140,7 +140,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t block, DataType dtype) {
   const int64_t element = element_bytes(dtype);
   int64_t bytes = 16;
-  auto divides = [&](int64_t elems) { return elems % bytes * element % bytes == 0; };
+  auto divides = [&](int64_t elems) { return ((elems & (bytes - 1)) * element & (bytes - 1)) == 0; };  // powers of two
   while (bytes > element &&
          !(divides(stride[0]) && divides(stride[2]) && divides(stride[3]) && divides(group) && divides(block))) {
     bytes /= 2;
