@@ -14,6 +14,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
 
@@ -137,11 +138,15 @@ double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   const double rows = static_cast<double>(problem.batch) * problem.h.in;
   const double steps = static_cast<double>(problem.w.in) / mma_grad_weight_pixels(instance.operands);
   const double step = (kRead + kConflict * (conflicts - 1)) * reads + kProduct * products;
-  const double cycles = rows * (steps * step + kRow) * warps / 4;
-  const double compute_us = passes * cycles / device.num_sms / kCyclesPerUs;
+  const double issue = rows * (steps * step + kRow + kWarpStage / kMostUnits) * warps / 4;
+  const double resident = std::max(1.0, 1024 / 32 / (warps + 1));
+  const double latency = rows * steps * (kStepLatency + kReadLatency * reads) / resident;
+  const double compute_us = passes * root_of_cubes(issue, latency, 0) / device.num_sms / kCyclesPerUs;
+  const double memory_us =
+      static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
                          kResultBytes * static_cast<double>(weight_elements(problem));
-  return kLaunch + compute_us + reduced / (device.copy_gb_per_s * 1e3);
+  return kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3);
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
@@ -333,8 +338,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     parts.search(tiles, [&](const Part& part, int32_t number) {
       tile = part.block;
       for (const int32_t strip : strips) {
-        for (const int32_t units : {1, 2, 4, 8}) {
-          if (units > problem.h.in) break;
+        for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
           tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
           if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
           if (complete_in_waves(problem, &layout, part.conflicts, 1, &trial)) tiles.consider(trial, number);
@@ -344,6 +348,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     for (const Plan& found : tiles.plans()) {
       trial = found;
       const double conflicts = columns ? kUsualConflicts : conflicts_of(problem, tile);
+      if (bound_us(problem, instance, tile, conflicts) * kRounded > piped.worst_us()) continue;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
           tile.units_per_chunk = 1;

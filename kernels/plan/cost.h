@@ -77,6 +77,9 @@ class BestPlans {
   std::vector<int32_t> numbers_;
 };
 
+// A lower bound times this is one in floating point too, whose sums may have another order.
+inline constexpr double kRounded = 1 - 1e-9;
+
 // Parts of a search, each with a lower bound of the estimates of its plans. Most parts are never visited: those of the
 // shortest bounds are first, and none whose bound is longer than the estimates of all plans that are kept.
 template <typename Part>
@@ -89,7 +92,6 @@ class BoundedParts {
   // Calls visit(part, number), number the place in which it was added, by which BestPlans orders equal estimates.
   template <typename Visit>
   void search(const BestPlans& best, Visit&& visit) {
-    constexpr double kRounded = 1 - 1e-9;  // sums in another order
     auto later = [](const Bounded& a, const Bounded& b) { return a.bound_us > b.bound_us; };
     std::make_heap(parts_.begin(), parts_.end(), later);
     while (!parts_.empty() && parts_.front().bound_us * kRounded <= best.worst_us()) {
