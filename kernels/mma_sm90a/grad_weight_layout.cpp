@@ -140,7 +140,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t block, DataType dtype) {
   const int64_t element = element_bytes(dtype);
   int64_t bytes = 16;
-  auto divides = [&](int64_t elems) { return elems % bytes * element % bytes == 0; };
+  auto divides = [&](int64_t elems) { return ((elems & (bytes - 1)) * element & (bytes - 1)) == 0; };  // powers of two
   while (bytes > element &&
          !(divides(stride[0]) && divides(stride[2]) && divides(stride[3]) && divides(group) && divides(block))) {
     bytes /= 2;
@@ -160,18 +160,24 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
   }
   // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
   constexpr int32_t kMostReads = 4;
+  int32_t pixels[4];  // of lanes
+  for (int32_t t = 0; t < 4; ++t) pixels[t] = mma_grad_weight_pixel(layout, t);
   auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
     const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
     int32_t wavefronts = 0;
     for (int32_t number = 0; number < sample; ++number) {
       const int32_t first = number * reads / sample * 8;
       int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
-      for (int32_t lane = 0; lane < 32; ++lane) {
-        const int32_t pixel = mma_grad_weight_pixel(layout, lane % 4) * pixel_step;
-        const int32_t word = (place_of(std::min(first + lane / 4, size - 1)) + pixel) * element / 4, bank = word % 32;
-        if (std::find(words[bank], words[bank] + banks[bank], word) != words[bank] + banks[bank]) continue;
-        words[bank][banks[bank]++] = word;
-        worst = std::max(worst, banks[bank]);
+      for (int32_t row = 0; row < 8; ++row) {
+        const int32_t place = place_of(std::min(first + row, size - 1));
+        for (const int32_t pixel : pixels) {
+          const int32_t word = (place + pixel * pixel_step) * element / 4, bank = word % 32;
+          int32_t known = 0;
+          while (known < banks[bank] && words[bank][known] != word) ++known;
+          if (known < banks[bank]) continue;
+          words[bank][banks[bank]++] = word;
+          worst = std::max(worst, banks[bank]);
+        }
       }
       wavefronts += worst;
     }

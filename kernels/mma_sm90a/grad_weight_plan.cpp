@@ -14,6 +14,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
 
@@ -120,6 +121,34 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   plan->estimate_us = kLaunch + root_of_cubes(plan->compute_us, plan->memory_us, 0) + reduction;
 }
 
+// No plan of a block has a shorter estimate.
+double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& block,
+                double conflicts) {
+  const DeviceInfo device = h200();
+  const bool matrices = instance.operands == WeightOperands::kMatrices;
+  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
+                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
+  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
+  const double warps = ceil_div(block.block_co * block.block_kh * block.block_kw, 16 * instance.row_tiles) *
+                       ceil_div(block.block_ci, 8 * instance.column_tiles);
+  auto parts = [](int64_t size, int32_t part) { return static_cast<double>(ceil_div(size, int64_t{part})); };
+  const double passes = static_cast<double>(problem.groups) * parts(problem.c_in / problem.groups, block.block_ci) *
+                        parts(problem.c_out / problem.groups, block.block_co) *
+                        parts(problem.h.kernel, block.block_kh) * parts(problem.w.kernel, block.block_kw);
+  const double rows = static_cast<double>(problem.batch) * problem.h.in;
+  const double steps = static_cast<double>(problem.w.in) / mma_grad_weight_pixels(instance.operands);
+  const double step = (kRead + kConflict * (conflicts - 1)) * reads + kProduct * products;
+  const double issue = rows * (steps * step + kRow + kWarpStage / kMostUnits) * warps / 4;
+  const double resident = std::max(1.0, 1024 / 32 / (warps + 1));
+  const double latency = rows * steps * (kStepLatency + kReadLatency * reads) / resident;
+  const double compute_us = passes * root_of_cubes(issue, latency, 0) / device.num_sms / kCyclesPerUs;
+  const double memory_us =
+      static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
+  const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
+                         kResultBytes * static_cast<double>(weight_elements(problem));
+  return kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3);
+}
+
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
 void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
                    const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightTile* tile) {
@@ -197,31 +226,28 @@ double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
   return fewest;
 }
 
-// Completes a plan whose tile is chosen; false where it is not legal.
-bool complete(const ConvTProblem& problem, double conflicts, Plan* plan) {
-  const MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
-  MmaGradWeightLayout layout;
-  if (!make_mma_grad_weight_layout(problem, tile, &layout) || layout.shared_bytes > h200().shared_per_block) {
-    return false;
-  }
-  plan->threads = layout.threads;
-  plan->shared_bytes = layout.shared_bytes;
-  plan->num_blocks = layout.num_blocks;
+// Completes a plan whose tile was laid out; false where it is not legal.
+bool complete(const ConvTProblem& problem, const MmaGradWeightLayout& layout, double conflicts, Plan* plan) {
+  if (layout.shared_bytes > h200().shared_per_block) return false;
+  set_launch(layout, plan);
   plan->workspace_bytes = slab_bytes(problem, layout.chunks);
   if (plan->workspace_bytes > kMaxWorkspaceBytes) return false;
-  estimate(problem, kMmaGradWeightInstances[tile.instance], layout, conflicts, plan);
+  estimate(problem, kMmaGradWeightInstances[tile_of<MmaGradWeightTile>(*plan).instance], layout, conflicts, plan);
   return true;
 }
 
-// Completes a plan with chunks for so many waves of CTAs, before orders are chosen.
-bool complete_in_waves(const ConvTProblem& problem, double conflicts, int32_t waves, Plan* plan) {
+// Completes a plan with chunks for so many waves of CTAs, before orders are chosen. `layout` is that of chunks of one
+// unit, of which there are the most.
+bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout, double conflicts, int32_t waves,
+                       Plan* plan) {
+  if (layout->shared_bytes > h200().shared_per_block) return false;
   MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
-  MmaGradWeightLayout layout;
-  tile.units_per_chunk = 1;
-  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return false;
-  if (layout.shared_bytes > h200().shared_per_block) return false;
-  choose_chunks(problem, kMmaGradWeightInstances[tile.instance], layout, waves, &tile);
-  return complete(problem, conflicts, plan);
+  choose_chunks(problem, kMmaGradWeightInstances[tile.instance], *layout, waves, &tile);
+  if (tile.units_per_chunk > INT32_MAX / 2) return false;
+  layout->units_per_chunk = tile.units_per_chunk;
+  layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
+  layout->num_blocks = int64_t{layout->passes} * layout->chunks;
+  return complete(problem, *layout, conflicts, plan);
 }
 
 // Sizes of at most `most` into which `total` is divided evenly.
@@ -289,6 +315,12 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, step) * step);
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
+    MmaGradWeightLayout layout;
+    struct Part {
+      MmaGradWeightTile block;
+      double conflicts;
+    };
+    BoundedParts<Part> parts;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
     BestPlans tiles(48), piped(4);
     std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
@@ -300,29 +332,37 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       }
       for (const PixelPadding& padding : paddings) {
         tile.x_padding = padding.x, tile.gy_padding = padding.gy;
-        for (const int32_t strip : strips) {
-          for (const int32_t units : {1, 2, 4, 8}) {
-            if (units > problem.h.in) break;
-            tile.strip = strip, tile.tile_units = units;
-            if (complete_in_waves(problem, padding.conflicts, 1, &trial)) tiles.consider(trial);
-          }
+        parts.add(bound_us(problem, instance, tile, padding.conflicts), {tile, padding.conflicts});
+      }
+    });
+    parts.search(tiles, [&](const Part& part, int32_t number) {
+      tile = part.block;
+      for (const int32_t strip : strips) {
+        for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
+          tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
+          if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
+          if (complete_in_waves(problem, &layout, part.conflicts, 1, &trial)) tiles.consider(trial, number);
         }
       }
     });
     for (const Plan& found : tiles.plans()) {
       trial = found;
       const double conflicts = columns ? kUsualConflicts : conflicts_of(problem, tile);
+      if (bound_us(problem, instance, tile, conflicts) * kRounded > piped.worst_us()) continue;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
+          tile.units_per_chunk = 1;
+          if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
           for (const int32_t waves : {1, 2}) {
-            if (complete_in_waves(problem, conflicts, waves, &trial)) piped.consider(trial);
+            if (complete_in_waves(problem, &layout, conflicts, waves, &trial)) piped.consider(trial);
           }
         }
       }
     }
     for (Plan plan : piped.plans()) {
       const double conflicts = choose_banks(problem, &tile_of<MmaGradWeightTile>(plan));
-      if (!complete(problem, conflicts, &plan)) continue;
+      if (!make_mma_grad_weight_layout(problem, tile_of<MmaGradWeightTile>(plan), &layout)) continue;
+      if (!complete(problem, layout, conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -44,19 +45,27 @@ inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
   return slabs > kMostBytes / bytes / elements ? kMostBytes : slabs * elements * bytes;
 }
 
-// The plans of one instance with the shortest estimates: there are thousands, and a few are enough.
+// The plans of one instance with the shortest estimates: there are thousands, and a few are enough. Of equal estimates
+// the one with the lower number comes first, and of equal numbers the one that was considered first.
 class BestPlans {
  public:
   explicit BestPlans(size_t most) : most_(most) {}
 
-  // Of equal estimates the first one stays first.
-  void consider(const Plan& plan) {
-    const auto place = std::find_if(plans_.begin(), plans_.end(),
-                                    [&](const Plan& other) { return plan.estimate_us < other.estimate_us; });
-    if (place == plans_.end() && plans_.size() == most_) return;
-    plans_.insert(place, plan);
-    if (plans_.size() > most_) plans_.pop_back();
+  void consider(const Plan& plan, int32_t number = 0) {
+    if (plan.estimate_us > worst_us()) return;
+    size_t place = plans_.size();
+    while (place > 0 && (plan.estimate_us < plans_[place - 1].estimate_us ||
+                         (plan.estimate_us == plans_[place - 1].estimate_us && number < numbers_[place - 1]))) {
+      --place;
+    }
+    if (place == most_) return;
+    plans_.insert(plans_.begin() + static_cast<std::ptrdiff_t>(place), plan);
+    numbers_.insert(numbers_.begin() + static_cast<std::ptrdiff_t>(place), number);
+    if (plans_.size() > most_) plans_.pop_back(), numbers_.pop_back();
   }
+
+  // No plan whose estimate is longer is kept.
+  double worst_us() const { return plans_.size() < most_ ? HUGE_VAL : plans_.back().estimate_us; }
 
   const std::vector<Plan>& plans() const { return plans_; }
 
@@ -65,6 +74,42 @@ class BestPlans {
  private:
   size_t most_;
   std::vector<Plan> plans_;
+  std::vector<int32_t> numbers_;
+};
+
+// A lower bound times this is one in floating point too, whose sums may have another order.
+inline constexpr double kRounded = 1 - 1e-9;
+
+// Parts of a search, each with a lower bound of the estimates of its plans. Most parts are never visited: those of the
+// shortest bounds are first, and none whose bound is longer than the estimates of all plans that are kept.
+template <typename Part>
+class BoundedParts {
+ public:
+  void add(double bound_us, const Part& part) {
+    parts_.push_back({bound_us, static_cast<int32_t>(parts_.size()), part});
+  }
+
+  // Calls visit(part, number), number the place in which it was added, by which BestPlans orders equal estimates.
+  template <typename Visit>
+  void search(const BestPlans& best, Visit&& visit) {
+    auto later = [](const Bounded& a, const Bounded& b) { return a.bound_us > b.bound_us; };
+    std::make_heap(parts_.begin(), parts_.end(), later);
+    while (!parts_.empty() && parts_.front().bound_us * kRounded <= best.worst_us()) {
+      std::pop_heap(parts_.begin(), parts_.end(), later);
+      const Bounded next = parts_.back();
+      parts_.pop_back();
+      visit(next.part, next.number);
+    }
+    parts_.clear();
+  }
+
+ private:
+  struct Bounded {
+    double bound_us;
+    int32_t number;
+    Part part;
+  };
+  std::vector<Bounded> parts_;
 };
 
 }  // namespace convt

@@ -19,38 +19,64 @@ int32_t power_of_two_above(int64_t value) {
 }
 
 // Pixels to chunks: about kBlocks CTAs, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan) {
+void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan, GradWeightGrid* grid) {
   plan->tiles_per_chunk = int64_t{1} << 60;  // one chunk has all: there may be more tiles than 32 bits count
-  const GradWeightGrid grid = make_grad_weight_grid(problem, *plan);
-  const int64_t blocks_per_chunk = num_blocks(grid);
+  *grid = make_grad_weight_grid(problem, *plan);
+  const int64_t blocks_per_chunk = num_blocks(*grid);
   const int64_t tile_pixels = int64_t{plan->tile_h} << plan->tile_w_log2;
   int64_t chunks = std::max(ceil_div(kBlocks, blocks_per_chunk),
-                            ceil_div(grid.pixel_tiles * tile_pixels, kLongestChain * plan->splits));
+                            ceil_div(grid->pixel_tiles * tile_pixels, kLongestChain * plan->splits));
   const int64_t most_slabs = std::max<int64_t>(1, kMaxWorkspaceBytes / slab_bytes(problem, 1));
   chunks = std::clamp<int64_t>(chunks, 1, std::max<int64_t>(1, most_slabs / plan->splits));
-  plan->tiles_per_chunk = ceil_div(grid.pixel_tiles, std::min(chunks, grid.pixel_tiles));
+  plan->tiles_per_chunk = ceil_div(grid->pixel_tiles, std::min(chunks, grid->pixel_tiles));
+  grid->chunks = static_cast<int32_t>(ceil_div(grid->pixel_tiles, plan->tiles_per_chunk));
+}
+
+int64_t registers_of(const GradWeightInstance& instance) {
+  const int32_t sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
+  return std::min(168, sums * (instance.dtype == DataType::kFloat64 ? 2 : 1) + 60);
+}
+
+// Warp instructions of a pixel.
+double pixel_slots_of(const GradWeightInstance& instance, int32_t splits) {
+  const bool float64 = instance.dtype == DataType::kFloat64;
+  const int32_t vector = float64 ? 2 : 4;
+  const double sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
+  const double reads = ceil_div(instance.thread_ci, vector) + instance.thread_kw * ceil_div(instance.thread_co, vector);
+  // The widest reads take four cycles of shared memory for a warp when every lane has its own address.
+  const double read_slots = reads * std::clamp(2.0 * splits, 2.5, 16.0);
+  return 1.15 * sums * (float64 ? 2 : 1) + read_slots + 14;
+}
+
+double efficiency_of(double resident, double warps) { return std::min(0.95, 0.36 + 0.05 * resident * warps); }
+
+// A CTA's sums and threads. Its tiles have at least so many rows and columns of grad_output for one of pixels.
+struct Block {
+  int32_t block_ci, block_co, block_kh, block_runs, splits;
+  double rows, columns;
+};
+
+// Calls use(tile_h), or use(w_log2), for the tiles that are considered.
+template <typename Use>
+void each_height(const ConvTProblem& problem, Use use) {
+  for (int32_t tile_h = 1; tile_h <= 16 && (tile_h == 1 || tile_h / 2 < problem.h.in); tile_h *= 2) use(tile_h);
+}
+template <typename Use>
+void each_width(const ConvTProblem& problem, Use use) {  // two pixels at least
+  for (int32_t w_log2 = 0; w_log2 <= 6 && (w_log2 <= 1 || 1 << (w_log2 - 1) < problem.w.in); ++w_log2) use(w_log2);
 }
 
 // Microseconds on the reference GPU.
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* result) {
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradWeightLayout& layout,
+              const GradWeightGrid& grid, Plan* result) {
   const SimtGradWeightTile& plan = tile_of<SimtGradWeightTile>(*result);
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
-  const bool float64 = instance.dtype == DataType::kFloat64;
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  GradWeightLayout layout;
-  make_grad_weight_layout(problem, plan, &layout);
-  const GradWeightGrid grid = make_grad_weight_grid(problem, plan);
   const double warps = result->threads / 32.0;
   const double pixels = static_cast<double>(plan.tile_h << plan.tile_w_log2);
 
   // Warp instructions of one tile of pixels.
-  const double sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
-  const double vector = float64 ? 2 : 4;
-  const double reads =
-      std::ceil(instance.thread_ci / vector) + instance.thread_kw * std::ceil(instance.thread_co / vector);
-  // The widest reads take four cycles of shared memory for a warp when every lane has its own address.
-  const double read_slots = reads * std::clamp(2.0 * plan.splits, 2.5, 16.0);
-  const double pixel_slots = 1.15 * sums * (float64 ? 2 : 1) + read_slots + 14;
+  const double pixel_slots = pixel_slots_of(instance, plan.splits);
   const double group_ci = static_cast<double>(problem.c_in / problem.groups);
   const double group_co = static_cast<double>(problem.c_out / problem.groups);
   const double window = static_cast<double>(layout.rows.extent) * layout.columns.extent;
@@ -64,8 +90,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const double x_sectors = channels_ci * plan.tile_h * (tile_w * bytes / 32 + 1);
   const double copies =
       std::ceil(pixels / 8) * std::ceil(channels_ci / 4) + std::ceil(window / 8) * std::ceil(channels_co / 4);
-  const int64_t registers =
-      std::min<int64_t>(168, static_cast<int64_t>(sums) * (float64 ? 2 : 1) + 60) * result->threads;
+  const int64_t registers = registers_of(instance) * result->threads;
   const int64_t resident =
       std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
                                               ceil_div(result->num_blocks, int64_t{device.num_sms})}));
@@ -77,7 +102,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
   const double tiles = static_cast<double>(std::min(plan.tiles_per_chunk, grid.pixel_tiles));
   const double cta_slots = (1500 + tiles * tile_slots) * warps;
 
-  const double efficiency = std::min(0.95, 0.36 + 0.05 * static_cast<double>(resident) * warps);
+  const double efficiency = efficiency_of(static_cast<double>(resident), warps);
   const double waves =
       std::ceil(static_cast<double>(result->num_blocks) / (device.num_sms * static_cast<double>(resident)));
   result->compute_us = waves * static_cast<double>(resident) * cta_slots / 4 / efficiency / (device.clock_ghz * 1e3);
@@ -96,6 +121,48 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* resul
                         2e-5 * weights;
 }
 
+// No plan of a block has a shorter estimate; infinity where none fits.
+double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const GradWeightInstance& instance,
+                const Block& block) {
+  const double bytes = static_cast<double>(element_bytes(problem.dtype));
+  const double sum_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  const double window = block.rows * block.columns;
+  const double most_pixels =
+      std::min(512.0, kGradWeightShared / (kGradWeightStages * sum_bytes *
+                                           (channel_pitch(block.block_ci) + window * channel_pitch(block.block_co))));
+  if (most_pixels < 2.0 * block.splits || most_pixels < 2) return HUGE_VAL;
+  const int32_t jobs =
+      block.block_ci / instance.thread_ci * (block.block_co / instance.thread_co) * block.block_kh * block.block_runs;
+  const int32_t threads = ceil_div(jobs * block.splits, 32) * 32;
+  if (threads > kMaxGradWeightThreads) return HUGE_VAL;
+  const double warps = threads / 32.0;
+  const double resident = static_cast<double>(std::max<int64_t>(1, 65536 / (registers_of(instance) * threads)));
+  const double blocks =
+      static_cast<double>(problem.groups) * static_cast<double>(ceil_div(group_ci, int64_t{block.block_ci})) *
+      static_cast<double>(ceil_div(group_co, int64_t{block.block_co})) * ceil_div(problem.h.kernel, block.block_kh) *
+      ceil_div(ceil_div(problem.w.kernel, instance.thread_kw), block.block_runs);
+  const double pixels = static_cast<double>(problem.batch) * problem.h.in * problem.w.in;
+  const double channels_ci = static_cast<double>(std::min<int64_t>(block.block_ci, group_ci));
+  const double channels_co = static_cast<double>(std::min<int64_t>(block.block_co, group_co));
+  const double copies = (std::ceil(channels_ci / 4) + window * std::ceil(channels_co / 4)) / 8;
+  const double x_sectors = channels_ci * bytes / 32;
+  const double copy_slots = ((warps > 2 ? 15 : 50) * copies + x_sectors + 30 * (window + 1) / 8) / warps;
+  const double tiles = static_cast<double>(problem.batch) * ceil_div(problem.h.in, 16) * ceil_div(problem.w.in, 64);
+  const double slots = pixels * (pixel_slots_of(instance, block.splits) / block.splits + copy_slots) +
+                       350 * std::max(tiles, pixels / most_pixels);
+  double compute_us =
+      blocks * (1500 + slots) * warps / device.num_sms / 4 / efficiency_of(resident, warps) / (device.clock_ghz * 1e3);
+  if (bytes == 2) compute_us *= 1.75;
+  const double moved = bytes * (input_elements(problem) + output_elements(problem)) +
+                       2.0 * static_cast<double>(slab_bytes(problem, block.splits));
+  const double l2 = blocks * pixels * 32 * x_sectors / 1.2;
+  const double memory_us = std::max(moved, l2) / (device.copy_gb_per_s * 1e3);
+  const double weights =
+      static_cast<double>(problem.c_in) * static_cast<double>(group_co) * problem.h.kernel * problem.w.kernel;
+  return std::max(compute_us, memory_us) + std::min(compute_us, memory_us) / (1 + resident) + 8 + 2e-5 * weights;
+}
+
 // Completes a plan whose block and tile are chosen; false where it does not fit.
 bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* plan) {
   SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
@@ -107,12 +174,12 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
   const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
   if (plan->threads > kMaxGradWeightThreads || shared > kGradWeightShared) return false;
   plan->shared_bytes = static_cast<int32_t>(shared);
-  choose_chunks(problem, &tile);
-  const GradWeightGrid grid = make_grad_weight_grid(problem, tile);
+  GradWeightGrid grid;
+  choose_chunks(problem, &tile, &grid);
   plan->num_blocks = num_blocks(grid);
   plan->workspace_bytes = slab_bytes(problem, int64_t{grid.chunks} * tile.splits);
   if (plan->num_blocks > INT32_MAX) return false;
-  estimate(problem, reference, plan);
+  estimate(problem, reference, layout, grid, plan);
   return true;
 }
 
@@ -125,48 +192,68 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
   for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {
     const GradWeightInstance& instance = kGradWeightInstances[index];
     if (instance.dtype != problem.dtype) continue;
-    Plan best{};
-    auto consider = [&](Plan trial) {
-      if (!complete(problem, reference, &trial)) return;
-      if (best.kernel == nullptr || trial.estimate_us < best.estimate_us) best = trial;
-    };
-    Plan trial = begin_plan(instance.name, Precision::kIeee, SimtGradWeightTile{});
-    SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(trial);
-    tile.instance = index;
+    BoundedParts<Block> blocks;
     const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
+    std::vector<double> rows, columns;  // by the number of tiles that taps are cut into
+    for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; kh_tiles *= 2) {
+      rows.push_back(HUGE_VAL);
+      each_height(problem, [&](int32_t tile_h) {
+        const int32_t block_kh = ceil_div(problem.h.kernel, kh_tiles);
+        const Window window = row_window(block_kh, problem.h.dilation, problem.h.stride, tile_h);
+        rows.back() = std::min(rows.back(), static_cast<double>(window.extent) / tile_h);
+      });
+    }
+    for (int32_t run_tiles = 1; run_tiles <= runs; run_tiles *= 2) {
+      columns.push_back(HUGE_VAL);
+      each_width(problem, [&](int32_t w_log2) {
+        const int32_t taps = ceil_div(runs, run_tiles) * instance.thread_kw;
+        const Window window = output_columns(taps, problem.w.dilation, problem.w.stride, 1 << w_log2);
+        columns.back() = std::min(columns.back(), static_cast<double>(window.extent) / (1 << w_log2));
+      });
+    }
     for (const int32_t groups_ci : {1, 2, 3, 4, 8}) {
       if (groups_ci > 1 && (groups_ci - 1) * instance.thread_ci >= group_ci) break;
       for (const int32_t groups_co : {1, 2, 4, 6, 8, 16}) {
         if (groups_co > 1 && groups_co * instance.thread_co >= 2 * group_co) break;
-        for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; kh_tiles *= 2) {
-          for (int32_t run_tiles = 1; run_tiles <= runs; run_tiles *= 2) {
-            tile.block_ci = groups_ci * instance.thread_ci;
-            tile.block_co = groups_co * instance.thread_co;
-            tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
-            tile.block_runs = ceil_div(runs, run_tiles);
-            const int64_t jobs = int64_t{groups_ci} * groups_co * tile.block_kh * tile.block_runs;
+        for (size_t kh = 0; kh < rows.size(); ++kh) {
+          for (size_t run = 0; run < columns.size(); ++run) {
+            Block block{groups_ci * instance.thread_ci,
+                        groups_co * instance.thread_co,
+                        ceil_div(problem.h.kernel, 1 << kh),
+                        ceil_div(runs, 1 << run),
+                        1,
+                        rows[kh],
+                        columns[run]};
+            const int64_t jobs = int64_t{groups_ci} * groups_co * block.block_kh * block.block_runs;
             if (jobs > kMaxGradWeightThreads) continue;
             // Enough threads for a CTA: the rest of them share the pixels.
             const int32_t full = power_of_two_above(kMaxGradWeightThreads / jobs + 1) / 2;
             for (const int32_t splits : {full, std::max(full / 2, 1), 1}) {
-              tile.splits = splits;
-              for (int32_t w_log2 = 0; w_log2 <= 6; ++w_log2) {
-                if (w_log2 > 1 && (1 << (w_log2 - 1)) >= problem.w.in) break;  // two pixels at least
-                for (int32_t tile_h = 1; tile_h <= 16; tile_h *= 2) {
-                  if (tile_h > 1 && tile_h / 2 >= problem.h.in) break;
-                  const int32_t pixels = tile_h << w_log2;
-                  if (pixels < 2 * splits || pixels > 512) continue;
-                  tile.tile_w_log2 = w_log2;
-                  tile.tile_h = tile_h;
-                  consider(trial);
-                }
-              }
+              block.splits = splits;
+              blocks.add(bound_us(problem, reference, instance, block), block);
             }
           }
         }
       }
     }
-    if (best.kernel == nullptr) continue;
+    BestPlans found(1);
+    Plan trial = begin_plan(instance.name, Precision::kIeee, SimtGradWeightTile{});
+    SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(trial);
+    blocks.search(found, [&](const Block& block, int32_t number) {
+      tile = SimtGradWeightTile{
+          index, block.block_ci, block.block_co, block.block_kh, block.block_runs, block.splits, 0, 0, 0};
+      each_width(problem, [&](int32_t w_log2) {
+        each_height(problem, [&](int32_t tile_h) {
+          const int32_t pixels = tile_h << w_log2;
+          if (pixels < 2 * tile.splits || pixels > 512) return;
+          tile.tile_w_log2 = w_log2;
+          tile.tile_h = tile_h;
+          if (complete(problem, reference, &trial)) found.consider(trial, number);
+        });
+      });
+    });
+    if (found.plans().empty()) continue;
+    Plan best = found.plans().front();
     // Measured in float32: 1.1 to 2.6 times as long where output channels do not fill whole vectors.
     const double ragged = problem.dtype == DataType::kFloat32 && group_co % 4 != 0 ? 1.75 : 1;
     // And 1.2 to 1.9 times as long as estimated in channels_last.

@@ -59,8 +59,9 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, int32_t waves,
-                   ThinOuterWeightTile* tile) {
+// The layout is of chunks of one tile, of which there are the most, or of other chunks.
+void choose_chunks(const ConvTProblem& problem, ThinOuterWeightLayout* all, int32_t waves, ThinOuterWeightTile* tile) {
+  ThinOuterWeightLayout& layout = *all;
   const DeviceInfo device = h200();
   const int64_t passes = layout.num_blocks / layout.chunks;
   const int64_t tile_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);  // of a thread
@@ -68,18 +69,19 @@ void choose_chunks(const ConvTProblem& problem, const ThinOuterWeightLayout& lay
                             ceil_div(layout.pixel_tiles * tile_pixels, kLongestChain));
   chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
   chunks = std::clamp<int64_t>(chunks, 1, layout.pixel_tiles);
-  tile->tiles_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.pixel_tiles}, chunks));
+  layout.tiles_per_chunk = tile->tiles_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.pixel_tiles}, chunks));
+  layout.chunks = ceil_div(layout.pixel_tiles, tile->tiles_per_chunk);
+  layout.num_blocks = passes * layout.chunks;
 }
 
 // Completes a plan whose blocks and tile are chosen, and keeps it where it is the best.
-void consider(const ConvTProblem& problem, Plan trial, Plan* best) {
+void consider(const ConvTProblem& problem, Plan& trial, Plan* best) {
   ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
   tile.tiles_per_chunk = 1;
   ThinOuterWeightLayout layout;
   if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kGradWeightShared) return;
   for (const int32_t waves : {1, 2, 4}) {
-    choose_chunks(problem, layout, waves, &tile);
-    if (!make_thin_outer_weight_layout(problem, tile, &layout)) continue;
+    choose_chunks(problem, &layout, waves, &tile);
     set_launch(layout, &trial);
     trial.workspace_bytes = slab_bytes(problem, layout.chunks);
     estimate(problem, layout, &trial);
@@ -108,7 +110,11 @@ Plan best_plan(const ConvTProblem& problem, int32_t index) {
         tile.block_vectors = ceil_div(row_vectors, vector_tiles);
         constexpr int64_t kMostColumns = kMaxOuterWeightThreads * kOuterColumns;
         if (int64_t{tile.block_kh} * tile.block_vectors * instance.width > kMostColumns) continue;
-        for (tile.splits = 1; tile.splits <= kMostSplits; tile.splits *= 2) {
+        // What make_thin_outer_weight_layout() refuses whatever the tile of pixels is.
+        const int64_t jobs = int64_t{tile.block_ci} / kOuterChannels *
+                             ceil_div(tile.block_kh * tile.block_vectors * instance.width, kOuterColumns);
+        for (tile.splits = 1; tile.splits <= kMostSplits && jobs * tile.splits <= kMaxOuterWeightThreads;
+             tile.splits *= 2) {
           for (const int32_t tile_w : {4, 8, 16, 32, kWidestTile, problem.w.in}) {
             if (tile_w > kWidestTile || tile_w >= 2 * problem.w.in) continue;
             tile.tile_w = tile_w;
