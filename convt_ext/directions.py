@@ -223,7 +223,7 @@ class Chosen(Eager):
         return found
 
     def _gain_us(self) -> float:
-        """How much longer PyTorch's operator takes than ours at what is ours of a training step; much where in doubt."""
+        """How much longer PyTorch's operator takes than ours at what is ours of a training step; in doubt, much."""
         ours = [FORWARD, *(GRAD_INPUT + i for i, left in enumerate(self.both_left_to_torch()) if not left)]
         self.left_to_torch(FORWARD)
         choices = [choice for one in ours if (choice := self._choices[one]) is not None]

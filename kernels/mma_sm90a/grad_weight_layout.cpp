@@ -1,6 +1,7 @@
 #include "mma_sm90a/grad_weight_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace convt {
 namespace {
@@ -190,6 +191,35 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
       average(layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
   const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
   return (rows * of_row + columns * of_column) / (rows + columns);
+}
+
+double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
+  const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
+  MmaGradWeightLayout layout;
+  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
+  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)));
+}
+
+double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
+  const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
+  MmaGradWeightLayout layout;
+  MmaGradWeightTile trial = *tile;
+  double fewest = HUGE_VAL;
+  for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
+    if (columns) trial.x_padding = trial.gy_padding = padding;
+    for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
+      for (const bool taps_first : {false, true}) {
+        trial.taps_first = taps_first;
+        if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
+        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element);
+        if (conflicts < fewest) fewest = conflicts, *tile = trial;
+        if (fewest == 1) return fewest;
+      }
+    }
+  }
+  return fewest;
 }
 
 }  // namespace convt

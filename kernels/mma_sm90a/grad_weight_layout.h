@@ -122,6 +122,13 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 // Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA.
 double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element);
 
+// The same of a plan; HUGE_VAL where it is illegal.
+double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile);
+
+// The order of pixels and of rows that meet fewest bank conflicts, and where columns are innermost the padding behind
+// channels. Returns these conflicts.
+double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile);
+
 }  // namespace convt
 
 namespace convt::mma_sm90a {

@@ -160,14 +160,6 @@ void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& ins
   tile->units_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.num_units}, chunks));
 }
 
-// Wavefronts of a read of shared memory.
-double conflicts_of(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
-  const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
-  MmaGradWeightLayout layout;
-  if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
-  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)));
-}
-
 // Vectors behind the pixels of both operands, where channels are innermost.
 struct PixelPadding {
   int32_t x;
@@ -200,30 +192,6 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
   }
   if (fewest.x == 0 && fewest.gy == 0) return {none};
   return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
-}
-
-// The order of pixels and of rows that meet fewest bank conflicts, and where columns are innermost the padding behind
-// channels. Returns these conflicts.
-double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
-  const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
-  MmaGradWeightLayout layout;
-  MmaGradWeightTile trial = *tile;
-  double fewest = HUGE_VAL;
-  for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
-    if (columns) trial.x_padding = trial.gy_padding = padding;
-    for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
-      for (const bool taps_first : {false, true}) {
-        trial.taps_first = taps_first;
-        if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
-        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element);
-        if (conflicts < fewest) fewest = conflicts, *tile = trial;
-        if (fewest == 1) return fewest;
-      }
-    }
-  }
-  return fewest;
 }
 
 // Completes a plan whose tile was laid out; false where it is not legal.
@@ -347,7 +315,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     });
     for (const Plan& found : tiles.plans()) {
       trial = found;
-      const double conflicts = columns ? kUsualConflicts : conflicts_of(problem, tile);
+      const double conflicts = columns ? kUsualConflicts : mma_grad_weight_conflicts(problem, tile);
       if (bound_us(problem, instance, tile, conflicts) * kRounded > piped.worst_us()) continue;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
