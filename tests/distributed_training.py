@@ -76,15 +76,19 @@ def parallel(model: nn.Module, way: str, device: str, rank: int) -> nn.Module:
 
 
 class Counted:
-    """An op's calls, from Python or from a compiled program."""
+    """The backwards of ours that compute a gradient of the weight, in eager code or in a compiled program."""
 
-    def __init__(self, op) -> None:
-        self.run, self.calls = op._op, 0
-        op._op = self
+    def __init__(self, ops) -> None:
+        self.calls = 0
+        ops.grad_weight._op = self.counting(ops.grad_weight._op)
+        ops.run_gradients = self.counting(ops.run_gradients)
 
-    def __call__(self, *args, **kwargs):
-        self.calls += 1
-        return self.run(*args, **kwargs)
+    def counting(self, run):
+        def counted(*args, **kwargs):
+            self.calls += 1
+            return run(*args, **kwargs)
+
+        return counted
 
 
 def main(backend: str, device: str, folder: str, rank: int, world: int, served: str, way: str) -> None:
@@ -109,7 +113,7 @@ def main(backend: str, device: str, folder: str, rank: int, world: int, served: 
         "mine": (convert(copy.deepcopy(original), precision="ieee"), way),
         "ddp": (convert(copy.deepcopy(original), precision="ieee"), "ddp"),
     }
-    counted = None if ops.grad_weight is None else Counted(ops.grad_weight)
+    counted = None if ops.grad_weight is None else Counted(ops)
     losses, calls, frames = {}, {}, {}
     for name, (model, its_way) in models.items():
         before = (counted.calls if counted else 0, torch._dynamo.utils.counters["frames"]["ok"])

@@ -144,6 +144,8 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->num_chunks = layout->group_co / plan.chunk_co * layout->row_chunks;
   layout->stages = plan.stages;
   if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
+  // A stage of some rows of taps has all channels: grad_input_chunk().
+  if (layout->row_chunks > 1 && (!instance.vectors || plan.chunk_co != layout->group_co)) return false;
   layout->repeat_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
   layout->by_repeats =
       Reciprocal::of(layout->row_chunks % layout->repeat_kh == 0 ? layout->row_chunks / layout->repeat_kh : 1);
@@ -176,8 +178,6 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
     // So do those of four positions, neighbours or every second one.
     const int64_t words = w.stride * pitch * element / 4;
     layout->alternate = layout->interleaved && words % 8 == 4 && plan.tile_w % (2 * kMmaPositions) == 0;
-  } else if (layout->row_chunks > 1) {
-    return false;
   }
   if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
   if (instance.vectors && layout->interleaved && !layout->zeroed) return false;
