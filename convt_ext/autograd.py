@@ -227,13 +227,9 @@ def _raw_grad_bias(grad_output) -> Tensor:
     return grad_bias(grad_output, Directions(()))
 
 
-def _gradients_one_by_one(grad_output, input, weight, numbers, wanted) -> tuple[Tensor | None, ...]:
+def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
     """For autograd.grad's is_grads_batched, which runs an op for each of a batch where that returns one tensor."""
-    return (
-        ops.grad_input(grad_output, weight, *ops.arguments_of(numbers)) if wanted & 1 else None,
-        ops.grad_weight(grad_output, input, *ops.arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
-        ops.grad_bias(grad_output) if wanted & 4 else None,
-    )
+    return ops.one_by_one((ops.grad_input, ops.grad_weight, ops.grad_bias), *arguments)
 
 
 def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
@@ -263,4 +259,4 @@ if ops.forward is not None:
     # Eager calls run these below autograd as they are: leaving it around each by hand takes 1 us.
     for _name in ("_forward", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
-    _library.impl("_gradients", _gradients_one_by_one, "Batched")
+    _library.impl("_gradients", _batched_gradients, "Batched")

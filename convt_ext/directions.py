@@ -181,11 +181,7 @@ class Chosen(Eager):
             try:
                 ours = super().gradients(grad_output, input, weight, left)
             except torch.OutOfMemoryError:  # one by one they need less, and PyTorch has algorithms that need little
-                ours = (
-                    self.grad_input(grad_output, input, weight) if left[0] else None,
-                    self.grad_weight(grad_output, input, weight) if left[1] else None,
-                    self.grad_bias(grad_output) if left[2] else None,
-                )
+                ours = Directions.gradients(self, grad_output, input, weight, left)
         if not (by_torch[0] or by_torch[1]):
             return ours
         # Both in one call, which prepares grad_output and input once.
@@ -197,7 +193,7 @@ class Chosen(Eager):
         """Why PyTorch's operator is to compute that direction; None where ours is."""
         if not self.left_to_torch(direction):
             return None
-        choice = self._choices[direction]
+        choice = self._choice(direction)
         if choice is None:
             return NO_TILE
         return f"estimated {choice.estimate_us:.0f} us here, PyTorch about {choice.torch_us:.0f} us"
@@ -205,10 +201,13 @@ class Chosen(Eager):
     def left_to_torch(self, direction: int) -> bool:
         if ops.plan is None:
             return False
+        choice = self._choice(direction)
+        return choice is None or 0 < choice.torch_us < choice.estimate_us
+
+    def _choice(self, direction: int) -> planner.Choice | None:
         if direction not in self._choices:
             self._choices[direction] = planner.choice(self.problem, direction)
-        choice = self._choices[direction]
-        return choice is None or 0 < choice.torch_us < choice.estimate_us
+        return self._choices[direction]
 
     def both_left_to_torch(self) -> tuple[bool, bool]:
         if self._together is None:
@@ -225,15 +224,14 @@ class Chosen(Eager):
     def _gain_us(self) -> float:
         """How much longer PyTorch's operator takes than ours at what is ours of a training step; in doubt, much."""
         ours = [FORWARD, *(GRAD_INPUT + i for i, left in enumerate(self.both_left_to_torch()) if not left)]
-        self.left_to_torch(FORWARD)
-        choices = [choice for one in ours if (choice := self._choices[one]) is not None]
+        choices = [choice for one in ours if (choice := self._choice(one)) is not None]
         if any(choice.torch_us == 0 for choice in choices):
             return math.inf
         return sum(choice.torch_us - choice.estimate_us for choice in choices)
 
     def _cheapest(self, alone: tuple[bool, bool]) -> tuple[bool, bool]:
         """Of both by one of the two and each by the one that is faster at it: what ends first, on GPU and host."""
-        known = [choice for choice in (self._choices[GRAD_INPUT], self._choices[GRAD_WEIGHT]) if choice is not None]
+        known = [choice for one in (GRAD_INPUT, GRAD_WEIGHT) if (choice := self._choice(one)) is not None]
         if len(known) < 2 or any(choice.torch_us == 0 for choice in known):
             return alone
         costs = {

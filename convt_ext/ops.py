@@ -7,7 +7,7 @@ are None and nothing is registered. Must not decide anything: routing.py has don
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -92,11 +92,20 @@ def fake_run_forward(input, weight, bias, numbers) -> torch.Tensor:
 
 
 def fake_run_gradients(grad_output, input, weight, numbers, wanted) -> tuple[torch.Tensor | None, ...]:
-    """Of the gradients of input, weight and bias those that are wanted, as `fake_grad_input` and its like make them."""
+    """As `fake_grad_input` and its like, of all three gradients."""
+    by = fake_grad_input, fake_grad_weight, fake_grad_bias
+    return one_by_one(by, grad_output, input, weight, numbers, wanted)
+
+
+def one_by_one(
+    by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, numbers, wanted
+) -> tuple[torch.Tensor | None, ...]:
+    """What `_gradients` computes, by functions with the arguments of grad_input, grad_weight and grad_bias."""
+    of_input, of_weight, of_bias = by
     return (
-        fake_grad_input(grad_output, weight, *arguments_of(numbers)) if wanted & 1 else None,
-        fake_grad_weight(grad_output, input, *arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
-        fake_grad_bias(grad_output) if wanted & 4 else None,
+        of_input(grad_output, weight, *arguments_of(numbers)) if wanted & 1 else None,
+        of_weight(grad_output, input, *arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
+        of_bias(grad_output) if wanted & 4 else None,
     )
 
 

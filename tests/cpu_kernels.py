@@ -78,12 +78,8 @@ def _run_forward(input, weight, bias, numbers):
     return _forward(input, weight, bias, *ops.arguments_of(numbers))
 
 
-def _run_gradients(grad_output, input, weight, numbers, wanted):
-    return (
-        _grad_input(grad_output, weight, *ops.arguments_of(numbers)) if wanted & 1 else None,
-        _grad_weight(grad_output, input, *ops.arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
-        _grad_bias(grad_output) if wanted & 4 else None,
-    )
+def _run_gradients(*arguments):
+    return ops.one_by_one((_grad_input, _grad_weight, _grad_bias), *arguments)
 
 
 _library = torch.library.Library("convt_ext", "IMPL")

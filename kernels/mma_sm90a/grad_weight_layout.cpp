@@ -201,10 +201,8 @@ double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeigh
 }
 
 double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
   const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
-  MmaGradWeightLayout layout;
   MmaGradWeightTile trial = *tile;
   double fewest = HUGE_VAL;
   for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
@@ -212,8 +210,7 @@ double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
     for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
       for (const bool taps_first : {false, true}) {
         trial.taps_first = taps_first;
-        if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
-        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element);
+        const double conflicts = mma_grad_weight_conflicts(problem, trial);
         if (conflicts < fewest) fewest = conflicts, *tile = trial;
         if (fewest == 1) return fewest;
       }

@@ -50,11 +50,17 @@ double pixel_slots_of(const GradWeightInstance& instance, int32_t splits) {
 
 double efficiency_of(double resident, double warps) { return std::min(0.95, 0.36 + 0.05 * resident * warps); }
 
-// A CTA's sums and threads. Its tiles have at least so many rows and columns of grad_output for one of pixels.
+// A tile without its pixels: of these it has at least so many rows and columns of grad_output for one.
 struct Block {
-  int32_t block_ci, block_co, block_kh, block_runs, splits;
+  SimtGradWeightTile tile;
   double rows, columns;
 };
+
+int32_t threads_of(const GradWeightInstance& instance, const SimtGradWeightTile& tile) {
+  const int32_t jobs =
+      tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
+  return ceil_div(jobs * tile.splits, 32) * 32;
+}
 
 // Calls use(tile_h), or use(w_log2), for the tiles that are considered.
 template <typename Use>
@@ -122,40 +128,39 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
 }
 
 // No plan of a block has a shorter estimate; infinity where none fits.
-double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const GradWeightInstance& instance,
-                const Block& block) {
+double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Block& block) {
+  const SimtGradWeightTile& tile = block.tile;
+  const GradWeightInstance& instance = kGradWeightInstances[tile.instance];
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double sum_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const double window = block.rows * block.columns;
   const double most_pixels =
       std::min(512.0, kGradWeightShared / (kGradWeightStages * sum_bytes *
-                                           (channel_pitch(block.block_ci) + window * channel_pitch(block.block_co))));
-  if (most_pixels < 2.0 * block.splits || most_pixels < 2) return HUGE_VAL;
-  const int32_t jobs =
-      block.block_ci / instance.thread_ci * (block.block_co / instance.thread_co) * block.block_kh * block.block_runs;
-  const int32_t threads = ceil_div(jobs * block.splits, 32) * 32;
+                                           (channel_pitch(tile.block_ci) + window * channel_pitch(tile.block_co))));
+  if (most_pixels < 2.0 * tile.splits || most_pixels < 2) return HUGE_VAL;
+  const int32_t threads = threads_of(instance, tile);
   if (threads > kMaxGradWeightThreads) return HUGE_VAL;
   const double warps = threads / 32.0;
   const double resident = static_cast<double>(std::max<int64_t>(1, 65536 / (registers_of(instance) * threads)));
   const double blocks =
-      static_cast<double>(problem.groups) * static_cast<double>(ceil_div(group_ci, int64_t{block.block_ci})) *
-      static_cast<double>(ceil_div(group_co, int64_t{block.block_co})) * ceil_div(problem.h.kernel, block.block_kh) *
-      ceil_div(ceil_div(problem.w.kernel, instance.thread_kw), block.block_runs);
+      static_cast<double>(problem.groups) * static_cast<double>(ceil_div(group_ci, int64_t{tile.block_ci})) *
+      static_cast<double>(ceil_div(group_co, int64_t{tile.block_co})) * ceil_div(problem.h.kernel, tile.block_kh) *
+      ceil_div(ceil_div(problem.w.kernel, instance.thread_kw), tile.block_runs);
   const double pixels = static_cast<double>(problem.batch) * problem.h.in * problem.w.in;
-  const double channels_ci = static_cast<double>(std::min<int64_t>(block.block_ci, group_ci));
-  const double channels_co = static_cast<double>(std::min<int64_t>(block.block_co, group_co));
+  const double channels_ci = static_cast<double>(std::min<int64_t>(tile.block_ci, group_ci));
+  const double channels_co = static_cast<double>(std::min<int64_t>(tile.block_co, group_co));
   const double copies = (std::ceil(channels_ci / 4) + window * std::ceil(channels_co / 4)) / 8;
   const double x_sectors = channels_ci * bytes / 32;
   const double copy_slots = ((warps > 2 ? 15 : 50) * copies + x_sectors + 30 * (window + 1) / 8) / warps;
   const double tiles = static_cast<double>(problem.batch) * ceil_div(problem.h.in, 16) * ceil_div(problem.w.in, 64);
-  const double slots = pixels * (pixel_slots_of(instance, block.splits) / block.splits + copy_slots) +
+  const double slots = pixels * (pixel_slots_of(instance, tile.splits) / tile.splits + copy_slots) +
                        350 * std::max(tiles, pixels / most_pixels);
   double compute_us =
       blocks * (1500 + slots) * warps / device.num_sms / 4 / efficiency_of(resident, warps) / (device.clock_ghz * 1e3);
   if (bytes == 2) compute_us *= 1.75;
   const double moved = bytes * (input_elements(problem) + output_elements(problem)) +
-                       2.0 * static_cast<double>(slab_bytes(problem, block.splits));
+                       2.0 * static_cast<double>(slab_bytes(problem, tile.splits));
   const double l2 = blocks * pixels * 32 * x_sectors / 1.2;
   const double memory_us = std::max(moved, l2) / (device.copy_gb_per_s * 1e3);
   const double weights =
@@ -166,10 +171,7 @@ double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Gra
 // Completes a plan whose block and tile are chosen; false where it does not fit.
 bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* plan) {
   SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
-  const GradWeightInstance& instance = kGradWeightInstances[tile.instance];
-  const int32_t jobs =
-      tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
-  plan->threads = ceil_div(jobs * tile.splits, 32) * 32;
+  plan->threads = threads_of(kGradWeightInstances[tile.instance], tile);
   GradWeightLayout layout;
   const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
   if (plan->threads > kMaxGradWeightThreads || shared > kGradWeightShared) return false;
@@ -217,20 +219,16 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
         if (groups_co > 1 && groups_co * instance.thread_co >= 2 * group_co) break;
         for (size_t kh = 0; kh < rows.size(); ++kh) {
           for (size_t run = 0; run < columns.size(); ++run) {
-            Block block{groups_ci * instance.thread_ci,
-                        groups_co * instance.thread_co,
-                        ceil_div(problem.h.kernel, 1 << kh),
-                        ceil_div(runs, 1 << run),
-                        1,
-                        rows[kh],
-                        columns[run]};
-            const int64_t jobs = int64_t{groups_ci} * groups_co * block.block_kh * block.block_runs;
+            Block block{SimtGradWeightTile{index, groups_ci * instance.thread_ci, groups_co * instance.thread_co,
+                                           ceil_div(problem.h.kernel, 1 << kh), ceil_div(runs, 1 << run), 1, 0, 0, 0},
+                        rows[kh], columns[run]};
+            const int64_t jobs = int64_t{groups_ci} * groups_co * block.tile.block_kh * block.tile.block_runs;
             if (jobs > kMaxGradWeightThreads) continue;
             // Enough threads for a CTA: the rest of them share the pixels.
             const int32_t full = power_of_two_above(kMaxGradWeightThreads / jobs + 1) / 2;
             for (const int32_t splits : {full, std::max(full / 2, 1), 1}) {
-              block.splits = splits;
-              blocks.add(bound_us(problem, reference, instance, block), block);
+              block.tile.splits = splits;
+              blocks.add(bound_us(problem, reference, block), block);
             }
           }
         }
@@ -240,8 +238,7 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     Plan trial = begin_plan(instance.name, Precision::kIeee, SimtGradWeightTile{});
     SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(trial);
     blocks.search(found, [&](const Block& block, int32_t number) {
-      tile = SimtGradWeightTile{
-          index, block.block_ci, block.block_co, block.block_kh, block.block_runs, block.splits, 0, 0, 0};
+      tile = block.tile;
       each_width(problem, [&](int32_t w_log2) {
         each_height(problem, [&](int32_t tile_h) {
           const int32_t pixels = tile_h << w_log2;

@@ -59,9 +59,9 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-// The layout is of chunks of one tile, of which there are the most, or of other chunks.
-void choose_chunks(const ConvTProblem& problem, ThinOuterWeightLayout* all, int32_t waves, ThinOuterWeightTile* tile) {
-  ThinOuterWeightLayout& layout = *all;
+// `layout` is that of the tile with any chunks, and becomes that of the chosen ones.
+void choose_chunks(const ConvTProblem& problem, int32_t waves, ThinOuterWeightLayout& layout,
+                   ThinOuterWeightTile* tile) {
   const DeviceInfo device = h200();
   const int64_t passes = layout.num_blocks / layout.chunks;
   const int64_t tile_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);  // of a thread
@@ -81,7 +81,7 @@ void consider(const ConvTProblem& problem, Plan& trial, Plan* best) {
   ThinOuterWeightLayout layout;
   if (!make_thin_outer_weight_layout(problem, tile, &layout) || layout.shared_bytes > kGradWeightShared) return;
   for (const int32_t waves : {1, 2, 4}) {
-    choose_chunks(problem, &layout, waves, &tile);
+    choose_chunks(problem, waves, layout, &tile);
     set_launch(layout, &trial);
     trial.workspace_bytes = slab_bytes(problem, layout.chunks);
     estimate(problem, layout, &trial);

@@ -143,7 +143,7 @@ def test_without_cudnn_everything_is_contiguous(precision):
     assert RAN == ["forward", "grad_input", "grad_weight"] * 3
 
 
-def test_the_class_is_resolved_in_forward(monkeypatch):
+def test_the_class_is_resolved_in_forward():
     x, weight, _ = leaves(named("k4s2p1"), torch.float32)
     with use_precision("aten"):
         result = ours(x, weight, None, 2, 1)

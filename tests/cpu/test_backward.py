@@ -173,7 +173,7 @@ def test_vmap_around_a_backward(which):
         torch.func.vmap(lambda grad: gradient("aten", grad))(grads)
 
 
-def test_a_context_around_a_checkpoint_needs_a_context_fn(monkeypatch):
+def test_a_context_around_a_checkpoint_needs_a_context_fn():
     """Backward computes again where and when it runs; README says what to do."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
     contexts = lambda: (use_precision("aten"), use_precision("aten"))  # noqa: E731

@@ -30,12 +30,6 @@ def compiled(function, backend="aot_eager", **options):
     return torch.compile(function, backend=backend, fullgraph=True, **options)
 
 
-@pytest.fixture
-def codes(monkeypatch):
-    """The precision of each op that ran."""
-    return CODES
-
-
 def in_context(x, weight):
     with use_precision("ieee"):
         return ours(x, weight, stride=2)
@@ -83,13 +77,13 @@ def test_a_context_inside_of_a_compiled_function_in_another_thread():
     assert convt_ext.precision.requested(None) is None
 
 
-def test_a_decorated_function_keeps_its_name_and_enters_once_a_call(codes):
+def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():
     x, weight, _ = named("k4s2p1").tensors()
     assert decorated.__name__ == "decorated"
     with use_precision("aten"):
         decorated(x, weight)
         ours(x, weight, stride=2)
-    assert codes == [0, 1]
+    assert CODES == [0, 1]
 
 
 class Masked(nn.Module):
@@ -172,7 +166,7 @@ def test_the_weights_gradient_of_one_channel_has_the_format_of_eager_calls(layou
         torch.testing.assert_close(one, other)
 
 
-def test_autocast_around_a_program_lowers_nothing_a_second_time(monkeypatch):
+def test_autocast_around_a_program_lowers_nothing_a_second_time():
     """What it lowers was lowered while tracing: an operand that is float32 still is computed in float32's class."""
     x, weight, _ = named("k4s2p1").tensors()
     x, weight = x.requires_grad_(), weight.requires_grad_()

@@ -75,7 +75,7 @@ def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_w
     assert traced.counter.frame_count == 4
 
 
-def test_tasks_and_threads_run_the_program_of_their_own_word(x_and_weight, monkeypatch):
+def test_tasks_and_threads_run_the_program_of_their_own_word(x_and_weight):
     program = torch.compile(plain, backend="aot_eager", fullgraph=True)
 
     async def work(word):
