@@ -17,6 +17,7 @@ from .explain import Explanation, explain
 from .functional import conv_transpose2d
 from .modules import ConvTranspose2d
 from .precision import use_precision
+from .tuning.tune import tune, use_tuning
 
 __all__ = [
     "ConvTranspose2d",
@@ -27,5 +28,7 @@ __all__ = [
     "convert",
     "explain",
     "is_available",
+    "tune",
     "use_precision",
+    "use_tuning",
 ]

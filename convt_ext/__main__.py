@@ -1,4 +1,4 @@
-"""``python -m convt_ext info | check | demo | bench``."""
+"""``python -m convt_ext info | check | demo | bench | tune``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from convt_ext import _optional
 from convt_ext.bench import command as bench
+from convt_ext.tuning import command as tuning
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -20,6 +21,7 @@ def make_parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="the KernelBench layers and two converted models beside PyTorch")
     demo.add_argument("--cpu", action="store_true", help="the reduced demo, even with a GPU")
     bench.add_arguments(commands.add_parser("bench", help="measure layers beside PyTorch (needs a GPU)"))
+    tuning.add_arguments(commands.add_parser("tune", help="write, merge and show tuning files"))
     return parser
 
 
@@ -28,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(words)
     if args.command == "bench":
         return bench.run_command(args, words)
+    if args.command == "tune":
+        return tuning.run_command(args)
     if args.command == "info":
         from convt_ext.info import print_info
 

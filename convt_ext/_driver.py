@@ -1,6 +1,7 @@
 """The CUDA version that the installed NVIDIA driver serves, and whether the binary's runtime can work with it.
 
-Called by _extension.py before it says that a GPU is served, and by info.py. A torch of another CUDA version may well
+Called by _extension.py before it says that a GPU is served, by info.py, and by tuning/, which also asks for the
+driver's own version and has it leave graphs alone that other threads capture. A torch of another CUDA version may well
 work with a driver that is too old for this package, so the question is not torch's to answer. Touches no GPU.
 """
 
@@ -8,9 +9,37 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 # The first driver of each CUDA major (CUDA Toolkit release notes, "CUDA minor version compatibility").
 _OLDEST_DRIVER = {12: "525", 13: "580"}
+
+
+def version() -> str:
+    """The driver's own version, such as "580.95.05"; without that the CUDA that it serves, or nothing."""
+    with suppress(OSError):
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
+        if found is not None:
+            return found[0]
+    return ".".join(map(str, cuda_of_driver() or ()))
+
+
+_CAPTURE_MODE_RELAXED = 2
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Inside, what this thread asks of the GPU does no harm to a CUDA graph that another thread is capturing."""
+    mode = ctypes.c_int(_CAPTURE_MODE_RELAXED)
+    exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    exchange(ctypes.byref(mode))  # which now is what it was
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 @functools.cache

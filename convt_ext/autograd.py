@@ -35,13 +35,15 @@ _will_execute = torch._C._will_engine_execute_node
 
 
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
-    """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows."""
-    if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
-        if directions.is_worth_recording():
-            return _apply_forward(input, weight, bias, directions)
-        stride, padding, output_padding, groups, dilation = directions.arguments[:5]
-        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return directions.forward(input, weight, bias)
+    """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows; PyTorch's own
+    call where that is better."""
+    wanted = 0  # of the gradients of input, weight and bias, a bit each
+    if torch.is_grad_enabled():
+        wanted = input.requires_grad + 2 * weight.requires_grad + (4 if bias is not None and bias.requires_grad else 0)
+    if directions.serves(input, weight, bias, wanted):
+        return _apply_forward(input, weight, bias, directions) if wanted else directions.forward(input, weight, bias)
+    stride, padding, output_padding, groups, dilation = directions.arguments[:5]
+    return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from . import autocast, planner, routing
 from . import precision as precisions
+from .chosen import Chosen
+from .directions import Directions
+from .tuning import verdicts
 
 # Where a precision class would mean nothing.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -45,13 +48,17 @@ class Explanation:
     gradients: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, all_candidates: bool = False) -> str:
+        """The whole in words: of our plans the best of each kernel family, or all candidates."""
         lines = [f"conv_transpose2d  {self.problem}", f"served by         {self.served_by}: {self.reason}"]
         if self.precision is not None:
             lines.append(f"precision         {self.precision}")
         if self.gradients:
             lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
         if self.plan is not None:
-            lines += _plan_lines(self.plan, self.device, chosen=self.served_by == "convt_ext")
+            lines += _plan_lines(self.plan, self.device, self.served_by == "convt_ext", all_candidates)
         return "\n".join(lines)
 
 
@@ -109,15 +116,35 @@ def explain(
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
-        gradients = {}
+        gradients: dict[str, str] = {}
     else:
-        served_by, reason = "convt_ext", _why_ours(precision, wanted)
-        if not decision[3].is_worth_recording():
-            reason += "; PyTorch's operator serves a call that records gradients, most of which it computes anyway"
-        left = decision[3].both_left_to_torch()
-        gradients = {name: "torch" if left[i] else "convt_ext" for i, name in enumerate(("input", "weight"))}
+        served_by, reason, gradients = _served(decision[3], precision, wanted)
+        if plan is not None:  # a measurement may prefer another one to the planner's choice
+            plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
+
+
+def _served(directions: Directions, precision: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
+    """Who computes the forward pass and why, and who the gradients."""
+    if not isinstance(directions, Chosen):
+        return "convt_ext", _why_ours(precision, wanted), {"input": "convt_ext", "weight": "convt_ext"}
+    verdict = directions.verdict(verdicts.FORWARD)
+    served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(precision, wanted))
+    if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
+        reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs ours"
+    if directions.races and verdict.source == verdicts.ESTIMATED:
+        reason += "; the first call measures, because torch.backends.cudnn.benchmark is on"
+    if not directions.is_worth_it(3):
+        left = True, True
+        if not verdict.by_torch:
+            reason += "; PyTorch's operator serves a call that records gradients, most of which it computes anyway"
+    else:
+        left = directions.both_left_to_torch()
+    return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
+
+
+_NAMES = {True: "torch", False: "convt_ext"}
 
 
 def _why_ours(precision: str | None, wanted: str | None) -> str:
@@ -200,7 +227,7 @@ def _tile(plan: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
+def _plan_lines(answer: dict[str, Any], device: str, chosen: bool, all_candidates: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
     known = "measured" if plan["measured"] else "estimate"
@@ -215,7 +242,11 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool) -> list[str]:
         f"memory {plan['memory_us']:.1f}); {_floor(answer)}{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
+    families: set[str] = set()
     for candidate in answer["candidates"]:
+        if candidate["family"] in families and not all_candidates:
+            continue
+        families.add(candidate["family"])
         lines.append(
             f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
             f"{candidate['num_blocks']:10d}  {candidate['kernel']} ({_tile(candidate)})"

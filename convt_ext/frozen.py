@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import ops, planner, routing
+from .directions import Directions
 
 # Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
 _MAX_COPIES = 8
@@ -103,6 +104,8 @@ class FrozenWeight:
         if isinstance(decision, routing.Reason):
             return None
         batched, weight, bias, directions = decision
+        if not directions.serves(batched, weight, bias, 0):
+            return None
         # Autocast made a copy of another dtype, or writes to the weight are not counted.
         if weight is not self.weight or weight.is_inference():
             return None
@@ -117,21 +120,23 @@ class FrozenWeight:
             self._begin_again(state)
         key = (
             state, batched.shape, batched.stride(), batched.dtype, batched.get_device(), bias is None,
-            directions.arguments,
+            directions.arguments, directions.candidates[0],
         )  # fmt: skip
         copy = self._copies.get(key)
         is_packed = copy is not None
         if copy is None:
             if capturing:
                 return None
-            copy = self._new_copy(batched, bias is not None, directions.arguments)
+            copy = self._new_copy(batched, bias is not None, directions)
         result = None
         if copy.packed is not None:
             if is_packed and copy.packed.is_cuda:
                 self._lend(copy.packed, copy.stream, capturing)
             try:
                 with torch._C._AutoDispatchBelowAutograd():
-                    result = ops.forward_packed(batched, weight, bias, *directions.arguments, copy.packed, is_packed)
+                    result = ops.forward_packed(
+                        batched, weight, bias, *directions.arguments, directions.candidates[0], copy.packed, is_packed
+                    )
             except torch.OutOfMemoryError:  # the ordinary way may need less
                 return None
         if not is_packed:
@@ -144,10 +149,13 @@ class FrozenWeight:
             self._memory = self.weight.untyped_storage()
             self._state = state
 
-    def _new_copy(self, input: Tensor, has_bias: bool, arguments: tuple[Any, ...]) -> _Copy:
-        """Memory for the planner's choice to pack into, where that packs."""
+    def _new_copy(self, input: Tensor, has_bias: bool, directions: Directions) -> _Copy:
+        """Memory for the plan of the call to pack into, where that packs."""
         device = planner.device_numbers(input.get_device())
-        choice = planner.choice(planner.Problem.of_call(input, self.weight, has_bias, arguments, device))
+        choice = planner.choice(
+            planner.Problem.of_call(input, self.weight, has_bias, directions.arguments, device),
+            preferred=directions.candidates[0],
+        )
         if choice is None or not 0 < choice.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
             return _Copy(None, 0)
         try:

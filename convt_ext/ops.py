@@ -25,6 +25,7 @@ grad_weight: Any = None
 grad_bias: Any = None
 plan: Any = None
 explain: Any = None
+contenders: Any = None
 device: Any = None
 
 
@@ -82,8 +83,9 @@ def fake_forward(
 
 
 def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
-    """As `fake_forward`; the last two arguments are the memory for the packed weight and whether it holds it."""
-    return fake_forward(input, weight, bias, *arguments[:-2])
+    """As `fake_forward`; the last three arguments are the plan's number, memory for the packed weight and whether that
+    holds it."""
+    return fake_forward(input, weight, bias, *arguments[:-3])
 
 
 def fake_run_forward(input, weight, bias, numbers) -> torch.Tensor:
@@ -173,6 +175,7 @@ if _extension.load_error is None:
     grad_bias = _raises_as_torch(torch.ops.convt_ext.grad_bias.default)
     plan = torch.ops.convt_ext.plan.default
     explain = torch.ops.convt_ext.explain.default
+    contenders = torch.ops.convt_ext.contenders.default
     device = torch.ops.convt_ext.device.default
     _directions: tuple[tuple[str, Any, Any], ...] = (
         ("forward", fake_forward, forward_flops),

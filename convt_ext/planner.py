@@ -9,17 +9,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import _extension, ops
+from . import _extension, ops, precision
+from .geometry import output_size
 
 # compute capability, multiprocessors, shared memory per block and per multiprocessor (bytes), MHz, copy GB/s:
 # what an H200 reports of itself
 H200 = (90, 132, 232448, 233472, 1891, 4213)
+
+# The codes of the classes whose sums have a documented order.
+EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
 
 _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
@@ -51,6 +56,20 @@ class Choice(NamedTuple):
     estimate_us: float
     torch_us: float
     packed_bytes: int
+
+
+class Contender(NamedTuple):
+    """One of our plans that is worth a measurement.
+
+    Attributes:
+        number: among the problem's candidates; 0 is the planner's choice.
+        estimate_us: how long it takes by the planner's estimate.
+        workspace_bytes: memory that it needs besides the result.
+    """
+
+    number: int
+    estimate_us: float
+    workspace_bytes: int
 
 
 class Problem(NamedTuple):
@@ -89,23 +108,43 @@ class Problem(NamedTuple):
             groups, dilation, input.dtype, code, channels_last, device,
         )  # fmt: skip
 
+    def tensor_bytes(self) -> int:
+        """What input, weight and result take in memory."""
+        result = output_size(
+            self.input_size, self.weight_size, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+        return self.dtype.itemsize * sum(math.prod(size) for size in (self.input_size, self.weight_size, result))
+
     def _question(self, direction: int) -> tuple[Any, ...]:
         """The arguments of the ops."""
         return (*self[:10], _DTYPE_CODES[self.dtype], *self[11:], direction)
 
 
-def choice(problem: Problem, direction: int = 0) -> Choice | None:
+def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice | None:
     """The planner's choice, which a launch of that problem finds remembered; None where no kernel of ours serves it.
 
     Args:
         direction: 0 the forward pass, 1 the gradient of the input, 2 the gradient of the weight.
+        preferred: the number of the candidate that is preferred to the planner's choice.
 
     Raises:
         RuntimeError: sizes or arguments that no call can have.
     """
     with _disable_current_modes():
-        answer = ops.plan(*problem._question(direction))
+        answer = ops.plan(*problem._question(direction), preferred)
     return Choice(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
+
+
+def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
+    """The few plans of ours that may be the fastest, the planner's choice first; none where no kernel of ours serves.
+
+    Of the gradient of the weight in the exact classes the planner's choice alone: it decides the order of the sums.
+    """
+    with _disable_current_modes():
+        answer = ops.contenders(*problem._question(direction))
+    found = [Contender(answer[i], answer[i + 1] * 1e-3, answer[i + 2]) for i in range(0, len(answer), 3)]
+    return found[:1] if direction == 2 and problem.code in EXACT_CODES else found
 
 
 def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:

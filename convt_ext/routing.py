@@ -1,6 +1,7 @@
-"""Who serves a call: our kernel or PyTorch's operator, and why.
+"""Who may serve a call: our kernels, and which of them, or PyTorch's operator alone, and why.
 
-Called by functional.py and compiled.py, which obey, and by explain.py, which tells. One decision in
+Called by functional.py and compiled.py, which obey, and by explain.py, which tells. Which of both is faster where
+nobody asked for a precision is not decided here: `Chosen` (chosen.py) follows verdicts of times. One decision in
 one place, made on every call, so it costs a few microseconds: what depends on sizes, strides and
 arguments alone is decided once and looked up afterwards. Launches nothing but the casts of autocast.
 """
@@ -21,8 +22,10 @@ from torch.utils._device import DeviceContext
 from . import _extension, autocast, planner
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .directions import FORWARD, NO_TILE, Chosen, Directions, Eager
+from .chosen import Chosen
+from .directions import Directions, Eager
 from .geometry import result_is_channels_last
+from .tuning import race, verdicts
 
 
 class Reason(NamedTuple):
@@ -151,7 +154,8 @@ def op_call(
         return reason
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
-        padding, output_padding, groups, dilation, dtype, served, by_switches, precisions.cudnn_enabled(), device,
+        padding, output_padding, groups, dilation, dtype, served, by_switches, by_switches and race.is_wanted(),
+        precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
@@ -182,10 +186,12 @@ def decide(
     dtype,
     served,
     by_switches,
+    races,
     cudnn_enabled,
     device,
 ) -> Reason | Directions:
-    """What serves a 4-D problem of class `served`: a pure function of its arguments, which are all hashable."""
+    """What serves a 4-D problem of class `served`: a pure function of its arguments, which are all hashable, and of the
+    tuning files in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
         return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
@@ -194,19 +200,14 @@ def decide(
     )
     code = precisions.CODES[served]
     arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
-    if not by_switches:
-        return Eager(arguments)
     asked = planner.Problem(
         input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
         channels_last, device,
     )  # fmt: skip
-    chosen = Chosen(arguments, asked)
-    # Estimates against estimates, so an unchanged user is never made slower as far as the planner knows.
-    why = chosen.why_torch(FORWARD)
-    if why is None:
-        return chosen
-    word = "half" if served in ("f16", "bf16") else served
-    return Reason(why if why is NO_TILE else f"{why}; precision={word!r} runs ours")
+    if by_switches:
+        return Chosen(arguments, asked, races)
+    found = [verdicts.of_files(asked, direction) for direction in range(3)]
+    return Eager(arguments, [0 if verdict is None else verdict.candidate for verdict in found])
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:

@@ -37,7 +37,7 @@ def _forward(
 
 def _forward_packed(input, weight, bias, *arguments):
     """Computes with what `packed` holds."""
-    *arguments, packed, is_packed = arguments
+    *arguments, _, packed, is_packed = arguments
     packed = packed[: weight.nbytes]  # a copy may be larger
     if not is_packed:
         packed.copy_(weight.detach().contiguous().flatten().view(torch.uint8))

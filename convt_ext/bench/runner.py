@@ -21,7 +21,7 @@ from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
 from convt_ext.bench.timing import Timer
-from convt_ext.directions import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 Row = dict[str, Any]
 
@@ -150,9 +150,9 @@ def _measure(
         calls["torch"] = theirs
 
     def try_ours() -> None:
-        row["kernel"] = kernel_of(layer, direction, mode, operands)
         ours = our_call(layer, direction, mode, operands)
         row["error"] = _finite_error(reference, ours())
+        row["kernel"] = kernel_of(layer, direction, mode, operands)  # which the first call may have raced for
         calls["ours"] = ours
 
     def time_by_turns() -> None:
@@ -191,14 +191,14 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
         return "torch"
     input, weight, bias, directions = decision
     number = _NUMBERS[direction]
-    if direction != "fwd" and directions.left_to_torch(number):
+    if directions.left_to_torch(number):
         return "torch"
     device = planner.device_numbers(input.get_device())
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
     answer = planner.plan(problem, number)
     if answer is None:
         raise RuntimeError("no plan for a call that convt_ext serves")
-    return answer["plan"]["kernel"]
+    return answer["candidates"][directions.candidates[number]]["kernel"]
 
 
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:

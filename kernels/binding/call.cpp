@@ -141,12 +141,11 @@ void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers poin
 
 }  // namespace
 
-void run_plan(const ConvTProblem& asked, std::optional<int64_t> candidate, Pointers pointers, int32_t device,
-              Tensor* kept) {
+void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers pointers, int32_t device, Tensor* kept) {
   ConvTProblem problem = asked;
   settle_strides(&problem);
-  if (candidate.has_value()) return run_candidate(problem, *candidate, pointers, device);
-  const auto plans = cached_plans(problem, device_info(device));
+  if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device);
+  const auto plans = cached_plans(problem, device_info(device), candidate.preferred);
   int64_t wanted_bytes = 0;
   for (const Plan& plan : *plans) {
     if (!can_launch(problem, plan, pointers)) {

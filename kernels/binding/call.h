@@ -26,9 +26,13 @@ struct ConvArguments {
   std::vector<int64_t> dilation;
   int64_t precision;  // enum Precision
   bool channels_last;
+  // Of the forward pass and the gradients of input and weight: the number of the candidate that is preferred to the
+  // planner's choice, 0 for none. It is of a problem whose tensors are dense in the format that channels_last says, but
+  // for those that the forward pass reads.
+  int64_t preferred[3] = {0, 0, 0};
 };
 
-// From stride to channels_last in one list. Throws std::runtime_error where it does not have their length.
+// From stride to `preferred` in one list. Throws std::runtime_error where it does not have their length.
 ConvArguments to_arguments(const std::vector<int64_t>& numbers);
 
 // A forward problem without strides, of these sizes, 4 each. Throws std::runtime_error naming the argument.
@@ -71,11 +75,18 @@ torch::stable::Tensor empty_workspace(int64_t bytes, int32_t device);
 // Zero everywhere: what a gradient is when grad_output is empty.
 void fill_zero(torch::stable::Tensor& tensor);
 
-// Runs the planner's choice, or that one of the problem's candidate_plans(), on the current stream of `device`, which
-// must be the current device. The plan's workspace is the caching allocator's; where the choice's does not fit, a plan
-// that needs less serves, unless that would break a promised order of sums. `kept` takes the place of the part for the
-// packed weight, and has at least its length: then nothing but the choice serves. Throws as empty_result().
-void run_plan(const ConvTProblem& problem, std::optional<int64_t> candidate, Pointers pointers, int32_t device,
+// Which of a problem's candidate_plans() runs: exactly one of them, for tests and tuning, or else the planner's choice,
+// or the one that is preferred to it.
+struct Candidate {
+  std::optional<int64_t> only = std::nullopt;
+  int64_t preferred = 0;
+};
+
+// Runs that candidate on the current stream of `device`, which must be the current device. The plan's workspace is the
+// caching allocator's; where the choice's does not fit, a plan that needs less serves, unless that would break a
+// promised order of sums. `kept` takes the place of the part for the packed weight, and has at least its length: then
+// nothing but the choice serves. Throws as empty_result().
+void run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
               torch::stable::Tensor* kept = nullptr);
 
 // candidate >= 0

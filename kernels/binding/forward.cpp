@@ -16,7 +16,7 @@ using torch::stable::Tensor;
 
 // Runs that one of candidate_plans(), or the planner's choice. `packed` is kept for the weight where there is one.
 Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                   const ConvArguments& arguments, std::optional<int64_t> candidate, Tensor* packed = nullptr,
+                   const ConvArguments& arguments, std::optional<int64_t> only, Tensor* packed = nullptr,
                    bool is_packed = false) {
   check_tensor("input", input, "(N, C, H, W)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
@@ -47,7 +47,7 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
   pointers.bias = bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr;
   pointers.y = output.mutable_data_ptr();
   pointers.is_packed = is_packed;
-  run_plan(problem, candidate, pointers, device, packed);
+  run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed);
   if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it from now on
   return output;
 }
@@ -78,10 +78,12 @@ Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::o
 Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                       const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
-                      int64_t precision, bool channels_last, Tensor packed, bool is_packed) {
+                      int64_t precision, bool channels_last, int64_t preferred, Tensor packed, bool is_packed) {
   STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
                   "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
-  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
+  STD_TORCH_CHECK(preferred >= 0, "convt_ext: preferred must not be negative, got ", preferred);
+  return run_forward(input, weight, bias,
+                     {stride, padding, output_padding, groups, dilation, precision, channels_last, {preferred, 0, 0}},
                      std::nullopt, &packed, is_packed);
 }
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -36,10 +37,19 @@ Gradient make_gradient(Direction direction, const Tensor& grad_output, const int
   return gradient;
 }
 
+// Candidates are numbered for a grad_output that is dense; of another one the planner's choice serves.
+int64_t preferred_of(const Gradient& gradient, const ConvArguments& arguments, int direction) {
+  if (arguments.preferred[direction] == 0) return 0;
+  ConvTProblem dense = gradient.problem, given = gradient.problem;
+  fill_dense_strides(gradient.shapes.y, arguments.channels_last, dense.y_stride);
+  settle_strides(&dense), settle_strides(&given);
+  return std::equal(given.y_stride, given.y_stride + 4, dense.y_stride) ? arguments.preferred[direction] : 0;
+}
+
 void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
 
 Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
-                      std::optional<int64_t> candidate) {
+                      std::optional<int64_t> only) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
   check_matches("weight", weight, "grad_output", grad_output);
@@ -62,12 +72,12 @@ Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const Con
   pointers.x = result.mutable_data_ptr();
   pointers.w = read_only(weight);
   pointers.y = read_only(grad_output);
-  run_plan(problem, candidate, pointers, device);
+  run_plan(problem, {only, preferred_of(gradient, arguments, 1)}, pointers, device);
   return result;
 }
 
 Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const ConvArguments& arguments,
-                       std::optional<int64_t> candidate) {
+                       std::optional<int64_t> only) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   check_tensor("input", input, "(N, C_in, H, W)");
   check_matches("input", input, "grad_output", grad_output);
@@ -92,7 +102,7 @@ Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const Con
   pointers.x = read_only(input);
   pointers.w = result.mutable_data_ptr();
   pointers.y = read_only(grad_output);
-  run_plan(problem, candidate, pointers, device);
+  run_plan(problem, {only, preferred_of(gradient, arguments, 2)}, pointers, device);
   return result;
 }
 
@@ -158,7 +168,9 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
   ConvArguments arguments = to_arguments(numbers);
   Gradients found;
   if ((wanted & 1) != 0) std::get<0>(found) = run_grad_input(grad_output, weight, arguments, std::nullopt);
-  arguments.channels_last = (wanted & 8) != 0;
+  const bool weight_channels_last = (wanted & 8) != 0;
+  if (arguments.channels_last != weight_channels_last) arguments.preferred[2] = 0;  // it is of another problem
+  arguments.channels_last = weight_channels_last;
   if ((wanted & 2) != 0) std::get<1>(found) = run_grad_weight(grad_output, input, arguments, std::nullopt);
   if ((wanted & 4) != 0) std::get<2>(found) = grad_bias(grad_output);
   return found;

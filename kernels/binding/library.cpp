@@ -10,7 +10,7 @@
 #define QUESTION                                                                                                 \
   "(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, int[] stride, " \
   "int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "                  \
-  "bool channels_last, int[] device, int direction)"
+  "bool channels_last, int[] device, int direction"
 
 // precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32, 4 half (float16 and bfloat16 on tensor cores). dtype: 0 float32, 1
 // float64, 2 float16, 3 bfloat16. device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz,
@@ -24,11 +24,13 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
-  // Keeps what the planner's choice packs the weight into: `packed` has at least the plan's workspace_bytes, and once a
-  // call has written it, calls of the same problem may say that it is_packed.
+  // Keeps what the planner's choice, or the candidate that is preferred to it, packs the weight into: `packed` has at
+  // least the plan's workspace_bytes, and once a call has written it, calls of the same problem may say that it
+  // is_packed.
   library.def(
       "forward_packed(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
-      "int groups, int[] dilation, int precision, bool channels_last, Tensor(a!) packed, bool is_packed) -> Tensor");
+      "int groups, int[] dilation, int precision, bool channels_last, int preferred, Tensor(a!) packed, bool "
+      "is_packed) -> Tensor");
   // input_size and weight_size follow from the other sizes. channels_last is the format of the result.
   library.def(
       "grad_input(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, int groups, "
@@ -44,17 +46,22 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
   // What eager calls run, below autograd: reading four lists takes longer than planning. `numbers` are the arguments
-  // above from stride to channels_last, 11 in all. `wanted` adds up 1 (of input), 2 (of weight), 4 (of bias) and 8 (the
-  // weight's in channels_last, where the others are).
+  // above from stride to channels_last, 11 in all, and 3 candidates of the forward pass and the gradients of input and
+  // weight that are preferred to the planner's choice, 0 where none is. `wanted` adds up 1 (of input), 2 (of weight), 4
+  // (of bias) and 8 (the weight's in channels_last, where the others are).
   library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int[] numbers) -> Tensor");
   library.def(
       "_gradients(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");
-  // The planner's choice: its estimate and PyTorch's time (0: not known) in ns, and the bytes of the packed weight.
-  // Empty where no kernel of ours has a tile for the problem. A launch of that problem finds this very plan.
-  library.def("plan" QUESTION " -> int[]");
+  // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
+  // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
+  // problem finds this very plan.
+  library.def("plan" QUESTION ", int preferred) -> int[]");
+  // The candidates that are worth a measurement, the planner's choice first, three numbers each: the candidate's, its
+  // estimate in ns, the bytes of its workspace. Empty where no kernel of ours has a tile for the problem.
+  library.def("contenders" QUESTION ") -> int[]");
   // The same question, answered with the whole plan and its candidates: JSON, as the bytes of a CPU tensor.
-  library.def("explain" QUESTION " -> Tensor");
+  library.def("explain" QUESTION ") -> Tensor");
   // Entries and bytes that remembered plans take, and the bytes that they never pass.
   library.def("plan_cache_size() -> int[]");
   library.def("device(int index) -> int[]");

@@ -87,16 +87,38 @@ std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vec
                           bool has_bias, const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                           const std::vector<int64_t>& output_padding, int64_t groups,
                           const std::vector<int64_t>& dilation, int64_t dtype, int64_t precision, bool channels_last,
-                          const std::vector<int64_t>& device, int64_t direction) {
+                          const std::vector<int64_t>& device, int64_t direction, int64_t preferred) {
   const Question asked = make_question(input_size, input_stride, weight_size, weight_stride, has_bias,
                                        {stride, padding, output_padding, groups, dilation, precision, channels_last},
                                        dtype, device, direction);
   try {
-    const Plan& chosen = cached_plans(asked.problem, asked.device)->front();
+    const Plan& chosen = cached_plans(asked.problem, asked.device, std::max<int64_t>(preferred, 0))->front();
     return {nanoseconds(chosen.estimate_us), nanoseconds(torch_us(asked.problem, asked.device)), chosen.packed_bytes};
   } catch (const std::invalid_argument&) {
     return {};
   }
+}
+
+std::vector<int64_t> contenders(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
+                                const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride,
+                                bool has_bias, const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                                const std::vector<int64_t>& output_padding, int64_t groups,
+                                const std::vector<int64_t>& dilation, int64_t dtype, int64_t precision,
+                                bool channels_last, const std::vector<int64_t>& device, int64_t direction) {
+  constexpr size_t kMost = 6;
+  const Question asked = make_question(input_size, input_stride, weight_size, weight_stride, has_bias,
+                                       {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                                       dtype, device, direction);
+  std::vector<int64_t> answer;
+  try {
+    const std::vector<Plan>& plans = all_candidates(asked.problem, asked.device);
+    for (const size_t number : convt::contenders(plans, kMost)) {
+      answer.insert(answer.end(), {static_cast<int64_t>(number), nanoseconds(plans[number].estimate_us),
+                                   plans[number].workspace_bytes});
+    }
+  } catch (const std::invalid_argument&) {
+  }
+  return answer;
 }
 
 Tensor explain(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
@@ -129,6 +151,7 @@ std::vector<int64_t> device(int64_t index) { return to_list(device_info(index));
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
   library.impl("plan", TORCH_BOX(&plan));
+  library.impl("contenders", TORCH_BOX(&contenders));
   library.impl("explain", TORCH_BOX(&explain));
   library.impl("plan_cache_size", TORCH_BOX(&plan_cache_size));
   library.impl("device", TORCH_BOX(&device));

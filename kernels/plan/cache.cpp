@@ -12,10 +12,11 @@
 namespace convt {
 namespace {
 
-// Everything that candidate_plans() reads, as numbers: no padding, so equal problems have equal keys.
-using Key = std::array<int64_t, 38>;
+// Everything that candidate_plans() reads, and the preferred one of these, as numbers: no padding, so equal problems
+// have equal keys.
+using Key = std::array<int64_t, 39>;
 
-Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
+Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred) {
   Key key{static_cast<int64_t>(problem.direction), problem.batch, problem.c_in, problem.c_out, problem.groups};
   size_t next = 5;
   for (const Axis* axis : {&problem.h, &problem.w}) {
@@ -35,6 +36,7 @@ Key make_key(const ConvTProblem& problem, const DeviceInfo& device) {
   key[next++] = device.shared_per_sm;
   key[next++] = std::llround(device.clock_ghz * 1e3);
   key[next++] = std::llround(device.copy_gb_per_s);
+  key[next++] = preferred;
   return key;
 }
 
@@ -62,8 +64,9 @@ bool needs_as_much(const Plan& plan, const Plan& before) {
 }
 
 // A plan is passed over only for its needs, so behind one that needs nothing none is ever asked for.
-std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates) {
+std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t preferred) {
   std::vector<Plan> kept;
+  if (preferred < static_cast<int64_t>(candidates.size())) kept.push_back(candidates[preferred]);
   for (const Plan& plan : candidates) {
     bool reached = true;
     for (const Plan& before : kept) reached = reached && !needs_as_much(plan, before);
@@ -124,13 +127,17 @@ Cache& cache() {
 
 }  // namespace
 
-std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device) {
-  const Key key = make_key(problem, device);
+std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
+                                                      int64_t preferred) {
+  const Key key = make_key(problem, device, preferred);
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (Plans known = cache().find(key)) return known;
   }
-  auto plans = std::make_shared<const std::vector<Plan>>(plans_of_calls(candidate_plans(problem, device)));
+  // A race runs several candidates of one problem: they are planned once.
+  auto plans = std::make_shared<const std::vector<Plan>>(
+      preferred == 0 ? plans_of_calls(candidate_plans(problem, device), 0)
+                     : plans_of_calls(all_candidates(problem, device), preferred));
   const std::lock_guard<std::mutex> lock(mutex);
   cache().insert(key, plans);
   return plans;
@@ -138,7 +145,7 @@ std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& proble
 
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device) {
   thread_local std::pair<Key, std::vector<Plan>> last;
-  const Key key = make_key(problem, device);
+  const Key key = make_key(problem, device, 0);
   if (last.second.empty() || last.first != key) last = {key, candidate_plans(problem, device)};
   return last.second;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,11 +13,14 @@ namespace convt {
 
 // The candidate_plans() that a call may come to, in their order: choose_plan() first, and behind it those that need
 // less of the call than all before them. A call whose tensors begin between vectors, or whose workspace finds no
-// memory, takes the first whose needs are met. Remembered for the problems that were asked for last. Thread-safe.
-std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device);
+// memory, takes the first whose needs are met. `preferred` is the number of the candidate that comes first instead:
+// what a measurement found; a number that the problem does not have counts as 0. Remembered for the problems that were
+// asked for last. Thread-safe.
+std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
+                                                      int64_t preferred = 0);
 
-// All candidate_plans(), of which this thread's last problem is remembered: for tests and tuning, which run one after
-// the other.
+// All candidate_plans(), of which this thread's last problem is remembered: for races, tests and tuning, which run one
+// after the other.
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device);
 
 struct CacheSize {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -86,6 +87,29 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
     if (first) seen.push_back(plan.kernel);
   }
   return kept;
+}
+
+std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most) {
+  // Another tile of a kernel that already takes part has to be this much better by its estimate than one of another.
+  constexpr double kSameKernel = 0.2, kSameEngine = 0.1, kHopeless = 2.5, kOverheadUs = 4;
+  std::vector<size_t> chosen;
+  std::vector<double> scores;
+  for (const Plan& plan : candidates) scores.push_back(plan.estimate_us);
+  const double worst = kHopeless * candidates.front().estimate_us + kOverheadUs;
+  size_t next = 0;
+  while (chosen.size() < most && scores[next] <= worst) {
+    chosen.push_back(next);
+    const Plan& last = candidates[next];
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const bool same_engine = family_of(candidates[i].tile).engine == family_of(last.tile).engine;
+      scores[i] += candidates[i].estimate_us * (candidates[i].kernel == last.kernel ? kSameKernel + kSameEngine
+                                                : same_engine                       ? kSameEngine
+                                                                                    : 0);
+    }
+    scores[next] = std::numeric_limits<double>::infinity();
+    next = static_cast<size_t>(std::min_element(scores.begin(), scores.end()) - scores.begin());
+  }
+  return chosen;
 }
 
 Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device) {

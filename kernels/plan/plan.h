@@ -69,6 +69,11 @@ void set_launch(const Layout& layout, Plan* plan) {
 // its dtype).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
+// The numbers of those among candidate_plans() that are worth a measurement, at most so many, the planner's choice
+// first: what is estimated to be fast, rather of several engines and kernels than of one, since the estimates of one
+// kernel err alike.
+std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most);
+
 // The first of candidate_plans().
 Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 

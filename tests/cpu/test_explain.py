@@ -9,8 +9,8 @@ from pretend_gpu import A100, pretend_gpu  # noqa: F401
 from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
-from convt_ext.directions import GRAD_WEIGHT
 from convt_ext.planner import H200
+from convt_ext.tuning.verdicts import GRAD_WEIGHT
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {
@@ -57,7 +57,7 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     assert f"_{wanted}_" in found.plan["plan"]["kernel"]
     engines = {candidate["engine"] for candidate in found.plan["candidates"]}
     assert {"simt", "wgmma_sm90a"} <= engines
-    assert all(candidate["kernel"] in str(found) for candidate in found.plan["candidates"])
+    assert all(candidate["kernel"] in found.text(all_candidates=True) for candidate in found.plan["candidates"])
 
 
 def test_context_and_switches_are_the_reason(monkeypatch):

@@ -28,7 +28,7 @@ def layer(**named) -> ConvTranspose2d:
 def packing(monkeypatch):
     """A planner whose plans pack the float32 weight of `layer`."""
     bytes_of = {"packed": 4 * 6 * 9 * 4}
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1.0, 0.0, bytes_of["packed"]))
+    monkeypatch.setattr(planner, "choice", lambda *_, **__: planner.Choice(1.0, 0.0, bytes_of["packed"]))
     return bytes_of
 
 
@@ -219,7 +219,7 @@ def test_an_input_with_other_strides_has_its_own_copy(frozen):
 def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen, monkeypatch):
     """The planner is asked with a bias or without one."""
     asked, choice = [], planner.choice
-    monkeypatch.setattr(planner, "choice", lambda problem: asked.append(problem.has_bias) or choice(problem))
+    monkeypatch.setattr(planner, "choice", lambda problem, **_: asked.append(problem.has_bias) or choice(problem))
     x, plain, bias = torch.randn(2, 4, 5, 6), layer(precision="tf32"), frozen.bias
     plain.load_state_dict(frozen.state_dict())
     for one, expected in ((bias, "packing"), (None, "packing"), (bias, "packed"), (None, "packed")):
@@ -350,7 +350,7 @@ def test_it_says_what_it_needs():
 
 
 def test_the_raw_op_is_not_for_training(frozen):
-    arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1), 3, False)
+    arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1), 3, False, 0)
     packed = torch.empty(4 * 6 * 9 * 4, dtype=torch.uint8)
     with pytest.raises(NotImplementedError, match="convt_ext::forward"):
         torch.ops.convt_ext.forward_packed(torch.randn(2, 4, 5, 6), frozen.weight, None, *arguments, packed, False)

@@ -51,6 +51,13 @@ def arguments_of(*operands, **named):
     return decision[3].arguments
 
 
+def verdict_of(*operands, **named):
+    """Who computes the forward pass of a call that our kernels may serve."""
+    decision = decide(*operands, **named)
+    assert not isinstance(decision, routing.Reason), decision
+    return decision[3].verdict(0)
+
+
 CODE, CHANNELS_LAST = 5, 6
 
 
@@ -128,9 +135,10 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
         torch.empty(1, 2, 3, 3, dtype=dtype, device="cuda"),
         torch.empty(2, 3, 64, 64, dtype=dtype, device="cuda"),
     )
-    decision = decide(*many_taps, stride=1, padding=0)
-    assert isinstance(decision, routing.Reason)
-    assert "PyTorch about" in decision.text
+    verdict = verdict_of(*many_taps, stride=1, padding=0)
+    assert verdict.by_torch
+    assert "PyTorch about" in verdict.why()
+    assert not verdict_of(*kb71, stride=1, padding=0).by_torch
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -172,13 +180,10 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
     x, weight = (
         torch.empty(shape, device="cuda").to(memory_format=layout) for shape in (layer.input_shape, layer.weight_shape)
     )
-    decision = decide(x, weight, **layer.arguments)
-    if layer.name in ("kb65", "kb69"):  # cuDNN uses a transform there
-        assert isinstance(decision, routing.Reason)
-        assert decision.remedy is None
-        assert "PyTorch about" in decision.text
-    else:
-        assert decision[3].arguments[CODE] == 0
+    verdict = verdict_of(x, weight, **layer.arguments)
+    assert verdict.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
+    assert "PyTorch about" in verdict.why()
+    assert arguments_of(x, weight, **layer.arguments)[CODE] == 0
     for word in WORDS:
         if word == "half":
             continue
@@ -191,8 +196,8 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_by_name_is_ours(dtype):
     x, weight = (torch.empty(size, device="cuda", dtype=dtype) for size in ((8, 64, 512, 512), (64, 64, 3, 3)))
-    by_default = decide(x, weight)
-    assert isinstance(by_default, routing.Reason) == ("precision='half' runs ours" in getattr(by_default, "text", ""))
+    by_default = explain(x, weight, stride=2, padding=1)
+    assert (by_default.served_by == "torch") == ("precision='half' runs ours" in by_default.reason)
     assert arguments_of(x, weight, precision="half")[CODE] == 4
     with use_precision("half"):
         assert arguments_of(x, weight)[CODE] == 4
@@ -204,12 +209,13 @@ def test_half_by_name_is_ours(dtype):
 @needs_binary
 def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
-    assert "precision='ieee'" in decide(x.double(), weight.double()).text
+    assert verdict_of(x.double(), weight.double()).by_torch
     assert arguments_of(x.double(), weight.double(), precision="ieee")[CODE] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
-    assert arguments_of(x, weight)[CODE] == 1  # PyTorch's columns take far longer here
+    assert arguments_of(x, weight)[CODE] == 1
+    assert not verdict_of(x, weight).by_torch  # PyTorch's columns take far longer here
     x, weight = torch.empty(1, 256, 37, 37, device="cuda"), torch.empty(256, 256, 4, 4, device="cuda")
-    assert "precision='aten'" in decide(x, weight, stride=4).text
+    assert verdict_of(x, weight, stride=4).by_torch
 
 
 @needs_binary
@@ -223,25 +229,25 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "choice", choice)
     x, weight, bias = operands()
     for _ in range(3):
-        assert decide(x, weight, bias).text.startswith("estimated 30 us here, PyTorch about 20 us")
-        decide(x, weight, bias, stride=(2, 2), padding=[1])
+        assert verdict_of(x, weight, bias).why() == "estimated 30 us here, PyTorch about 20 us"
+        verdict_of(x, weight, bias, stride=(2, 2), padding=[1])
     assert len(questions) == 1
-    decide(x, weight)  # without a bias, and so on: other problems
-    decide(x, weight, bias, padding=0)
-    decide(x.to(memory_format=torch.channels_last), weight, bias)
+    verdict_of(x, weight)  # without a bias, and so on: other problems
+    verdict_of(x, weight, bias, padding=0)
+    verdict_of(x.to(memory_format=torch.channels_last), weight, bias)
     assert [problem.has_bias for problem, _ in questions] == [True, False, True, True]
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1e6, 0.0, 0))
-    assert arguments_of(*operands())[CODE] == 0
+    assert not verdict_of(*operands()).by_torch
 
 
 @needs_binary
 @pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
 def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
     monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(30.0, torch_us, 0))
-    assert isinstance(decide(*operands()), routing.Reason) == (serves == "torch")
+    assert verdict_of(*operands()).by_torch == (serves == "torch")
 
 
 @needs_binary
@@ -250,7 +256,9 @@ def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
     x = torch.empty(1, 131072, 1, 1, device="cuda")
     weight = torch.empty(131072, 1, 16384, 1, device="cuda")
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
-    assert decide(x, weight, **arguments).text == "no kernel of ours has a tile that fits this problem"
+    verdict = verdict_of(x, weight, **arguments)
+    assert verdict.by_torch
+    assert verdict.why() == "no kernel of ours has a tile that fits this problem"
     assert arguments_of(x, weight, **arguments, precision="ieee")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)

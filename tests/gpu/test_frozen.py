@@ -114,7 +114,7 @@ def test_memory_that_is_too_small_is_refused():
     x = torch.randn(2, 64, 40, 70, device="cuda")
     if not packs(x, plain):
         pytest.skip("no kernel that packs on this GPU")
-    arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)
+    arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False, 0)
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
         torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False)

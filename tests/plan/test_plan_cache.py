@@ -83,3 +83,33 @@ def test_what_was_not_asked_for_longest_goes_first(plan_module):
         assert held <= limit == 2 << 20
     assert 1500 < entries < 3000
     assert not unused.same(plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200))
+
+
+@few_problems
+@given(problem=problems(dtypes=True), preferred=st.integers(0, 40))
+def test_a_preferred_candidate_comes_first(plan_module, problem, preferred):
+    """And behind it what serves a call that cannot have it; a number that the problem does not have counts as 0."""
+    keys = (*NEEDS, "kernel", "estimate_us")
+    candidates = [{key: plan[key] for key in keys} for plan in plan_module.candidates(problem, H200)]
+    plans = plan_module.cached_plans(problem, H200, preferred).plans
+    expected = candidates[preferred if preferred < len(candidates) else 0]
+    assert plans[0] == expected
+    for missing in _subsets():
+        if needs(expected) & set(missing):
+            assert first(plans[1:], missing, inf) == first(candidates, missing, inf)
+    assert plan_module.cached_plans(problem, H200).plans[0] == candidates[0]
+
+
+@few_problems
+@given(problem=problems(dtypes=True), most=st.integers(1, 8))
+def test_contenders_are_few_and_of_several_kernels(plan_module, problem, most):
+    candidates = plan_module.candidates(problem, H200)
+    numbers = plan_module.contenders(problem, H200, most)
+    assert numbers[0] == 0
+    assert len(numbers) == len(set(numbers)) <= most
+    assert all(candidates[number]["estimate_us"] <= 2.5 * candidates[0]["estimate_us"] + 4 for number in numbers)
+    # Nobody is left out for another tile of the same kernel that is not estimated to be better.
+    for number in range(len(candidates)):
+        if number not in numbers and len(numbers) == most:
+            worse = [one for one in numbers[1:] if candidates[one]["kernel"] == candidates[number]["kernel"]]
+            assert all(candidates[one]["estimate_us"] <= candidates[number]["estimate_us"] for one in worse)

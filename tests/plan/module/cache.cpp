@@ -33,8 +33,14 @@ void add_cache(py::module_& module) {
         }
         return plans;
       });
-  module.def("cached_plans", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    return Remembered{convt::cached_plans(problem_of(problem), device_of(device))};
+  module.def(
+      "cached_plans",
+      [](const py::dict& problem, const std::array<int64_t, 6>& device, int64_t preferred) {
+        return Remembered{convt::cached_plans(problem_of(problem), device_of(device), preferred)};
+      },
+      py::arg("problem"), py::arg("device"), py::arg("preferred") = 0);
+  module.def("contenders", [](const py::dict& problem, const std::array<int64_t, 6>& device, size_t most) {
+    return convt::contenders(convt::candidate_plans(problem_of(problem), device_of(device)), most);
   });
   module.def("plan_cache_size", [] {
     const convt::CacheSize size = convt::plan_cache_size();

@@ -1,0 +1,13 @@
+"""Choosing by measuring: races in the first calls of a shape, and files of what was measured before.
+
+| file | what it is |
+|---|---|
+| verdicts.py | who computes a direction of a problem, with which plan, and who says so |
+| race.py | times our best plans and PyTorch's operator in a call |
+| files.py | tuning files: reading, writing, merging, finding a call |
+| tune.py | measures a model or calls ahead of time; replay; ranks that agree |
+| command.py | `python -m convt_ext tune` |
+| shipped.json | what was measured on an H200 |
+
+What a user calls is in `convt_ext`: `tune`, `use_tuning`, and `convt_ext.tuning.tune.agree`.
+"""

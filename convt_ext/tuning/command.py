@@ -1,0 +1,94 @@
+"""``python -m convt_ext tune``: measures layers into a tuning file, merges such files, and shows what one holds.
+
+    python -m convt_ext tune layers --csv layers.csv --out tuning.json     # needs a GPU
+    python -m convt_ext tune merge a.json b.json --out both.json
+    python -m convt_ext tune show tuning.json
+
+Exit status: 0, or 2 when nothing could be measured, read or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+import convt_ext
+from convt_ext import _extension
+from convt_ext.bench.layers import BUILT_IN, Layer, read_csv, select_layers
+from convt_ext.bench.modes import MODES, torch_switches
+from convt_ext.bench.operands import LAYOUTS, make_operands
+from convt_ext.tuning import files
+from convt_ext.tuning.tune import tune
+
+# In which nobody asks for a precision.
+_MODES = ("default", "f16", "bf16", "f64")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    tasks = parser.add_subparsers(dest="task", required=True)
+    layers = tasks.add_parser("layers", help="measure layers: forward and both gradients, in both layouts")
+    layers.add_argument(
+        "--csv", type=Path, metavar="FILE", help="layers as the benchmark reads them; without it its own"
+    )
+    layers.add_argument("--layers", nargs="+", default=["all"], metavar="NAME", help="names or globs (default all)")
+    layers.add_argument(
+        "--modes", nargs="+", default=["default", "bf16"], choices=_MODES, help="(default default bf16)"
+    )
+    layers.add_argument("--layouts", nargs="+", default=list(LAYOUTS), choices=LAYOUTS, help="(default both)")
+    layers.add_argument("--out", type=Path, required=True, metavar="FILE", help="added to what the file has")
+    merge = tasks.add_parser(
+        "merge", help="one file of several; of two times of one call that of the later file counts"
+    )
+    merge.add_argument("files", nargs="+", type=Path)
+    merge.add_argument("--out", type=Path, required=True, metavar="FILE")
+    show = tasks.add_parser("show", help="what a file holds, a line a call")
+    show.add_argument("files", nargs=1, type=Path)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    try:
+        if args.task == "layers":
+            return _measure(args)
+        if args.task == "merge":
+            files.write(args.out, files.merged(files.read(path) for path in args.files))
+            return 0
+        _show(files.read(args.files[0]))
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"convt_ext tune: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _measure(args: argparse.Namespace) -> int:
+    reason = _extension.unsupported_reason(0) if torch.cuda.is_available() else "PyTorch sees no CUDA GPU"
+    if reason is not None:
+        raise RuntimeError(f"nothing to measure on: {reason}")
+    layers = select_layers(read_csv(args.csv) if args.csv else BUILT_IN, args.layers)
+    for number, layer in enumerate(layers, 1):
+        for name in args.modes:
+            with torch_switches(MODES[name]):
+                _measure_layer(layer, MODES[name].dtype, args.layouts, args.out)
+        print(f"{number} of {len(layers)}: {layer.name}", flush=True)
+    return 0
+
+
+def _measure_layer(layer: Layer, dtype: torch.dtype, layouts: list[str], out: Path) -> None:
+    operands = make_operands(layer, dtype, torch.device("cuda"))
+    for layout in layouts:
+        of = operands.in_layout(layout)
+        tensors = [None if one is None else one.detach().requires_grad_() for one in (of.input, of.weight, of.bias)]
+        try:
+            tune(lambda *inputs: convt_ext.conv_transpose2d(*inputs, **layer.arguments), *tensors, file=out)
+        except torch.OutOfMemoryError:
+            print(f"{layer.name} does not fit into the GPU's memory", file=sys.stderr)
+
+
+def _show(measured: files.Measured) -> None:
+    for environment, calls in measured.items():
+        of = environment
+        print(f"{of.gpu}: CUDA {of.cuda}, torch {of.torch}, cuDNN {of.cudnn}, driver {of.driver}, kernels {of.kernels}")
+        for key, entry in sorted(calls.items()):
+            print(f"  {entry.ours_us:10.1f} us ours {entry.torch_us:10.1f} us PyTorch  {key}  {entry.kernel}")

@@ -1,0 +1,265 @@
+"""Tuning files: measured plans and times of calls, kept, merged, committed and shipped as JSON.
+
+    {"convt_ext_tuning": 1, "measured": [
+      {"gpu": "NVIDIA H200", "device": [90, 132, ...], "kernels": "3f0c...", "cuda": "13.0", "torch": "2.11.0+cu130",
+       "cudnn": 91900, "driver": "580.95.05", "calls": {
+        "forward tf32 x=...": {"kernel": "...", "knobs": {"tile_h": 8}, "ours_us": 30.1, "torch_us": 38.8}
+      }}]}
+
+A plan is named by its kernel and what was chosen for its tile. It counts on a GPU with the same numbers, for the kernels
+that were measured, or for all that have such a plan where "kernels" is empty; PyTorch's time counts for its cuDNN, and
+with a margin for others. Whatever does not fit is a miss, never an error. Called by verdicts.py, tune.py, command.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _driver, _extension, planner
+
+VARIABLE = "CONVT_EXT_TUNING"
+SHIPPED = Path(__file__).with_name("shipped.json")
+
+_VERSION = 1
+_DIRECTIONS = ("forward", "grad_input", "grad_weight")
+_WORDS = ("ieee", "aten", "tf32x3", "tf32", "half")  # in the order of their codes
+
+
+class Environment(NamedTuple):
+    """Where a time was measured.
+
+    Attributes:
+        gpu: its name, for people.
+        device: the GPU's six numbers, as the planner has them.
+        kernels: digest of the sources of the binary; empty where any that has such a plan will do.
+        cuda, torch, cudnn, driver: versions.
+    """
+
+    gpu: str
+    device: tuple[int, ...]
+    kernels: str
+    cuda: str
+    torch: str
+    cudnn: int | None
+    driver: str
+
+
+class Entry(NamedTuple):
+    """What was measured of a call; `kernel` is None where ours took no part, `torch_us` 0 where PyTorch took none."""
+
+    kernel: str | None
+    knobs: dict[str, Any]
+    ours_us: float
+    torch_us: float
+
+
+class Found(NamedTuple):
+    """An entry that counts here, its plan by its number."""
+
+    candidate: int
+    ours_us: float
+    torch_us: float
+    same_cudnn: bool
+    file: str
+
+
+Measured = dict[Environment, dict[str, Entry]]
+
+
+def here(device: int) -> Environment:
+    """This process on that GPU."""
+    info = _extension.build_info() or {}
+    return Environment(
+        torch.cuda.get_device_name(device), planner.device_numbers(device), str(info.get("sources", "")),
+        str(torch.version.cuda), torch.__version__, torch.backends.cudnn.version(), _driver.version(),
+    )  # fmt: skip
+
+
+def key_of(problem: planner.Problem, direction: int) -> str | None:
+    """A call's name in a file; None where its tensors are not dense, which no file is about."""
+    formats = [
+        _format_of(size, stride)
+        for size, stride in (
+            (problem.input_size, problem.input_stride), (problem.weight_size, problem.weight_stride),
+        )
+    ]  # fmt: skip
+    if None in formats:
+        return None
+    axes = {name: getattr(problem, name) for name in ("stride", "padding", "output_padding", "dilation")}
+    return " ".join(
+        (
+            _DIRECTIONS[direction], _WORDS[problem.code] if problem.dtype is not torch.float64 else "float64",
+            f"x={_by(problem.input_size)}:{formats[0]}", f"w={_by(problem.weight_size)}:{formats[1]}",
+            f"y={'nhwc' if problem.channels_last else 'nchw'}", *(f"{name}={_by(axis)}" for name, axis in axes.items()),
+            f"groups={problem.groups}",
+        )
+    )  # fmt: skip
+
+
+def _by(numbers: Iterable[int]) -> str:
+    return "x".join(map(str, numbers))
+
+
+def _format_of(size: Any, stride: Any) -> str | None:
+    """The format in which a tensor is dense; an axis of one element may have any stride."""
+    for name, order in (("nchw", (3, 2, 1, 0)), ("nhwc", (1, 3, 2, 0))):
+        step = 1
+        for axis in order:
+            if size[axis] > 1 and stride[axis] != step:
+                break
+            step *= size[axis]
+        else:
+            return name
+    return None
+
+
+def read(path: Path | str) -> Measured:
+    """A file's entries, of which those that cannot be read are left out.
+
+    Raises:
+        OSError: it is not there, or may not be read.
+        ValueError: it is no tuning file, or one of another version.
+    """
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or content.get("convt_ext_tuning") != _VERSION:
+        raise ValueError(f"{path} is no tuning file of version {_VERSION}: `python -m convt_ext tune` writes one")
+    measured: Measured = {}
+    for part in content.get("measured", ()):
+        with contextlib.suppress(KeyError, TypeError, AttributeError):
+            environment = Environment(*(part[name] for name in Environment._fields))
+            environment = environment._replace(device=tuple(environment.device))
+            measured.setdefault(environment, {}).update(_entries(part["calls"]))
+    return measured
+
+
+def _entries(calls: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
+    for key, value in calls.items():
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            entry = Entry(value["kernel"], dict(value["knobs"]), float(value["ours_us"]), float(value["torch_us"]))
+            if (entry.kernel is None or entry.ours_us > 0) and entry.torch_us >= 0:
+                yield key, entry
+
+
+def write(path: Path | str, measured: Measured) -> None:
+    """Puts a whole file in its place, so that a reader finds the one before or this one, and never a part."""
+    parts = []
+    for environment, calls in sorted(measured.items(), key=lambda item: str(item[0])):
+        lines = ",\n".join(f"   {json.dumps(key)}: {json.dumps(calls[key]._asdict())}" for key in sorted(calls))
+        head = json.dumps(environment._asdict())[1:-1]
+        parts.append(f'  {{{head}, "calls": {{\n{lines}\n  }}}}')
+    text = f'{{"convt_ext_tuning": {_VERSION}, "measured": [\n' + ",\n".join(parts) + "\n]}\n"
+    path = Path(path)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+        file.write(text)
+    try:
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError:
+        os.unlink(file.name)
+        raise
+
+
+def merged(many: Iterable[Measured]) -> Measured:
+    """All entries; of two of one call and environment the later one."""
+    result: Measured = {}
+    for measured in many:
+        for environment, calls in measured.items():
+            result.setdefault(environment, {}).update(calls)
+    return result
+
+
+_chosen: tuple[str, Measured] | None = None
+
+
+def choose(name: str, measured: Measured) -> None:
+    """Puts a user's entries in force, in the place of those before, whatever the environment variable says."""
+    global _chosen
+    _chosen = name, measured
+
+
+def add(measured: Measured) -> None:
+    """Puts entries in force beside the user's."""
+    name, before = next(in_force())
+    choose(name or "tune()", merged((before, measured)))
+
+
+def in_force() -> Iterator[tuple[str, Measured]]:
+    """The user's entries and those that the package has: name and entries, what counts most first."""
+    global _chosen
+    if _chosen is None:
+        _chosen = _of_variable()
+    yield _chosen
+    yield SHIPPED.name, _shipped()
+
+
+def _of_variable() -> tuple[str, Measured]:
+    path = os.environ.get(VARIABLE, "")
+    if path:
+        try:
+            return path, read(path)
+        except FileNotFoundError:  # nothing was measured yet
+            pass
+        except (OSError, ValueError) as error:
+            warnings.warn(f"convt_ext ignores {VARIABLE}: {error}", RuntimeWarning, stacklevel=2)
+    return path, {}
+
+
+_of_package: Measured | None = None
+
+
+def _shipped() -> Measured:
+    global _of_package
+    if _of_package is None:
+        _of_package = read(SHIPPED) if SHIPPED.is_file() else {}
+    return _of_package
+
+
+def find(problem: planner.Problem, direction: int) -> Found | None:
+    """What a file in force says of a call on that GPU; None where none does."""
+    key = None
+    for name, measured in in_force():
+        for environment in _fitting(measured, tuple(problem.device)):
+            key = key or key_of(problem, direction)
+            entry = measured[environment].get(key or "")
+            candidate = None if entry is None else _candidate(problem, direction, entry)
+            if entry is not None and candidate is not None:
+                same = environment.cudnn == torch.backends.cudnn.version()
+                return Found(candidate, entry.ours_us, entry.torch_us, same, name)
+    return None
+
+
+def _fitting(measured: Measured, device: tuple[int, ...]) -> list[Environment]:
+    """The environments that count for a GPU and these kernels, that of this cuDNN first."""
+    kernels = ("", str((_extension.build_info() or {}).get("sources", "")))
+    fitting = [one for one in measured if one.device == device and one.kernels in kernels]
+    return sorted(fitting, key=lambda one: one.cudnn != torch.backends.cudnn.version())
+
+
+def _candidate(problem: planner.Problem, direction: int, entry: Entry) -> int | None:
+    """The number of the plan that an entry names, 0 where it names none; None where there is no such plan here."""
+    if entry.kernel is None or (direction == 2 and problem.code in planner.EXACT_CODES):
+        return 0  # the planner's choice decides the order of the sums there
+    try:
+        answer = planner.plan(problem, direction)
+    except ValueError:
+        return None
+    for number, plan in enumerate((answer or {}).get("candidates", ())):
+        if _kernel_name(plan["kernel"]) == _kernel_name(entry.kernel) and all(
+            plan.get(knob) == value for knob, value in entry.knobs.items()
+        ):
+            return number
+    return None
+
+
+def _kernel_name(kernel: str) -> str:
+    """The two halves have the same kernels, whose names tell them apart; they take the same time."""
+    return kernel.replace("bf16", "f16")

@@ -1,0 +1,137 @@
+"""Times our best few plans and PyTorch's operator on the user's GPU, and says who won.
+
+Called by chosen.py in the first call of a shape and direction, where `torch.backends.cudnn.benchmark` asks for
+measuring, and by tune.py. Times are of the GPU alone, with cold caches, by turns. Must not know what the calls compute.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .. import _driver, planner
+from .verdicts import MARGIN, MEASURED, Verdict
+
+# Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
+_MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
+
+# What the first look finds to be slower than the fastest by so much, relative and in microseconds, is out.
+_OUT, _OUT_US = 1.25, 2.0
+
+# What the host takes for one timed call at most, and what a GPU idles meanwhile in cycles: so launches never wait for
+# the host, which would count as time of the GPU.
+_HOST_US, _CYCLES_PER_US = 100, 2000
+
+# One race at a time: two on one GPU would time each other.
+_racing = threading.Lock()
+
+# What this process measures: False nothing, True every new shape, None what PyTorch's switches ask for.
+_forced: bool | None = False if os.environ.get("CONVT_EXT_REPLAY", "") not in ("", "0") else None
+
+
+def is_wanted() -> bool:
+    """Whether PyTorch's switches, unless this process overrules them, ask for measuring and not for the same results on
+    every run."""
+    if _forced is not None:
+        return _forced
+    return (
+        torch._C._get_cudnn_benchmark()
+        and not torch._C._get_cudnn_deterministic()
+        and not torch._C._get_deterministic_algorithms()
+    )
+
+
+def force(measures: bool | None) -> bool | None:
+    """Has calls measure every new shape, or nothing, or what PyTorch's switches ask for; returns what held before."""
+    global _forced
+    before, _forced = _forced, measures
+    return before
+
+
+def is_possible() -> bool:
+    """Whether this moment allows it: launches of a race must neither be captured nor seen by who watches the calls."""
+    return torch._C._len_torch_dispatch_stack() == 0 and not torch.cuda.is_current_stream_capturing()
+
+
+def run(
+    problem: planner.Problem,
+    direction: int,
+    run_ours: Callable[[int], Any],
+    run_torch: Callable[[], Any] | None,
+    device: torch.device,
+) -> Verdict | None:
+    """The verdict of a race; None where none of ours serves, or where memory is too short to find out.
+
+    Args:
+        run_ours: runs the candidate of that number, on the current stream of `device`.
+        run_torch: runs PyTorch's operator; None where it does not take part.
+    """
+    contenders = planner.contenders(problem, direction)
+    if not contenders:
+        return None
+    flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+    # A result, and what PyTorch's operator may want besides, such as copies of its operands in another layout.
+    needed = 2 * problem.tensor_bytes() + max(one.workspace_bytes for one in contenders) + flush_bytes
+    calls: list[Callable[[], Any]] = [lambda number=one.number: run_ours(number) for one in contenders]  # type: ignore[misc]
+    if run_torch is not None:
+        calls.append(run_torch)
+    with _racing, torch.cuda.device(device), _driver.relaxed_capture():
+        if needed > _free_bytes(device):
+            return None
+        try:
+            times = _times(calls, len(contenders), torch.empty(flush_bytes, dtype=torch.uint8, device=device))
+        except torch.OutOfMemoryError:
+            return None
+    ours = times[: len(contenders)]
+    best = min(range(len(ours)), key=ours.__getitem__)
+    torch_us = times[-1] if run_torch is not None else 0.0
+    by_torch = 0 < torch_us < MARGIN * ours[best]
+    return Verdict(by_torch, contenders[best].number, ours[best], torch_us, MEASURED)
+
+
+def _free_bytes(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor) -> list[float]:
+    """Microseconds of each: medians of those that may still win after the first look, infinite for the others.
+
+    Of the calls from `num_ours` on, which are PyTorch's, none is out, nor is the fastest of ours.
+    """
+    for call in calls:
+        call()  # loads kernels, and has cuDNN search
+    samples = _round(calls, flush)
+    fastest = min(samples)
+    fastest_of_ours = min(samples[:num_ours])
+    going_on = [
+        index
+        for index, us in enumerate(samples)
+        if us <= _OUT * fastest + _OUT_US or index >= num_ours or us == fastest_of_ours
+    ]
+    one_round_us = sum(samples[index] for index in going_on)
+    rounds = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(_BUDGET_US / one_round_us)))
+    found: dict[int, list[float]] = {index: [] for index in going_on}
+    for turn in range(rounds):
+        order = going_on if turn % 2 == 0 else going_on[::-1]
+        for index, us in zip(order, _round([calls[index] for index in order], flush), strict=True):
+            found[index].append(us)
+    return [statistics.median(found[index]) if index in found else float("inf") for index in range(len(calls))]
+
+
+def _round(calls: Sequence[Callable[[], Any]], flush: torch.Tensor) -> list[float]:
+    """Microseconds of one call each, one after the other, caches cold."""
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
+    torch.cuda._sleep(_HOST_US * _CYCLES_PER_US * len(calls))
+    for call, (start, end) in zip(calls, events, strict=True):
+        flush.zero_()
+        start.record()
+        call()
+        end.record()
+    events[-1][1].synchronize()
+    return [1e3 * start.elapsed_time(end) for start, end in events]

@@ -1,0 +1,171 @@
+"""`tune` measures the calls of a model ahead of time; `use_tuning`, `replay` and `agree` say which measurements count.
+
+What a race finds in a first call, found before it: into a file that can be kept, merged and committed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from .. import planner, routing
+from ..convert import convert
+from ..modules import ConvTranspose2d
+from . import files, race, verdicts
+
+# What the planner says of every plan; the rest is what was chosen for its tile.
+OF_EVERY_PLAN = frozenset(
+    ("kernel", "engine", "family", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
+     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
+)  # fmt: skip
+
+
+def tune(
+    target: nn.Module | Callable[..., Any], *inputs: Any, file: str | Path | None = None, backward: bool = True
+) -> files.Measured:
+    """Measures every `convt_ext` call that `target(*inputs)` makes, and its gradients: our best plans beside PyTorch's.
+
+    Each call's shapes are timed on the GPU of its tensors, a few dozen launches each, as a race does in a first call
+    under `torch.backends.cudnn.benchmark = True`. What was found counts in this process from now on.
+
+    Args:
+        target: a module, of which a copy runs, converted where it has no `convt_ext.ConvTranspose2d`; or a function,
+            such as one that makes explicit calls.
+        inputs: what it is called with; tensors of the sizes that will be used.
+        file: where the measurements go, beside those that it already has.
+        backward: measure gradients too, of what requires them.
+
+    Returns:
+        The measurements, by environment and call, as the file holds them.
+
+    Raises:
+        RuntimeError: no call was measured: there is no GPU that our kernels serve, or `target` makes no call that may
+            be served by them without a `precision=`.
+        ValueError, OSError: `file` cannot be read or written.
+
+    Example:
+        >>> convt_ext.tune(generator, torch.randn(64, 100, 1, 1, device="cuda"), file="tuning.json")  # doctest: +SKIP
+    """
+    before = files.read(file) if file is not None and Path(file).is_file() else {}
+    if isinstance(target, nn.Module):
+        target = copy.deepcopy(target)
+        if not any(isinstance(module, ConvTranspose2d) for module in target.modules()):
+            target = convert(target)
+    with _measuring():
+        _run(target, inputs, backward)
+        found = as_entries(verdicts.measured())
+    if not found:
+        raise RuntimeError(
+            "convt_ext.tune measured nothing: it needs a CUDA GPU that the kernels serve (python -m convt_ext info) "
+            "and calls of convt_ext.conv_transpose2d or its modules without precision="
+        )
+    files.add(found)
+    routing.decide.cache_clear()
+    if file is not None:
+        files.write(file, files.merged((before, found)))
+    return found
+
+
+def _run(target: Callable[..., Any], inputs: tuple[Any, ...], backward: bool) -> None:
+    with torch.set_grad_enabled(backward):
+        outputs = [leaf for leaf in tree_leaves(target(*inputs)) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not backward or not outputs:
+        return
+    wanted = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if isinstance(target, nn.Module):
+        wanted += [parameter for parameter in target.parameters() if parameter.requires_grad]
+    gradients = [torch.randn_like(output) for output in outputs]
+    if wanted:
+        torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)
+    else:  # what a function holds is not known
+        torch.autograd.backward(outputs, gradients)
+
+
+@contextmanager
+def _measuring() -> Iterator[None]:
+    """Inside, each direction of each new shape is raced, whatever is known of it."""
+    before = race.force(True)
+    routing.decide.cache_clear()
+    try:
+        with verdicts.begun_again():
+            yield
+    finally:
+        race.force(before)
+        routing.decide.cache_clear()
+
+
+def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) -> files.Measured:
+    """Races of this process as a file holds them, without those of tensors that are not dense."""
+    found: files.Measured = {}
+    for problem, direction, verdict in measured:
+        key = files.key_of(problem, direction)
+        if key is None or verdict.source != verdicts.MEASURED:
+            continue
+        answer = planner.plan(problem, direction)
+        assert answer is not None  # it was raced
+        plan = answer["candidates"][verdict.candidate]
+        knobs = {name: value for name, value in plan.items() if name not in OF_EVERY_PLAN}
+        entry = files.Entry(plan["kernel"], knobs, round(verdict.ours_us, 2), round(verdict.torch_us, 2))
+        found.setdefault(_environment(problem), {})[key] = entry
+    return found
+
+
+def _environment(problem: planner.Problem) -> files.Environment:
+    """Of the first GPU with the numbers that the problem was planned for."""
+    numbers = tuple(problem.device)
+    for index in range(torch.cuda.device_count()):
+        if planner.device_numbers(index) == numbers:
+            return files.here(index)
+    raise RuntimeError(f"convt_ext: no GPU of this process has the numbers {numbers}, for which a call was planned")
+
+
+def use_tuning(file: str | Path | None) -> None:
+    """Has this process follow a tuning file, in the place of the one that CONVT_EXT_TUNING names; None: of neither.
+
+    What the package has measured itself counts where the file says nothing. Races in this process count before both.
+
+    Raises:
+        OSError: it is not there, or may not be read.
+        ValueError: it is no tuning file.
+    """
+    files.choose(str(file or ""), {} if file is None else files.read(file))
+    routing.decide.cache_clear()
+
+
+@contextmanager
+def replay() -> Iterator[None]:
+    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and estimates decide, alike on every rank
+    and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
+    before = race.force(False)
+    try:
+        yield
+    finally:
+        race.force(before)
+
+
+def agree(group: Any = None) -> None:
+    """Has all ranks of a process group choose as its first one does, now and later: nothing is measured any more.
+
+    Every rank calls it, after the steps in which shapes were raced, or after `use_tuning`. GPUs must be of one model.
+
+    Args:
+        group: of `torch.distributed`; None is the group of all.
+    """
+    import torch.distributed as dist
+
+    known = files.merged(
+        [measured for _, measured in reversed(list(files.in_force()))] + [as_entries(verdicts.measured())]
+    )
+    box = [known]
+    dist.broadcast_object_list(box, src=dist.get_global_rank(group, 0) if group is not None else 0, group=group)
+    files.choose("rank 0", box[0])
+    verdicts.forget_measured()
+    race.force(False)
+    routing.decide.cache_clear()

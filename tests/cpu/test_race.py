@@ -1,0 +1,277 @@
+"""Races in first calls: when there is one, what it decides, and what it leaves alone. Times are pretended."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cpu_kernels import RAN, cpu_is_gpu  # noqa: F401
+from served import SeenOps, switch
+
+import convt_ext
+from convt_ext import _driver, ops, planner, routing
+from convt_ext.tuning import race, verdicts
+from convt_ext.tuning.tune import replay
+from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    verdicts.forget_measured()
+    routing.decide.cache_clear()
+    with switch(torch.backends.cudnn, "benchmark", True):
+        yield
+    verdicts.forget_measured()
+
+
+@pytest.fixture
+def raced(monkeypatch):
+    """Races that took place, by direction; each is won by `raced.winners`, ours by its candidate 3."""
+
+    class Raced(list):
+        winners = ("ours", "ours", "ours")
+
+    found = Raced()
+
+    def run(problem, direction, run_ours, run_torch, device):
+        found.append(direction)
+        run_ours(3)
+        run_torch()
+        by_torch = found.winners[direction] == "torch"
+        return Verdict(by_torch, 3, 30.0, 20.0 if by_torch else 400.0, MEASURED)
+
+    monkeypatch.setattr(race, "run", run)
+    return found
+
+
+@pytest.fixture
+def numbers(monkeypatch):
+    """The candidates that each op of ours was told to prefer."""
+    seen = []
+    for name in ("run_forward", "run_gradients"):
+        real = getattr(ops, name)
+        monkeypatch.setattr(ops, name, lambda *args, real=real: seen.append((len(args), args[3][-3:])) or real(*args))
+    return seen
+
+
+def operands(batch=2, dtype=torch.float32):
+    shapes = (batch, 4, 5, 6), (4, 6, 3, 3), (6,)
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def step(tensors, **arguments):
+    result = convt_ext.conv_transpose2d(*tensors, stride=2, **arguments)
+    return result, *torch.autograd.grad(result, tensors, torch.ones_like(result))
+
+
+def native(tensors):
+    result = F.conv_transpose2d(*tensors, stride=2)
+    return result, *torch.autograd.grad(result, tensors, torch.ones_like(result))
+
+
+def test_each_direction_is_raced_once(raced):
+    tensors = operands()
+    for _ in range(3):
+        for found, expected in zip(step(tensors), native(tensors), strict=True):
+            assert torch.allclose(found, expected, atol=1e-5)
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    step(operands(batch=3))
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT] * 2
+
+
+def test_a_direction_is_raced_when_it_is_first_wanted(raced):
+    x, weight, bias = operands()
+    with torch.no_grad():
+        convt_ext.conv_transpose2d(x, weight, bias, stride=2)
+    assert raced == [FORWARD]
+    step([x, weight, bias])
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_the_winning_plan_runs_from_then_on(raced, numbers):
+    tensors = operands()
+    step(tensors)
+    numbers.clear()
+    step(tensors)
+    assert numbers == [(4, (3, 3, 3)), (5, (3, 3, 3))]
+
+
+def test_calls_that_ask_for_the_same_results_keep_their_plans(raced, numbers):
+    """What a race found in this process is for those who asked for measuring and for no precision."""
+    tensors = operands()
+    step(tensors)
+    numbers.clear()
+    step(tensors, precision="ieee")
+    assert numbers == [(4, (0, 0, 0)), (5, (0, 0, 0))]
+    for name, value in (("benchmark", False), ("deterministic", True)):
+        with switch(torch.backends.cudnn, name, value):
+            numbers.clear()
+            step(tensors)
+        assert numbers == [(4, (0, 0, 0)), (5, (0, 0, 0))]
+
+
+@pytest.mark.parametrize(
+    "winners", [("torch", "torch", "torch"), ("torch", "ours", "ours"), ("ours", "torch", "torch")]
+)
+def test_who_wins_serves(raced, winners):
+    raced.winners = winners
+    tensors = operands()
+    step(tensors)
+    with SeenOps() as seen:
+        RAN.clear()
+        found = step(tensors)
+    ours = {
+        name for name, winner in zip(("forward", "grad_input", "grad_weight"), winners, strict=True) if winner == "ours"
+    }
+    assert set(RAN) - {"grad_bias"} == ours
+    assert ("aten.convolution.default" in seen.names) == (winners[0] == "torch")
+    for one, expected in zip(found, native(tensors), strict=True):
+        assert torch.allclose(one, expected, atol=1e-5)
+
+
+def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(raced):
+    raced.winners = ("torch", "ours", "ours")
+    tensors = [tensor.detach() for tensor in operands()]
+    convt_ext.conv_transpose2d(*tensors, stride=2)
+    RAN.clear()
+    convt_ext.conv_transpose2d(*tensors, stride=2)
+    assert RAN == []
+    assert raced == [FORWARD]
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda: switch(torch.backends.cudnn, "benchmark", False),
+        lambda: switch(torch.backends.cudnn, "deterministic", True),
+        replay,
+        SeenOps,
+    ],
+    ids=["benchmark_off", "deterministic", "replay", "watched"],
+)
+def test_where_nothing_is_raced(raced, inside):
+    tensors = operands()
+    with inside():
+        step(tensors)
+    assert raced == []
+    step(tensors)
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_nothing_is_raced_while_a_graph_is_captured(raced, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    step(operands())
+    assert raced == []
+
+
+def test_deterministic_algorithms_race_nothing(raced):
+    torch.use_deterministic_algorithms(True)
+    try:
+        step(operands())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert raced == []
+
+
+def test_other_switches_in_the_backward_race_nothing(raced):
+    """PyTorch would then compute another class than the forward pass had."""
+    x, weight, bias = operands()
+    with switch(torch.backends.cudnn, "allow_tf32", True):
+        result = convt_ext.conv_transpose2d(x, weight, bias, stride=2)
+    torch.autograd.grad(result, (x, weight), torch.ones_like(result))
+    assert raced == [FORWARD]
+
+
+def test_where_memory_is_short_estimates_decide_and_nobody_asks_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(race, "run", lambda *arguments: asked.append(arguments[1]))
+    tensors = operands()
+    for _ in range(2):
+        step(tensors)
+    assert asked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(verdicts, "_MAX_MEASURED", 3)
+    kept = Verdict(False, 1, 1.0, 2.0, MEASURED)
+    for number in range(5):
+        verdicts.remember(number, FORWARD, kept)
+        verdicts.find(0, FORWARD) if number < 2 else None  # used last, so it goes last
+    assert [problem for problem, _, _ in verdicts.measured()] == [2, 3, 4]
+
+
+def contenders(*workspaces):
+    return [planner.Contender(number, 10.0, bytes_) for number, bytes_ in enumerate(workspaces)]
+
+
+@pytest.fixture
+def on_no_gpu(monkeypatch):
+    """`race.run` beside a PyTorch without a GPU: with 1 MiB of L2 cache and 1 GiB of free memory."""
+    properties = type("Properties", (), {"L2_cache_size": 1 << 20})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(_driver, "relaxed_capture", contextlib.nullcontext)
+    monkeypatch.setattr(race, "_free_bytes", lambda device: 1 << 30)
+
+
+def run(problem_bytes=1 << 20, with_torch=True):
+    problem = type("Problem", (), {"tensor_bytes": lambda self: problem_bytes})()
+    return race.run(problem, FORWARD, lambda number: None, (lambda: None) if with_torch else None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("theirs", "by_torch"), [(10.0, True), (10.2, True), (10.4, False), (50.0, False)])
+def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
+    monkeypatch.setattr(race, "_times", lambda calls, num_ours, flush: [12.0, 10.0, 11.0, theirs][: len(calls)])
+    assert run() == Verdict(by_torch, 1, 10.0, theirs, MEASURED)
+    assert run(with_torch=False) == Verdict(False, 1, 10.0, 0.0, MEASURED)
+
+
+@pytest.mark.parametrize(("tensors", "workspace"), [(1 << 30, 0), (1 << 20, 1 << 30)])
+def test_what_does_not_fit_is_not_raced(monkeypatch, on_no_gpu, tensors, workspace):
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, workspace))
+    monkeypatch.setattr(race, "_times", lambda *_: pytest.fail("raced"))
+    assert run(tensors) is None
+
+
+def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu):
+    def no_memory(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0))
+    monkeypatch.setattr(race, "_times", no_memory)
+    assert run() is None
+    assert not race._racing.locked()
+
+
+def test_where_none_of_ours_serves_there_is_no_race(monkeypatch):
+    monkeypatch.setattr(planner, "contenders", lambda *_: [])
+    assert run() is None
+
+
+def test_what_is_far_behind_after_one_look_is_out(monkeypatch):
+    """PyTorch's operator and the best of ours never are; the order of the rounds alternates."""
+    clock = {"a": 100.0, "b": 130.0, "c": 101.0, "torch": 40.0}
+    rounds = []
+
+    def one_round(calls, flush):
+        names = [call() for call in calls]
+        rounds.append("".join(name[0] for name in names))
+        return [clock[name] for name in names]
+
+    monkeypatch.setattr(race, "_round", one_round)
+    calls = [lambda name=name: name for name in clock]
+    assert race._times(calls, 3, None) == [100.0, float("inf"), float("inf"), 40.0]
+    assert rounds[0] == "abct"
+    assert set(rounds[1::2]) == {"at"}
+    assert set(rounds[2::2]) == {"ta"}
+    assert len(rounds) - 1 == race._MOST_ROUNDS
+    clock.update(a=9000.0, b=9100.0, c=20000.0, torch=9050.0)
+    rounds.clear()
+    assert race._times(calls, 3, None) == [9000.0, 9100.0, float("inf"), 9050.0]
+    assert len(rounds) - 1 == race._LEAST_ROUNDS

@@ -1,0 +1,322 @@
+"""Tuning files: what one holds, what counts of it here, and what never does harm."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+from cpu_kernels import cpu_is_gpu, needs_binary  # noqa: F401
+from served import switch
+
+import convt_ext
+from convt_ext import planner, routing
+from convt_ext.__main__ import main
+from convt_ext.tuning import files, race, verdicts
+from convt_ext.tuning.tune import OF_EVERY_PLAN, agree, replay, tune, use_tuning
+from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+
+HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
+
+
+@pytest.fixture(autouse=True)
+def no_file(monkeypatch):
+    """Neither a user's file nor the package's; the binary has the digest of `HERE`, and PyTorch its cuDNN."""
+    monkeypatch.delenv(files.VARIABLE, raising=False)
+    monkeypatch.setattr(files, "_chosen", None)
+    monkeypatch.setattr(files, "_of_package", {})
+    monkeypatch.setattr("convt_ext._extension.build_info", lambda: {"sources": HERE.kernels})
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: HERE.cudnn)
+    monkeypatch.setattr(files, "here", lambda device: HERE)
+    verdicts.forget_measured()
+    routing.decide.cache_clear()
+    yield
+    race.force(None)
+    verdicts.forget_measured()
+    routing.decide.cache_clear()
+
+
+def problem_of(layout="nchw", precision=3, dtype=torch.float32, x_stride=None):
+    memory_format = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    x = torch.empty(2, 16, 12, 10, dtype=dtype).to(memory_format=memory_format)
+    weight = torch.empty(16, 8, 4, 4, dtype=dtype).to(memory_format=memory_format)
+    found = planner.Problem.of_call(
+        x, weight, False, ((2, 2), (1, 1), (0, 0), 1, (1, 1), precision, layout == "nhwc"), tuple(planner.H200)
+    )
+    return found if x_stride is None else found._replace(input_stride=x_stride)
+
+
+def candidates(problem, direction=FORWARD):
+    return planner.plan(problem, direction)["candidates"]
+
+
+def entry_of(problem, number, ours_us=10.0, torch_us=20.0, direction=FORWARD):
+    plan = candidates(problem, direction)[number]
+    knobs = {name: value for name, value in plan.items() if name not in OF_EVERY_PLAN}
+    return files.Entry(plan["kernel"], knobs, ours_us, torch_us)
+
+
+def put(problem, entry, environment=HERE, direction=FORWARD):
+    files.choose("a file", {environment: {files.key_of(problem, direction): entry}})
+
+
+def test_a_call_has_one_name():
+    assert files.key_of(problem_of(), FORWARD) == (
+        "forward tf32 x=2x16x12x10:nchw w=16x8x4x4:nchw y=nchw stride=2x2 padding=1x1 output_padding=0x0 dilation=1x1 "
+        "groups=1"
+    )
+    names = {
+        files.key_of(problem_of(*arguments), direction)
+        for arguments in (("nchw",), ("nhwc",), ("nchw", 0), ("nchw", 0, torch.float64))
+        for direction in range(3)
+    }
+    assert len(names) == 12
+    assert files.key_of(problem_of(x_stride=(4000, 200, 10, 1)), FORWARD) is None
+
+
+@needs_binary
+@pytest.mark.parametrize("number", [0, 1, 4])
+def test_a_plan_is_found_by_its_name(number):
+    problem = problem_of()
+    put(problem, entry_of(problem, number))
+    assert verdicts.find(problem, FORWARD) == Verdict(False, number, 10.0, 20.0, "in a file:")
+    assert verdicts.find(problem, GRAD_INPUT) is None
+    assert verdicts.find(problem_of("nhwc"), FORWARD) is None
+
+
+@needs_binary
+def test_a_name_that_says_less_means_the_best_of_those_it_fits():
+    problem = problem_of()
+    kernel = candidates(problem)[4]["kernel"]
+    put(problem, entry_of(problem, 4)._replace(knobs={}))
+    expected = next(number for number, plan in enumerate(candidates(problem)) if plan["kernel"] == kernel)
+    assert verdicts.find(problem, FORWARD).candidate == expected
+
+
+@needs_binary
+def test_a_half_stands_for_the_other():
+    bf16, f16 = (problem_of(precision=4, dtype=dtype) for dtype in (torch.bfloat16, torch.float16))
+    put(bf16, entry_of(bf16, 3))
+    assert verdicts.find(f16, FORWARD) == verdicts.find(bf16, FORWARD)
+
+
+@needs_binary
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ({}, True), ({"kernels": ""}, True), ({"kernels": "another"}, False), ({"gpu": "another name"}, True),
+        ({"device": (90, 114, 232448, 233472, 1755, 1790)}, False), ({"driver": "590.1"}, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_was_measured_elsewhere(changed, counts):
+    problem = problem_of()
+    put(problem, entry_of(problem, 2), HERE._replace(**changed))
+    assert (verdicts.find(problem, FORWARD) is not None) == counts
+
+
+@needs_binary
+@pytest.mark.parametrize(
+    ("cudnn", "torch_us", "by_torch"),
+    [(91900, 10.2, True), (91900, 10.5, False), (92400, 10.5, True), (92400, 11.4, True), (92400, 11.6, False)],
+)
+def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(cudnn, torch_us, by_torch):
+    problem = problem_of()
+    put(problem, entry_of(problem, 1, 10.0, torch_us), HERE._replace(cudnn=cudnn))
+    found = verdicts.find(problem, FORWARD)
+    assert found.by_torch == by_torch
+    assert found.candidate == 1  # the order of ours counts whatever the cuDNN
+
+
+@needs_binary
+def test_what_a_file_does_not_say_is_estimated():
+    problem = problem_of()
+    choice = planner.choice(problem, FORWARD)
+    put(problem, files.Entry(None, {}, 0.0, 1.0))
+    assert verdicts.find(problem, FORWARD) == Verdict(True, 0, choice.estimate_us, 1.0, "in a file:")
+    put(problem, entry_of(problem, 1, 7.0, 0.0))
+    assert verdicts.find(problem, FORWARD)[1:4] == (1, 7.0, choice.torch_us)
+
+
+@needs_binary
+def test_a_plan_that_is_gone_is_a_miss():
+    problem = problem_of()
+    for entry in (
+        entry_of(problem, 1)._replace(kernel="no_such_kernel"),
+        entry_of(problem, 1)._replace(knobs={"threads": 7}),
+        entry_of(problem, 1)._replace(knobs={"no_such_knob": 1}),
+    ):
+        put(problem, entry)
+        assert verdicts.find(problem, FORWARD) is None
+
+
+@needs_binary
+def test_no_file_decides_the_order_of_exact_sums():
+    problem = problem_of(precision=0)
+    plans = candidates(problem, GRAD_WEIGHT)
+    put(problem, entry_of(problem, len(plans) - 1, direction=GRAD_WEIGHT), direction=GRAD_WEIGHT)
+    assert verdicts.find(problem, GRAD_WEIGHT).candidate == 0
+
+
+def test_a_file_comes_back_as_it_was_written(tmp_path):
+    measured = {
+        HERE: {"a": files.Entry("kernel", {"h": 8, "staged": True}, 1.5, 2.5), "b": files.Entry(None, {}, 0.0, 3.0)},
+        HERE._replace(cudnn=None): {"a": files.Entry("kernel", {}, 1.0, 0.0)},
+    }  # fmt: skip
+    files.write(tmp_path / "tuning.json", measured)
+    assert files.read(tmp_path / "tuning.json") == measured
+    assert os.listdir(tmp_path) == ["tuning.json"]
+    assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # a line a call, for whoever reviews a change
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "tuning.json"
+    files.write(path, {})
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        files.write(path, {HERE: {"a": files.Entry("kernel", {}, 1.0, 2.0)}})
+    monkeypatch.undo()
+    assert files.read(path) == {}
+    assert os.listdir(tmp_path) == ["tuning.json"]
+
+
+def test_entries_that_cannot_be_read_are_left_out(tmp_path):
+    path = tmp_path / "tuning.json"
+    good = {"kernel": "k", "knobs": {}, "ours_us": 1.0, "torch_us": 2.0}
+    calls = {
+        "good": good,
+        "no_time": {**good, "ours_us": "soon"},
+        "negative": {**good, "torch_us": -1},
+        "empty": {},
+        "list": [],
+    }
+    part = {**HERE._asdict(), "calls": calls}
+    path.write_text(json.dumps({"convt_ext_tuning": 1, "measured": [part, {"gpu": "half a part"}, 5]}))
+    assert files.read(path) == {HERE: {"good": files.Entry("k", {}, 1.0, 2.0)}}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"convt_ext_tuning": 2}'])
+def test_what_is_no_tuning_file_is_an_error_by_name_and_a_warning_by_the_variable(tmp_path, monkeypatch, text):
+    path = tmp_path / "tuning.json"
+    path.write_text(text)
+    with pytest.raises(ValueError):
+        use_tuning(path)
+    monkeypatch.setenv(files.VARIABLE, str(path))
+    with pytest.warns(RuntimeWarning, match=files.VARIABLE):
+        assert verdicts.find(problem_of(), FORWARD) is None
+    assert verdicts.find(problem_of(), FORWARD) is None  # without another warning
+
+
+@needs_binary
+def test_the_variable_names_a_file(tmp_path, monkeypatch):
+    problem = problem_of()
+    monkeypatch.setenv(files.VARIABLE, str(tmp_path / "not_yet.json"))
+    assert verdicts.find(problem, FORWARD) is None
+    path = tmp_path / "tuning.json"
+    files.write(path, {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 2)}})
+    monkeypatch.setattr(files, "_chosen", None)
+    monkeypatch.setenv(files.VARIABLE, str(path))
+    assert verdicts.find(problem, FORWARD).candidate == 2
+    use_tuning(None)
+    assert verdicts.find(problem, FORWARD) is None
+
+
+@needs_binary
+def test_a_users_file_counts_before_the_packages(monkeypatch):
+    problem = problem_of()
+    monkeypatch.setattr(files, "_of_package", {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 1)}})
+    assert verdicts.find(problem, FORWARD).source == "in shipped.json:"
+    put(problem, entry_of(problem, 2))
+    assert verdicts.find(problem, FORWARD)[1] == 2
+
+
+def test_merging_takes_the_later(tmp_path, capsys):
+    for name, us in (("a", 1.0), ("b", 2.0)):
+        files.write(
+            tmp_path / name, {HERE: {"both": files.Entry("k", {}, us, 9.0), name: files.Entry("k", {}, us, 9.0)}}
+        )
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    assert main(["tune", "merge", *paths[:2], "--out", paths[2]]) == 0
+    merged = files.read(paths[2])[HERE]
+    assert {key: entry.ours_us for key, entry in merged.items()} == {"both": 2.0, "a": 1.0, "b": 2.0}
+    assert main(["tune", "show", paths[2]]) == 0
+    assert "cuDNN 91900" in capsys.readouterr().out
+    assert main(["tune", "show", str(tmp_path / "missing")]) == 2
+    assert "missing" in capsys.readouterr().err
+
+
+@pytest.fixture
+def pretended_race(monkeypatch, cpu_is_gpu):  # noqa: F811
+    """Every race is won by our candidate 1; the list of them."""
+    found = []
+
+    def run(problem, direction, run_ours, run_torch, device):
+        found.append(direction)
+        return Verdict(False, 1, 5.0, 50.0, MEASURED)
+
+    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    return found
+
+
+def test_tune_measures_a_model_and_keeps_what_it_found(pretended_race, tmp_path):
+    path = tmp_path / "tuning.json"
+    model = torch.nn.Sequential(
+        torch.nn.ConvTranspose2d(4, 6, 4, 2, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 8, 3)
+    )
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = tune(model, torch.randn(2, 4, 5, 6), file=path)
+    assert sorted(pretended_race) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
+    assert files.read(path) == found
+    assert [len(calls) for calls in found.values()] == [5]
+    assert all(type(module).__module__ != "convt_ext.modules" for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    # In this process it counts at once, and is measured again when asked for.
+    x = torch.randn(2, 4, 5, 6)
+    converted = convt_ext.convert(model)
+    pretended_race.clear()
+    with switch(torch.backends.cudnn, "benchmark", True):
+        converted(x).sum().backward()
+    assert pretended_race == []
+    tune(converted, x, file=path, backward=False)
+    assert pretended_race == [FORWARD, FORWARD]
+    assert [len(calls) for calls in files.read(path).values()] == [5]
+
+
+def test_tune_takes_explicit_calls(pretended_race):
+    x, weight = torch.randn(2, 4, 5, 6, requires_grad=True), torch.randn(4, 6, 3, 3)
+    tune(lambda *tensors: convt_ext.conv_transpose2d(*tensors, stride=2), x, weight)
+    assert pretended_race == [FORWARD, GRAD_INPUT]
+    assert x.grad is None
+    with pytest.raises(RuntimeError, match="measured nothing"):
+        tune(torch.nn.functional.relu, x)
+
+
+def test_replay_measures_nothing(pretended_race, monkeypatch):
+    x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
+    with switch(torch.backends.cudnn, "benchmark", True):
+        with replay():
+            convt_ext.conv_transpose2d(x, weight)
+        assert pretended_race == []
+        convt_ext.conv_transpose2d(x, weight)
+        assert pretended_race == [FORWARD]
+
+
+def test_ranks_agree(pretended_race, tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
+        with switch(torch.backends.cudnn, "benchmark", True):
+            convt_ext.conv_transpose2d(x, weight)
+            agree()
+            assert verdicts.measured() == []
+            convt_ext.conv_transpose2d(x, weight)
+            convt_ext.conv_transpose2d(x[:1], weight)
+        assert pretended_race == [FORWARD]
+        *_, directions = routing.route(x, weight, None, 1, 0, 0, 1, 1, None)
+        assert directions.verdict(FORWARD).source == "in rank 0:"
+    finally:
+        torch.distributed.destroy_process_group()
