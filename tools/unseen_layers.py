@@ -15,6 +15,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -183,7 +184,7 @@ def _of_networks(of: list[Layer], known: list[Layer], draw: Random) -> Iterator[
     known = list(known)
     while True:
         for parent in of:
-            layer = _first(lambda parent=parent: resized(parent, known, draw), is_ordinary)
+            layer = _first(partial(resized, parent, known, draw), is_ordinary)
             if layer is None:
                 continue
             known.append(layer)
