@@ -100,13 +100,13 @@ def make_steps(program: Program, lowered: torch.dtype | None, device: torch.devi
     torch.manual_seed(0)
     model = program.make_model().to(device).train(program.mode == "train")
     inputs = [torch.randn(shape, device=device) for shape in program.inputs]
+    with torch.no_grad():
+        target = torch.rand_like(model(*inputs))
     converted = convt_ext.convert(copy.deepcopy(model))
     number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
     models = (converted, model)
     if program.mode == "infer":
         return [_inference_step(one, inputs, lowered) for one in models], number
-    with torch.no_grad():
-        target = torch.rand_like(copy.deepcopy(model)(*inputs))
     return [_training_step(one, inputs, target, lowered) for one in models], number
 
 

@@ -143,6 +143,20 @@ def test_a_failing_first_call_is_a_failure_with_its_kernel(monkeypatch, by_our_k
     assert (row["kernel"], row["first_call_ms"], row["torch_us"]) == ("patch_tf32_128x64", None, 10.0)
 
 
+def test_what_every_first_call_would_load_is_loaded_before(monkeypatch):
+    """cuDNN and its handles, of the thread that measures and of a second one."""
+    threads, warmed = [], []
+    really = F.conv_transpose2d
+    monkeypatch.setattr(F, "conv_transpose2d", lambda *args: (threads.append(threading.current_thread()), *args)[1])
+    first_call.warm_up(CPU)
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
+    monkeypatch.setattr(F, "conv_transpose2d", really)
+    monkeypatch.setattr(first_call, "warm_up", warmed.append)
+    measure(ListedTimer((10.0, 10.0)))
+    measure(ListedTimer((10.0, 10.0)), with_first_calls=False)
+    assert warmed == [CPU]
+
+
 def test_a_fresh_thread_hands_on_results_and_errors():
     result, milliseconds = first_call.timed_in_fresh_thread(lambda: torch.ones(3), CPU)
     assert result.tolist() == [1, 1, 1]

@@ -174,6 +174,17 @@ def test_a_training_step_trains():
         assert losses[-1] < losses[0]
 
 
+def test_a_training_step_is_that_of_a_users_loop(monkeypatch):
+    done = []
+    for name in ("zero_grad", "step"):
+        really = getattr(torch.optim.SGD, name)
+        monkeypatch.setattr(torch.optim.SGD, name, lambda self, n=name, do=really: (done.append(n), do(self)))
+    (ours, _), _ = steps.make_steps(TINY[0], None, CPU)
+    ours()
+    ours()
+    assert done == ["zero_grad", "step"] * 2
+
+
 def test_cudnn_searches_among_its_algorithms(monkeypatch):
     found = []
     monkeypatch.setattr(steps, "_measure", lambda *_: found.append(torch.backends.cudnn.benchmark))
