@@ -1,4 +1,5 @@
 """The benchmark: ``python -m convt_ext bench`` (benchmarks/README.md says how it measures).
 
-Data flow: layers -> modes -> runner (operands, reference, timing, floors) -> report.
+Data flow: layers -> modes -> runner (operands, reference, first calls, timing, floors) -> results, report, summary.
+Of whole networks: programs -> steps -> results, report.
 """

@@ -1,4 +1,4 @@
-"""``python -m convt_ext bench``: options, and one run from them.
+"""``python -m convt_ext bench``: options, and one run from them, of layers or of programs' steps.
 
 Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a wrong option, rich missing).
 """
@@ -6,8 +6,10 @@ Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +19,14 @@ import torch
 
 import convt_ext
 from convt_ext import _extension, _optional
-from convt_ext.bench import floors
+from convt_ext.bench import floors, programs, steps
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
+from convt_ext.tuning.tune import replay
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,10 +77,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the rows as a picture (.png, .svg, .pdf)")
-    parser.add_argument("--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing (100)")
-    parser.add_argument("--no-torch", action="store_true", help="do not time PyTorch's forward")
+    parser.add_argument(
+        "--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing, or a loop of steps' (100)"
+    )
+    parser.add_argument("--no-torch", action="store_true", help="do not time PyTorch's operator")
+    parser.add_argument("--no-errors", action="store_true", help="do not compare results with float64")
+    parser.add_argument(
+        "--race",
+        choices=("on", "off"),
+        default="on",
+        help="off: the library itself measures nothing, and chooses by its tables and estimates (default on)",
+    )
     parser.add_argument(
         "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
+    )
+    parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
+    parser.add_argument(
+        "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
     )
     parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans for an H200; no GPU needed")
 
@@ -85,11 +101,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | None = None) -> int:
     """Runs ``bench``. A ``timer`` (tests) replaces the GPU's: everything then runs on the CPU."""
     try:
+        _refuse_mixtures(args)
+        kept = [json.loads(path.read_text(encoding="utf-8")) for path in args.summary or ()]
         layers = _layers(args)
     except (OSError, ValueError) as error:
         return _refuse(str(error))
-    if args.budget_ms <= 0:
-        return _refuse(f"--budget-ms must be positive, got {args.budget_ms}")
     try:
         from convt_ext.bench import report
 
@@ -97,6 +113,11 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             importlib.import_module("convt_ext.bench.plot")  # a missing package is said before an hour of measuring
     except ModuleNotFoundError as error:
         return _refuse(_optional.remedy(error))
+    if kept:
+        console = report.make_console()
+        for path, content in zip(args.summary, kept, strict=True):
+            report.print_kept(console, path.name, content)
+        return 0
     if args.dry_run:
         from convt_ext.bench.dry_run import print_plans
 
@@ -107,19 +128,61 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
         if not convt_ext.is_available():
             return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
-    return _run(args, argv, layers, timer)
+    with _racing(args.race == "on"):
+        return _run_steps(args, argv, timer) if args.steps else _run(args, argv, layers, timer)
+
+
+def _refuse_mixtures(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that exclude each other."""
+    if args.budget_ms <= 0:
+        raise ValueError(f"--budget-ms must be positive, got {args.budget_ms}")
+    of_layers = {"--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--dry-run": args.dry_run}
+    wrong = [name for name, value in of_layers.items() if value]
+    if args.steps and wrong:
+        raise ValueError(f"--steps measures programs, for which there is no {', '.join(wrong)}")
+
+
+def _racing(on: bool) -> contextlib.AbstractContextManager[None]:
+    """Inside, the library may measure candidates itself in a shape's first call; `off`, it does not."""
+    if on:
+        return contextlib.nullcontext()
+    return replay()
+
+
+def _machine(timer: Timer | None) -> tuple[torch.device, str]:
+    """The device that everything runs on, and the GPU's name."""
+    if timer is not None:
+        return torch.device("cpu"), "none"
+    device = torch.device("cuda", torch.cuda.current_device())
+    return device, torch.cuda.get_device_name(device)
+
+
+def _run_steps(args: argparse.Namespace, argv: list[str], timer: Timer | None) -> int:
+    from convt_ext.bench import report
+
+    device, gpu = _machine(timer)
+    description = describe_run(gpu, argv)
+    file = ResultFile(args.out or default_path(gpu, description["date"]), description)
+    console = report.make_console()
+    with report.make_progress(console) as progress:
+        task = progress.add_task("starting", total=steps.num_rows(programs.PROGRAMS))
+        for row in steps.run(programs.PROGRAMS, device, args.budget_ms):
+            file.add(row)
+            progress.update(task, advance=1, description=f"{row['program']} {row['dtype']}")
+    file.write(complete=True)
+    console.print(report.steps_table(file.rows, f"{gpu}, torch {torch.__version__}"))
+    report.print_failures(console, file.rows)
+    console.print(f"written: {file.path}", markup=False)
+    return 1 if any("failure" in row for row in file.rows) else 0
 
 
 def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: Timer | None) -> int:
     from convt_ext.bench import report
 
+    device, gpu = _machine(timer)
+    free_bytes: Callable[[], int | None] = _unlimited
     if timer is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-        gpu = torch.cuda.get_device_name(device)
-        timer = CudaTimer(device, args.budget_ms)
-        free_bytes: Callable[[], int | None] = _free_gpu_bytes
-    else:
-        device, gpu, free_bytes = torch.device("cpu"), "none", lambda: None
+        timer, free_bytes = CudaTimer(device, args.budget_ms), _free_gpu_bytes
     settings = Settings(
         layers=tuple(layers),
         modes=tuple(MODES[name] for name in _modes(args)),
@@ -127,6 +190,8 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
         layouts=tuple(args.layouts),
         device=device,
         with_torch=not args.no_torch,
+        with_errors=not args.no_errors,
+        with_first_calls=args.race == "on",
     )
     description = describe_run(gpu, argv)
     file = ResultFile(args.out or default_path(gpu, description["date"]), description)
@@ -178,6 +243,10 @@ def _free_gpu_bytes() -> int:
     gc.collect()  # a caught exception can keep the frame that holds a layer's tensors
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info()[0]
+
+
+def _unlimited() -> None:
+    """A machine whose memory nobody counts."""
 
 
 def _refuse(reason: str) -> int:

@@ -5,9 +5,8 @@ Needs the package rich (extra ``bench``); imported only when something is shown.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,9 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from convt_ext.bench.runner import Row, Skipped
+from convt_ext.bench.summary import SLOWER_BY, Summary, counts, geometric_mean, parts, ratio, summarise
 
 _MIN_WIDTH = 140  # a table written to a file or a log is not cut at 80 columns
 _NUM_CLOSEST = 10
+_NAMES_OF_ROW = ("layer", "direction", "precision", "layout")
 
 
 def make_console(**arguments: Any) -> Console:
@@ -40,22 +41,6 @@ def make_progress(console: Console) -> Progress:
     )
 
 
-def ratio(row: Row) -> float | None:
-    """PyTorch's time over ours: above 1 we are faster."""
-    ours, theirs = row["ours_us"], row["torch_us"]
-    return None if not ours or theirs is None else theirs / ours
-
-
-def counts(row: Row) -> bool:
-    """Whether a row says something about our kernels: measured, and not served by PyTorch."""
-    return row["kernel"] not in (None, "torch") and ratio(row) is not None
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
-
-
 def geometric_means(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[float, int]]:
     """(direction, precision, layout) -> (geometric mean of PyTorch's time over ours, number of layers)."""
     groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
@@ -73,7 +58,7 @@ def closest_calls(rows: Sequence[Row]) -> list[Row]:
 
 def rows_table(rows: Sequence[Row], title: str) -> Table:
     table = Table(title=title, title_justify="left")
-    for name in ("layer", "direction", "precision", "layout"):
+    for name in _NAMES_OF_ROW:
         table.add_column(name)
     for name in ("ours µs", "torch µs", "torch / ours", "floor µs", "of floor", "error", "torch error"):
         table.add_column(name, justify="right")
@@ -116,8 +101,48 @@ def _text(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
+def print_calls(console: Console, rows: Sequence[Row]) -> None:
+    """What all calls are worth, those that PyTorch serves counted as 1: of a run, or of a kept file's rows."""
+    found = {name: summary for name, part in parts(rows).items() if (summary := summarise(part)) is not None}
+    if not found:
+        return
+    table = Table(title="All calls; what PyTorch's operator serves counts as 1", title_justify="left")
+    table.add_column("")
+    for name in ("calls", "ours", *(f"> {share:.0%} slower" for share in SLOWER_BY)):
+        table.add_column(name, justify="right")
+    for name in ("all, speed-up", "ours, speed-up", "ours, least", "all, ms", "PyTorch, ms"):
+        table.add_column(name, justify="right")
+    for name, summary in found.items():
+        table.add_row(name, *_cells_of_calls(summary))
+    console.print(table)
+    of_all = found["all"]
+    if of_all.num_calls < len(rows):
+        console.print(f"{len(rows) - of_all.num_calls} calls lack a time and are in none of these numbers.")
+    if of_all.num_retimed:
+        console.print(f"{of_all.num_retimed} calls seemed slower than PyTorch's and were timed again, both sides.")
+    if of_all.first_calls_ms:
+        first = of_all.first_calls_ms
+        console.print(
+            f"A first call of ours takes longer than PyTorch's by {of_all.median_first_call_ms:.1f} ms in the median, "
+            f"{max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls together."
+        )
+
+
+def _cells_of_calls(summary: Summary) -> list[str]:
+    return [
+        str(summary.num_calls),
+        str(summary.num_ours),
+        *map(str, summary.num_slower),
+        f"{summary.speedup:.3f}x",
+        _text(summary.speedup_of_ours, "{:.3f}x"),
+        _text(summary.worst, "{:.2f}x"),
+        f"{summary.ours_ms:.2f}",
+        f"{summary.torch_ms:.2f}",
+    ]
+
+
 def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipped]) -> None:
-    """Geometric means, the ten closest calls, what PyTorch served, what was skipped and what failed."""
+    """Geometric means, the closest calls, what all are worth, what PyTorch served, what was skipped and what failed."""
     means = geometric_means(rows)
     if means:
         table = Table(title="PyTorch's time / ours, geometric mean", title_justify="left")
@@ -129,12 +154,53 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
             table.add_row(*key, _colored_ratio(mean), str(number))
         console.print(table)
         console.print(rows_table(closest_calls(rows), f"The {_NUM_CLOSEST} closest calls"))
+    print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:
-        console.print(f"{by_torch} of {len(rows)} rows are served by PyTorch's operator and count for nothing above.")
+        console.print(
+            f"{by_torch} of {len(rows)} rows are served by PyTorch's operator and count for nothing in the means."
+        )
     for item in skipped:
         console.print(f"skipped: {item.layer} ({item.num_rows} rows): {item.reason}", markup=False)
+    print_failures(console, rows)
+
+
+def print_failures(console: Console, rows: Sequence[Row]) -> None:
     for row in rows:
         if "failure" in row:
-            where = f"{row['layer']} {row['direction']} {row['precision']} {row['layout']}"
+            keys = ("program", "dtype", "batch") if "program" in row else _NAMES_OF_ROW
+            where = " ".join(str(row[key]) for key in keys)
             console.print(f"failed: {where}: {row['failure']}", style="red", markup=False)
+
+
+def steps_table(rows: Sequence[Row], title: str) -> Table:
+    """The rows of ``bench --steps``."""
+    table = Table(title=title, title_justify="left")
+    for name in ("program", "step", "inputs", "dtype"):
+        table.add_column(name)
+    for name in ("ours ms", "least to most", "torch ms", "least to most", "torch / ours"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        ours, theirs = row["ours_ms"], row["torch_ms"]
+        cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
+        for side, value in (("ours", ours), ("torch", theirs)):
+            cells += [
+                _text(value, "{:.3f}"),
+                "-" if value is None else "{:.3f} to {:.3f}".format(*row[f"{side}_range_ms"]),
+            ]
+        table.add_row(
+            *cells, _colored_ratio(theirs / ours if ours else None), style="red" if "failure" in row else None
+        )
+    return table
+
+
+def print_kept(console: Console, name: str, content: dict[str, Any]) -> None:
+    """The summary of a result file."""
+    rows, ended = content["rows"], "" if content["complete"] else ", interrupted"
+    title = f"{name}: {content['gpu']}, torch {content['torch']}, {content['date'][:10]}{ended}"
+    if rows and "program" in rows[0]:
+        console.print(steps_table(rows, title))
+        print_failures(console, rows)
+        return
+    console.print(title, markup=False)
+    print_summary(console, rows, [Skipped(**item) for item in content["skipped"]])

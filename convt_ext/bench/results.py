@@ -62,6 +62,7 @@ class ResultFile:
         self.rows: list[Row] = []
         self.skipped: list[Skipped] = []
         self._description = description
+        self._texts: list[str] = []  # of the rows, each made once: a file of many is written as often
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, item: Row | Skipped) -> None:
@@ -69,24 +70,30 @@ class ResultFile:
             self.skipped.append(item)
         else:
             self.rows.append(item)
+            self._texts.append(_json(item).replace("\n", "\n  "))
         self.write(complete=False)
 
     def write(self, *, complete: bool) -> None:
         """Replaces the file in one step: a reader never sees half of it."""
-        content = {
-            **self._description,
-            "complete": complete,
-            "skipped": [dataclasses.asdict(item) for item in self.skipped],
-            "rows": self.rows,
-        }
-        replace_file(self.path, content)
+        skipped = [dataclasses.asdict(item) for item in self.skipped]
+        head = _json({**self._description, "complete": complete, "skipped": skipped})
+        rows = "[\n  " + ",\n  ".join(self._texts) + "\n ]" if self._texts else "[]"
+        head = head.removesuffix("\n}")
+        _replace(self.path, f'{head},\n "rows": {rows}\n}}')
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
     """Writes a result file in one step."""
+    _replace(path, _json(content))
+
+
+def _json(content: dict[str, Any]) -> str:
     text = json.dumps(content, indent=1, allow_nan=False)
     # A row's lists of two numbers belong on one line: the files are read by people and diffed.
-    text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
+    return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
+
+
+def _replace(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".part")
     partial.write_text(text + "\n", encoding="utf-8")
     os.replace(partial, path)

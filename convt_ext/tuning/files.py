@@ -6,9 +6,10 @@
         "forward tf32 x=...": {"kernel": "...", "knobs": {"tile_h": 8}, "ours_us": 30.1, "torch_us": 38.8}
       }}]}
 
-A plan is named by its kernel and what was chosen for its tile. It counts on a GPU with the same numbers, for the kernels
-that were measured, or for all that have such a plan where "kernels" is empty; PyTorch's time counts for its cuDNN, and
-with a margin for others. Whatever does not fit is a miss, never an error. Called by verdicts.py, tune.py, command.py.
+A plan is named by its kernel and what was chosen for its tile. It counts on a GPU with the same numbers, for the
+kernels that were measured, or for all that have such a plan where "kernels" is empty; PyTorch's time counts for its
+cuDNN, and with a margin for others. Whatever does not fit is a miss, never an error. Called by verdicts.py, tune.py and
+command.py.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ def use_tuning(file: str | Path | None) -> None:
 
 @contextmanager
 def replay() -> Iterator[None]:
-    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and estimates decide, alike on every rank
-    and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
+    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and estimates decide, alike on every
+    rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
     before = race.force(False)
     try:
         yield

@@ -1,0 +1,92 @@
+"""The programs of ``bench --steps``: networks with transposed convolutions, trained or used at a usual size.
+
+The two models of the demo, and two more in plain ``torch.nn`` with random weights: what a step takes does not depend on
+what a network has learned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from convt_ext.demo_models import DCGANGenerator, UNet
+
+
+class FSRCNN(nn.Module):
+    """FSRCNN(56, 12, 4) (arXiv:1608.00367), three times as large: (N, 1, H, W) -> (N, 1, 3H, 3W)."""
+
+    def __init__(self, features: int = 56, shrunk: int = 12) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(1, features, 5, padding=2), nn.PReLU(features)]
+        layers += [nn.Conv2d(features, shrunk, 1), nn.PReLU(shrunk)]
+        for _ in range(4):
+            layers += [nn.Conv2d(shrunk, shrunk, 3, padding=1), nn.PReLU(shrunk)]
+        layers += [nn.Conv2d(shrunk, features, 1), nn.PReLU(features)]
+        self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(features, 1, 9, stride=3, padding=4, output_padding=2))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.layers(image)
+
+
+class CLIPSegDecoder(nn.Module):
+    """A decoder like that of CLIPSeg (arXiv:2112.10003) with patches of 16 x 16, behind its two encoders.
+
+    Three transformer layers take an activation of the image's encoder each, the first one's result is conditioned on
+    the text's embedding, and two transposed convolutions make the mask: three times (N, 1 + T, 768) and (N, 512), T
+    tokens of a square image -> (N, 1, H, W), H = W = 16 sqrt(T).
+    """
+
+    def __init__(self, width: int = 64, of_image: int = 768, of_text: int = 512) -> None:
+        super().__init__()
+        self.reduce = nn.ModuleList([nn.Linear(of_image, width) for _ in range(3)])
+        self.multiply, self.add = nn.Linear(of_text, width), nn.Linear(of_text, width)
+        self.layers = nn.ModuleList(
+            [nn.TransformerEncoderLayer(width, 4, 2048, dropout=0.0, batch_first=True) for _ in range(3)]
+        )
+        self.mask = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(width, width // 2, 4, stride=4),
+            nn.ReLU(),
+            nn.ConvTranspose2d(width // 2, 1, 4, stride=4),
+        )
+
+    def forward(
+        self, first: torch.Tensor, second: torch.Tensor, third: torch.Tensor, text: torch.Tensor
+    ) -> torch.Tensor:
+        tokens = self.reduce[0](first)
+        tokens = self.layers[0](self.multiply(text)[:, None] * tokens + self.add(text)[:, None])
+        tokens = self.layers[1](tokens + self.reduce[1](second))
+        tokens = self.layers[2](tokens + self.reduce[2](third))
+        size = math.isqrt(tokens.shape[1] - 1)
+        return self.mask(tokens[:, 1:].transpose(1, 2).unflatten(2, (size, size)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A network and what it is given; the first input's first size is the batch."""
+
+    name: str
+    make_model: Callable[[], nn.Module]
+    inputs: tuple[tuple[int, ...], ...]
+    mode: str = "train"  # or "infer"
+
+    @property
+    def batch(self) -> int:
+        return self.inputs[0][0]
+
+
+_CLIPSEG_INPUTS = (*[(4, 1 + 22 * 22, 768)] * 3, (4, 512))  # four images of 352 x 352
+
+PROGRAMS: tuple[Program, ...] = (
+    Program("DCGAN generator", DCGANGenerator, ((16, 100, 1, 1),)),
+    Program("DCGAN generator", DCGANGenerator, ((128, 100, 1, 1),)),
+    Program("FSRCNN x3", FSRCNN, ((1, 1, 360, 640),)),
+    Program("U-Net", UNet, ((1, 3, 256, 256),)),
+    Program("U-Net", UNet, ((4, 3, 512, 512),)),
+    Program("CLIPSeg decoder", CLIPSegDecoder, _CLIPSEG_INPUTS, "infer"),
+)

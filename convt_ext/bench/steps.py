@@ -1,0 +1,158 @@
+"""Whole programs, PyTorch's model beside its converted copy: wall time of a step, host and device together.
+
+Called by command.py for ``bench --steps``. A step is what a user's loop repeats: forward pass, loss, backward pass and
+SGD where a network is trained, the forward pass where it is used. Loops of steps take turns, because clocks and heat
+drift; each begins and ends with a synchronised device, and within one nothing waits. The median loop counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import convt_ext
+from convt_ext.bench.modes import cudnn_benchmark
+from convt_ext.bench.programs import Program
+from convt_ext.bench.runner import Row
+
+Step = Callable[[], torch.Tensor]
+
+# Float32 with PyTorch's switches as they are (TF32 in convolutions), and bfloat16 under autocast.
+DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
+
+_WARM_UP = 5  # steps in which algorithms are searched for and memory is found
+_LOOPS = 8  # of each side; even: of two loops each is the first as often as the other
+_MIN_STEPS, _MAX_STEPS = 3, 500  # in a loop
+_AGREEMENT = 0.05  # of what the first steps give; a rounding of operands to bfloat16 is 0.004
+
+
+def run(
+    programs: Sequence[Program], device: torch.device, budget_ms: float, clock: Callable[[], float] = time.perf_counter
+) -> Iterator[Row]:
+    """Yields a row for each program and dtype; `budget_ms` is what a loop of steps is to take."""
+    with cudnn_benchmark():
+        for program in programs:
+            for dtype in DTYPES:
+                row = _empty_row(program, dtype)
+                try:
+                    _measure(row, program, DTYPES[dtype], device, budget_ms, clock)
+                except Exception as error:
+                    row["failure"] = f"{type(error).__name__}: {error}"
+                yield row
+                gc.collect()
+                if device.type == "cuda":
+                    torch.cuda.empty_cache()
+
+
+def num_rows(programs: Sequence[Program]) -> int:
+    return len(programs) * len(DTYPES)
+
+
+def _empty_row(program: Program, dtype: str) -> Row:
+    return {
+        "program": program.name,
+        "dtype": dtype,
+        "batch": program.batch,
+        "mode": program.mode,
+        "inputs": ", ".join("x".join(map(str, shape)) for shape in program.inputs),
+        "converted": None,
+        "ours_ms": None,
+        "torch_ms": None,
+        "ours_range_ms": None,
+        "torch_range_ms": None,
+        "steps": None,
+    }
+
+
+def _measure(
+    row: Row,
+    program: Program,
+    lowered: torch.dtype | None,
+    device: torch.device,
+    budget_ms: float,
+    clock: Callable[[], float],
+) -> None:
+    steps, row["converted"] = make_steps(program, lowered, device)
+    ours, theirs = (step() for step in steps)
+    difference = float((ours - theirs).norm() / theirs.norm())
+    if not difference <= _AGREEMENT:  # NaN, too
+        raise ArithmeticError(f"the first steps' results differ by {difference}, relative to their norm")
+
+    def synchronize() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    row["steps"], times = times_ms(steps, budget_ms, synchronize, clock)
+    for side, of_side in zip(("ours", "torch"), times, strict=True):
+        row[f"{side}_ms"] = statistics.median(of_side)
+        row[f"{side}_range_ms"] = [min(of_side), max(of_side)]
+
+
+def make_steps(program: Program, lowered: torch.dtype | None, device: torch.device) -> tuple[list[Step], int]:
+    """A step of the converted copy and one of the model, from the same weights; how many layers were converted."""
+    torch.manual_seed(0)
+    model = program.make_model().to(device).train(program.mode == "train")
+    inputs = [torch.randn(shape, device=device) for shape in program.inputs]
+    with torch.no_grad():
+        target = torch.rand_like(model(*inputs))
+    converted = convt_ext.convert(copy.deepcopy(model))
+    number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
+    models = (converted, model)
+    if program.mode == "infer":
+        return [_inference_step(one, inputs, lowered) for one in models], number
+    return [_training_step(one, inputs, target, lowered) for one in models], number
+
+
+def _training_step(
+    model: nn.Module, inputs: list[torch.Tensor], target: torch.Tensor, lowered: torch.dtype | None
+) -> Step:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast(target.device.type, lowered, enabled=lowered is not None):
+            loss = F.mse_loss(model(*inputs), target)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _inference_step(model: nn.Module, inputs: list[torch.Tensor], lowered: torch.dtype | None) -> Step:
+    def step() -> torch.Tensor:
+        with torch.no_grad(), torch.autocast(inputs[0].device.type, lowered, enabled=lowered is not None):
+            return model(*inputs)
+
+    return step
+
+
+def times_ms(
+    steps: Sequence[Step], budget_ms: float, synchronize: Callable[[], None], clock: Callable[[], float]
+) -> tuple[int, list[list[float]]]:
+    """How many steps a loop has, and what one of them takes in each loop, of each side."""
+
+    def loop(step: Step, number: int) -> float:
+        synchronize()
+        start = clock()
+        for _ in range(number):
+            step()
+        synchronize()
+        return 1e3 * (clock() - start) / number
+
+    for step in steps:
+        loop(step, _WARM_UP)
+    estimate = max(loop(step, _WARM_UP) for step in steps)
+    number = max(_MIN_STEPS, min(_MAX_STEPS, int(budget_ms / max(estimate, 1e-3))))
+    times: list[list[float]] = [[] for _ in steps]
+    for turn in range(_LOOPS):
+        for index in range(len(steps)) if turn % 2 == 0 else reversed(range(len(steps))):
+            times[index].append(loop(steps[index], number))
+    return number, times

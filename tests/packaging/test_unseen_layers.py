@@ -1,0 +1,129 @@
+"""The layers that nothing was fitted to: their files are the generator's, and no list or table has one of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from convt_ext.bench.layers import read_csv
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+if not (CHECKOUT / "benchmarks").is_dir():
+    pytest.skip("a source distribution has no measurements", allow_module_level=True)
+
+NAMES = ("validation", "fitting")
+
+
+@pytest.fixture(scope="module")
+def tool():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(CHECKOUT / "tools"))
+        yield importlib.import_module("unseen_layers")
+
+
+@pytest.fixture(scope="module")
+def sets(tool):
+    return {name: read_csv(tool.path_of(name)) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_is_the_generators(tool, name):
+    assert tool.path_of(name).read_text() == tool.csv_text(tool.layers_of(name))
+
+
+def test_no_layer_is_in_both_or_in_a_list_that_was_measured(tool, sets):
+    problems = [tool.problem(layer) for layers in sets.values() for layer in layers]
+    assert len(problems) == len(set(problems)) == 2 * 70
+    known = {tool.problem(layer) for layer in tool.measured_layers()}
+    assert len(known) > 87
+    assert known.isdisjoint(problems)
+
+
+def test_a_name_and_a_bias_make_no_other_layer(tool):
+    layer = tool.measured_layers()[0]
+    assert tool.problem(layer) == tool.problem(dataclasses.replace(layer, name="other", bias=not layer.bias))
+    assert tool.problem(layer) != tool.problem(dataclasses.replace(layer, n=layer.n + 1))
+
+
+def test_the_sets_share_no_parent(tool, sets):
+    validation, fitting = ({tool.shape(layer) for layer in sets[name][: tool.OF_NETWORKS]} for name in NAMES)
+    assert min(len(validation), len(fitting)) > 20
+    assert validation.isdisjoint(fitting)
+    assert validation | fitting <= {tool.shape(layer) for layer in tool.measured_layers()}
+
+
+def test_no_table_of_the_planner_has_a_layer_of_the_validation(tool, sets):
+    """A row that was measured for one of these very layers would be what the figures say is not there."""
+    tables = importlib.import_module("plan_tables")
+
+    def columns(layer):
+        return ",".join(tables.problem_cells("", "tf32", "", tables.problem_of(layer))[3:])
+
+    rows = [line for path in tables.TABLES.glob("*.csv") for line in path.read_text().splitlines()]
+    found = {",".join(row.split(",")[3:6]) for row in rows}
+    assert len(found & {columns(layer) for layer in tool.measured_layers()}) > 30
+    assert found.isdisjoint({columns(layer) for layer in sets["validation"]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_are_legal_and_ordinary(tool, sets, name):
+    for layer in sets[name]:
+        x, weight = (torch.empty(size, device="meta") for size in (layer.input_shape, layer.weight_shape))
+        assert F.conv_transpose2d(x, weight, **layer.arguments).shape == layer.output_shape
+        assert all(op < max(s, d) for op, s, d in zip(layer.op, layer.s, layer.d, strict=True)), layer
+        assert 4 <= min(layer.h, layer.w) <= max(layer.h, layer.w) <= 512
+        assert 1 <= layer.n <= 128
+        assert tool.is_ordinary(layer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mix_is_about_that_of_networks(tool, sets, name):
+    layers, of_random = sets[name], sets[name][tool.OF_NETWORKS :]
+    assert 0.8 <= sum(layer.g == 1 for layer in layers) / len(layers) < 1
+    assert any(layer.c_out == layer.g > 1 for layer in layers)
+    assert any(1 < layer.g < layer.c_out for layer in layers)
+    assert any(layer.c_out in (1, 3, 4) for layer in layers)
+    assert any(layer.d != (1, 1) for layer in of_random)
+    common = {(4, 2), (2, 2), (3, 2), (3, 1)}
+    assert sum((layer.k[0], layer.s[0]) in common for layer in of_random) >= 15
+    assert all(2 <= k <= 9 and 1 <= s <= 4 for layer in of_random for k, s in zip(layer.k, layer.s, strict=True))
+
+
+def test_a_network_layer_gets_a_batch_and_a_size_that_nobody_measured(tool):
+    parent = tool.measured_layers()[0]
+    batches = sorted(set(tool._BATCHES) - {96})
+    known = [dataclasses.replace(parent, n=n, h=4, w=4) for n in batches]
+    for seed in range(5):
+        layer = tool.resized(parent, known, tool.Random(seed))
+        assert layer.n == 96
+        assert (layer.h, layer.w) != (4, 4)
+        assert tool.shape(layer) == tool.shape(parent)
+
+
+def test_a_random_layer_that_is_known_is_drawn_again(tool, monkeypatch):
+    before = tool.layers_of("validation")
+    first = before[tool.OF_NETWORKS]
+    known = [*tool.measured_layers(), dataclasses.replace(first, name="known", bias=not first.bias)]
+    monkeypatch.setattr(tool, "measured_layers", lambda: known)
+    after = tool.layers_of("validation")
+    assert tool.problem(first) not in {tool.problem(layer) for layer in after}
+    assert len(after) == len(before)
+
+
+def test_too_small_and_too_large_layers_are_left_out(tool):
+    layer = next(layer for layer in tool.measured_layers() if tool.is_ordinary(layer))
+    assert not tool.is_ordinary(dataclasses.replace(layer, n=10_000))
+    assert not tool.is_ordinary(dataclasses.replace(layer, n=1, h=1, w=1))
+    assert not tool.is_ordinary(dataclasses.replace(layer, h=1, w=1, p=(9, 9)))
+
+
+def test_what_does_not_fit_has_no_layer(tool):
+    assert tool._first(itertools.count().__next__, lambda number: number == tool._TRIES - 1) == tool._TRIES - 1
+    assert tool._first(itertools.count().__next__, lambda number: number == tool._TRIES) is None
