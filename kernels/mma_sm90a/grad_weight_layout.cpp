@@ -16,7 +16,12 @@ constexpr int32_t kHalf = -2, kQuarter = -4;
 constexpr PixelOrder kPixelOrders[kMmaGradWeightOrders] = {
     {1, 2, 4}, {kHalf, 1, 2}, {1, kHalf, 2}, {kHalf, kQuarter, 1}, {kQuarter, kHalf, 1}};
 
-int32_t pixels_of(int32_t value, int32_t strip) { return value > 0 ? value : strip / -value; }
+void set_pixel_order(const PixelOrder& order, MmaGradWeightLayout* layout) {
+  auto pixels_of = [layout](int32_t value) { return value > 0 ? value : layout->strip / -value; };
+  layout->near_pixels = pixels_of(order.near);
+  layout->far_pixels = pixels_of(order.far);
+  layout->next_pixels = order.next;
+}
 
 // The thin engine's pitches, and `padding` vectors behind each channel.
 bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
@@ -124,10 +129,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   layout->threads = 32 * (layout->warps + layout->loaders);
   if (layout->threads > kMaxMmaGradWeightThreads) return false;
   layout->steps = plan.strip / step_pixels;
-  const PixelOrder& order = kPixelOrders[plan.pixel_order];
-  layout->near_pixels = pixels_of(order.near, plan.strip);
-  layout->far_pixels = pixels_of(order.far, plan.strip);
-  layout->next_pixels = order.next;
+  set_pixel_order(kPixelOrders[plan.pixel_order], layout);
 
   layout->x_runs = layout->gy_runs = layout->columns_apart = false;
   const bool fits = instance.operands != WeightOperands::kColumns ? lay_out_pixels(problem, plan, layout)
@@ -149,7 +151,7 @@ int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t bl
   return bytes;
 }
 
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element) {
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest) {
   if (matrices) {  // rows of eight matrices are eight neighbouring pixels, 16 bytes each
     auto wavefronts = [](int32_t pixel) {
       int32_t phases = 1;  // 8 / greatest common divisor of 8 and the distance in vectors
@@ -184,12 +186,14 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
     }
     return static_cast<double>(wavefronts) / sample;
   };
-  const double of_row = average(layout.rows, layout.gy_pixel, [&](int32_t row) {
-    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
-  });
   const double of_column =
       average(layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
   const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
+  const double least = (rows + columns * of_column) / (rows + columns);
+  if (least >= fewest) return least;
+  const double of_row = average(layout.rows, layout.gy_pixel, [&](int32_t row) {
+    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
+  });
   return (rows * of_row + columns * of_column) / (rows + columns);
 }
 
@@ -197,21 +201,31 @@ double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeigh
   const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
-  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)));
+  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)),
+                                   HUGE_VAL);
 }
 
 double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
   const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
   const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   MmaGradWeightTile trial = *tile;
+  trial.pixel_order = 0, trial.taps_first = false;
+  MmaGradWeightLayout layout;
   double fewest = HUGE_VAL;
   for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
     if (columns) trial.x_padding = trial.gy_padding = padding;
-    for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
+    if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
+    for (int32_t order = 0; order < (matrices ? 1 : kMmaGradWeightOrders); ++order) {
+      set_pixel_order(kPixelOrders[order], &layout);
       for (const bool taps_first : {false, true}) {
-        trial.taps_first = taps_first;
-        const double conflicts = mma_grad_weight_conflicts(problem, trial);
-        if (conflicts < fewest) fewest = conflicts, *tile = trial;
+        if (taps_first && matrices) continue;
+        layout.taps_first = taps_first;
+        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element, fewest);
+        if (conflicts < fewest) {
+          fewest = conflicts, *tile = trial;
+          tile->pixel_order = order, tile->taps_first = taps_first;
+        }
         if (fewest == 1) return fewest;
       }
     }

@@ -174,21 +174,22 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
   constexpr int32_t kMost = 3;
   MmaGradWeightTile trial = block;
   MmaGradWeightLayout layout;
-  auto conflicts = [&](int32_t x, int32_t gy) {
+  auto conflicts = [&](int32_t x, int32_t gy, double fewest) {
     trial.x_padding = x, trial.gy_padding = gy;
-    return make_mma_grad_weight_layout(problem, trial, &layout) ? mma_grad_weight_conflicts(layout, matrices, element)
-                                                                : HUGE_VAL;
+    return make_mma_grad_weight_layout(problem, trial, &layout)
+               ? mma_grad_weight_conflicts(layout, matrices, element, fewest)
+               : HUGE_VAL;
   };
-  const PixelPadding none{0, 0, conflicts(0, 0)};
+  const PixelPadding none{0, 0, conflicts(0, 0, HUGE_VAL)};
   const bool runs = layout.x_runs || layout.gy_runs;
   if (none.conflicts == HUGE_VAL) return {};
   PixelPadding fewest = none;
   for (int32_t x = 1; x <= kMost; ++x) {
-    if (const double found = conflicts(x, 0); found < fewest.conflicts) fewest = {x, 0, found};
+    if (const double found = conflicts(x, 0, fewest.conflicts); found < fewest.conflicts) fewest = {x, 0, found};
   }
   const int32_t x = fewest.x;
   for (int32_t gy = 1; gy <= kMost; ++gy) {
-    if (const double found = conflicts(x, gy); found < fewest.conflicts) fewest = {x, gy, found};
+    if (const double found = conflicts(x, gy, fewest.conflicts); found < fewest.conflicts) fewest = {x, gy, found};
   }
   if (fewest.x == 0 && fewest.gy == 0) return {none};
   return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
