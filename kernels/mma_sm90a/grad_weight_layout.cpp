@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mma_sm90a/banks.h"
+
 namespace convt {
 namespace {
 
@@ -170,19 +172,12 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
     int32_t wavefronts = 0;
     for (int32_t number = 0; number < sample; ++number) {
       const int32_t first = number * reads / sample * 8;
-      int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
+      BankReads read;
       for (int32_t row = 0; row < 8; ++row) {
         const int32_t place = place_of(std::min(first + row, size - 1));
-        for (const int32_t pixel : pixels) {
-          const int32_t word = (place + pixel * pixel_step) * element / 4, bank = word % 32;
-          int32_t known = 0;
-          while (known < banks[bank] && words[bank][known] != word) ++known;
-          if (known < banks[bank]) continue;
-          words[bank][banks[bank]++] = word;
-          worst = std::max(worst, banks[bank]);
-        }
+        for (const int32_t pixel : pixels) read.add((place + pixel * pixel_step) * element / 4);
       }
-      wavefronts += worst;
+      wavefronts += read.wavefronts;
     }
     return static_cast<double>(wavefronts) / sample;
   };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "mma_sm90a/banks.h"
 #include "mma_sm90a/layout.h"
 #include "plan/plan.h"
 
@@ -33,19 +34,15 @@ constexpr double kOneSlot = 1.15;   // which is computed, then stored
 int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
   int32_t waits = 0;
   for (size_t first = 0; first < columns.size(); first += 8) {
-    int32_t words[32][32], count[32] = {}, most = 0;
+    BankReads read;
     for (int32_t lane = 0; lane < 32; ++lane) {
       const MmaColumn& column = columns[first + static_cast<size_t>(lane / 4)];
       if (column.co >= layout.block_co) continue;
       const int32_t at =
           column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
-      const int32_t word = at * element / 4, bank = word % 32;
-      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
-        words[bank][count[bank]++] = word;
-      }
-      most = std::max(most, count[bank]);
+      read.add(at * element / 4);
     }
-    waits += most;
+    waits += read.wavefronts;
   }
   return waits;
 }
