@@ -31,13 +31,13 @@ double tap_share(const ThinAxis& axis) {
 }
 
 // Warp instructions of the kernel, counted by the profiler and spread over what they depend on (docs/engines/thin.md).
+// `active`: the share of products whose tap is one of the weight's.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
-              const ThinLayout& layout, Plan* plan) {
+              const ThinLayout& layout, double active, Plan* plan) {
   const ThinAxis &h = layout.h, &w = layout.w;
   const double outputs = instance.outputs, positions = instance.positions, warps = layout.threads / 32;
   const bool half = element_bytes(problem.dtype) == 2;
   const double steps = static_cast<double>(layout.group_ci) * layout.taps;
-  const double active = layout.all_taps ? 1 : tap_share(h) * tap_share(w);
   // Tiles whose taps are all inside take no checks: those at a border do, and small images have no others.
   const double border =
       std::min(1.0, (h.num_taps > 1 ? 1.5 / layout.tiles_h : 0) + (w.num_taps > 1 ? 1.5 / layout.tiles_w : 0));
@@ -103,27 +103,33 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinTile& tile,
-              BestPlans* plans) {
-  const ThinInstance& instance = kThinInstances[index];
-  ThinLayout layout;
-  if (!make_thin_layout(problem, tile, instance.outputs, instance.positions, &layout)) return;
+// Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem alone.
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
+               ThinTile tile, BestPlans* plans) {
+  const ThinInstance& instance = kThinInstances[tile.instance];
+  ThinLayout layout = begun;
+  if (!finish_thin_layout(problem, tile, instance.outputs, instance.positions, &layout)) return;
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, layout) < 1) return;
-  // Measured from four warps on; fewer only where there is little to do.
-  if (layout.threads < 128 && layout.num_blocks > 4 * device.num_sms) return;
   Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
-  set_launch(layout, &plan);
-  tile_of<ThinTile>(plan).instance = index;
-  estimate(problem, device, instance, layout, &plan);
-  plans->consider(plan);
+  for (const int32_t tiles : {1, 4, 16}) {
+    layout.tiles_per_block = tile_of<ThinTile>(plan).tiles_per_block = tiles;
+    layout.num_blocks = int64_t{ceil_div(layout.num_tiles, tiles)} * layout.passes;
+    // Measured from four warps on; fewer only where there is little to do.
+    if (layout.num_blocks > (layout.threads < 128 ? 4 * device.num_sms : INT32_MAX)) continue;
+    set_launch(layout, &plan);
+    estimate(problem, device, instance, layout, active, &plan);
+    plans->consider(plan);
+  }
 }
 
 }  // namespace
 
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kForward) return;
-  ThinAxis h, w;
-  if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
+  ThinLayout begun;
+  if (!begin_thin_layout(problem, &begun)) return;
+  const ThinAxis &h = begun.h, &w = begun.w;
+  const double active = begun.all_taps ? 1 : tap_share(h) * tap_share(w);
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 256;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
@@ -167,10 +173,8 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
               if (warps_w * blocks * block_groups > kMaxThinWarps) continue;
               if (3 * height * width < 2 * warps_w * 32 * instance.positions && height < h.positions) continue;
               for (const int32_t chunk : chunks) {
-                for (const int32_t tiles : {1, 4, 16}) {
-                  add_plan(problem, device, index,
-                           ThinTile{index, height, width, tiles, block_co, block_groups, split, chunk}, &best);
-                }
+                const ThinTile tile{index, height, width, 16, block_co, block_groups, split, chunk};
+                add_plans(problem, device, begun, active, tile, &best);
               }
             }
           }
