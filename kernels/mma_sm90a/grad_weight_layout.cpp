@@ -163,13 +163,18 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
     const double rows = layout.rows / 16, columns = ceil_div(layout.block_ci, 16);
     return (rows * wavefronts(layout.gy_pixel) + columns * wavefronts(layout.x_pixel)) / (rows + columns);
   }
-  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
+  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
+  auto of_both = [&](double of_row, double of_column) {
+    return (rows * of_row + columns * of_column) / (rows + columns);
+  };
+  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds. Ends
+  // early where enough(what it is at least).
   constexpr int32_t kMostReads = 4;
   int32_t pixels[4];  // of lanes
   for (int32_t t = 0; t < 4; ++t) pixels[t] = mma_grad_weight_pixel(layout, t);
-  auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
+  auto average = [&](int32_t size, int32_t pixel_step, auto place_of, auto enough) {
     const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
-    int32_t wavefronts = 0;
+    int32_t wavefronts = sample;
     for (int32_t number = 0; number < sample; ++number) {
       const int32_t first = number * reads / sample * 8;
       BankReads read;
@@ -177,19 +182,20 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
         const int32_t place = place_of(std::min(first + row, size - 1));
         for (const int32_t pixel : pixels) read.add((place + pixel * pixel_step) * element / 4);
       }
-      wavefronts += read.wavefronts;
+      wavefronts += read.wavefronts - 1;
+      if (enough(static_cast<double>(wavefronts) / sample)) break;
     }
     return static_cast<double>(wavefronts) / sample;
   };
-  const double of_column =
-      average(layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
-  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
-  const double least = (rows + columns * of_column) / (rows + columns);
-  if (least >= fewest) return least;
-  const double of_row = average(layout.rows, layout.gy_pixel, [&](int32_t row) {
-    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
-  });
-  return (rows * of_row + columns * of_column) / (rows + columns);
+  const double of_column = average(
+      layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; },
+      [&](double least) { return of_both(1, least) >= fewest; });
+  if (of_both(1, of_column) >= fewest) return fewest;
+  const double of_row = average(
+      layout.rows, layout.gy_pixel,
+      [&](int32_t row) { return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row)); },
+      [&](double least) { return of_both(least, of_column) >= fewest; });
+  return of_both(of_row, of_column);
 }
 
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile) {

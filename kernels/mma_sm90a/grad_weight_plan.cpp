@@ -243,6 +243,15 @@ std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
   return sizes;
 }
 
+// Whether stages of both tiles are alike, however many there are.
+bool same_stage(const MmaGradWeightTile& a, const MmaGradWeightTile& b) {
+  auto numbers = [](const MmaGradWeightTile& tile) {
+    return std::array<int32_t, 8>{tile.block_ci, tile.block_co,   tile.block_kh,  tile.block_kw,
+                                  tile.strip,    tile.tile_units, tile.x_padding, tile.gy_padding};
+  };
+  return numbers(a) == numbers(b);
+}
+
 // Tiles of one instance that are no waste, without stages.
 template <typename Consider>
 void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instance, Consider consider) {
@@ -250,13 +259,15 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   auto padded = [](int64_t size, int64_t unit) { return static_cast<double>(ceil_div(size, unit) * unit); };
   const double products =
       static_cast<double>(group_ci) * static_cast<double>(group_co) * problem.h.kernel * problem.w.kernel;
+  const std::vector<int32_t> sizes_ci = even_sizes(group_ci, 64), sizes_co = even_sizes(group_co, 64),
+                             sizes_kh = even_sizes(problem.h.kernel, 16), sizes_kw = even_sizes(problem.w.kernel, 16);
   double least_waste = HUGE_VAL;
   for (const bool counts : {true, false}) {  // first the least waste, then all that are near it
-    for (const int32_t block_ci : even_sizes(group_ci, 64)) {
+    for (const int32_t block_ci : sizes_ci) {
       const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
-      for (const int32_t block_kw : even_sizes(problem.w.kernel, 16)) {
-        for (const int32_t block_kh : even_sizes(problem.h.kernel, 16)) {
-          for (int32_t block_co : even_sizes(group_co, 64)) {
+      for (const int32_t block_kw : sizes_kw) {
+        for (const int32_t block_kh : sizes_kh) {
+          for (int32_t block_co : sizes_co) {
             if (instance.operands == WeightOperands::kMatrices) block_co = ceil_div(block_co, 16) * 16;
             const int32_t row_units = ceil_div(block_co * block_kh * block_kw, 16 * instance.row_tiles);
             if (column_units * row_units > kMostWarps) continue;
@@ -334,10 +345,24 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
         }
       }
     }
+    // Pipelines of a tile meet the same conflicts.
+    struct Banks {
+      MmaGradWeightTile asked, chosen;
+      double conflicts;
+    };
+    std::vector<Banks> known;
     for (Plan plan : piped.plans()) {
-      const double conflicts = choose_banks(problem, &tile_of<MmaGradWeightTile>(plan));
-      if (!make_mma_grad_weight_layout(problem, tile_of<MmaGradWeightTile>(plan), &layout)) continue;
-      if (!complete(problem, layout, conflicts, &plan)) continue;
+      MmaGradWeightTile& wanted = tile_of<MmaGradWeightTile>(plan);
+      auto banks = std::find_if(known.begin(), known.end(), [&](const Banks& one) { return same_stage(one.asked, wanted); });
+      if (banks == known.end()) {
+        MmaGradWeightTile chosen = wanted;
+        const double conflicts = choose_banks(problem, &chosen);
+        banks = known.insert(known.end(), {wanted, chosen, conflicts});
+      }
+      wanted.taps_first = banks->chosen.taps_first, wanted.pixel_order = banks->chosen.pixel_order;
+      wanted.x_padding = banks->chosen.x_padding, wanted.gy_padding = banks->chosen.gy_padding;
+      if (!make_mma_grad_weight_layout(problem, wanted, &layout)) continue;
+      if (!complete(problem, layout, banks->conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);
     }
