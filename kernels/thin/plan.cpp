@@ -103,6 +103,24 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
+// No plan of a tile, whatever its chunk and CTAs, has a shorter estimate. `warps`: it has no fewer.
+double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
+                const ThinTile& tile, int32_t warps) {
+  const double outputs = kThinInstances[tile.instance].outputs, positions = kThinInstances[tile.instance].positions;
+  const double steps = static_cast<double>(begun.group_ci) * begun.taps;
+  const double tile_slots =
+      420 + steps * (outputs * positions * active + positions + outputs / 4 + 6) + 4.5 * outputs * positions;
+  const double tiles = static_cast<double>(problem.batch) * ceil_div(begun.h.positions, tile.tile_h) *
+                       ceil_div(begun.w.positions, tile.tile_w);
+  const double passes = static_cast<double>(tile.split_phases ? begun.h.num_filled : 1) *
+                        ceil_div(begun.group_co, tile.block_co) * ceil_div(begun.groups, tile.block_groups);
+  const double compute_us =
+      tiles * passes / device.num_sms * ceil_div(warps, 4) * tile_slots * 1.3 / (device.clock_ghz * 1e3);
+  const double bytes =
+      static_cast<double>(element_bytes(problem.dtype)) * (input_elements(problem) + output_elements(problem));
+  return kRounded * (compute_us + 1e-3 / device.copy_gb_per_s * bytes + 8);
+}
+
 // Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem alone.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
                ThinTile tile, BestPlans* plans) {
@@ -172,8 +190,11 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
               const int32_t warps_w = ceil_div(height * width, 32 * instance.positions);
               if (warps_w * blocks * block_groups > kMaxThinWarps) continue;
               if (3 * height * width < 2 * warps_w * 32 * instance.positions && height < h.positions) continue;
+              ThinTile tile{index, height, width, 16, block_co, block_groups, split, ci};
+              const int32_t warps = warps_w * blocks * block_groups;
+              if (bound_us(problem, device, begun, active, tile, warps) > best.worst_us()) continue;
               for (const int32_t chunk : chunks) {
-                const ThinTile tile{index, height, width, 16, block_co, block_groups, split, chunk};
+                tile.chunk_ci = chunk;
                 add_plans(problem, device, begun, active, tile, &best);
               }
             }
