@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mma_sm90a/banks.h"
 #include "problem/shapes.h"
 
 namespace convt {
@@ -250,26 +251,25 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   return true;
 }
 
-double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element) {
+double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element, double fewest) {
   constexpr int32_t kMostReads = 8;
   const int32_t reads = layout.depth / 4, sample = std::min(reads, kMostReads);
   if (sample == 0) return 1;
-  int32_t wavefronts = 0;
-  for (int32_t number = 0; number < sample; ++number) {
-    // Four elements of K of eight neighbouring positions; equal words are one.
+  int32_t positions[8], wavefronts = sample;  // one of each at least
+  for (int32_t i = 0; i < 8; ++i) {
+    int32_t row, column;
+    grad_input_position(layout, i, &row, &column);
+    positions[i] = grad_input_position_place(layout, row, column);
+  }
+  for (int32_t number = 0; number < sample && wavefronts < fewest * sample; ++number) {
+    // Four elements of K of eight neighbouring positions.
     const int32_t first = number * reads / sample * 4;
-    int32_t words[32], of_bank[32] = {}, most = 1;
-    for (int32_t lane = 0; lane < 32; ++lane) {
-      const int32_t place = grad_input_place(layout, grad_input_tap(layout, first + lane % 4));
-      int32_t row, column;
-      grad_input_position(layout, lane / 4, &row, &column);
-      words[lane] = (place + grad_input_position_place(layout, row, column)) * element / 4;
+    BankReads read;
+    for (int32_t i = 0; i < 4; ++i) {
+      const int32_t place = grad_input_place(layout, grad_input_tap(layout, first + i));
+      for (const int32_t position : positions) read.add((place + position) * element / 4);
     }
-    for (int32_t lane = 0; lane < 32; ++lane) {
-      if (std::find(words, words + lane, words[lane]) != words + lane) continue;
-      most = std::max(most, ++of_bank[words[lane] % 32]);
-    }
-    wavefronts += most;
+    wavefronts += read.wavefronts - 1;
   }
   return static_cast<double>(wavefronts) / sample;
 }

@@ -131,10 +131,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
                       overlapped(plan->compute_us, plan->memory_us);
 }
 
-// The plan of a tile, or false where there is none.
-bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, Plan* plan) {
+// The plan of a tile and its layout, or false where there is none.
+bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, Plan* plan,
+               MmaGradInputLayout& layout) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
-  MmaGradInputLayout layout;
   if (!make_mma_grad_input_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block)
     return false;
   const int32_t resident = resident_blocks(device, layout, instance);
@@ -166,9 +166,8 @@ Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, co
       tile.order = order;
       tile.padding = padding;
       MmaGradInputLayout layout;
-      if (!make_plan(problem, device, tile, &candidate) || candidate.num_blocks < plan.num_blocks) break;
-      make_mma_grad_input_layout(problem, tile, &layout);
-      const double conflicts = grad_input_conflicts(layout, element);
+      if (!make_plan(problem, device, tile, &candidate, layout) || candidate.num_blocks < plan.num_blocks) break;
+      const double conflicts = grad_input_conflicts(layout, element, fewest);
       if (conflicts >= fewest) continue;
       fewest = conflicts;
       best = candidate;
@@ -190,8 +189,9 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
     if (warps < 2) return;
     for (const int32_t stages : {2, 3, 4}) {
       Plan plan;
+      MmaGradInputLayout layout;
       tile.stages = stages;
-      if (!make_plan(problem, device, tile, &plan)) return;
+      if (!make_plan(problem, device, tile, &plan, layout)) return;
       plans->consider(plan);
     }
   };

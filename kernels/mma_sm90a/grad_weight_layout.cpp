@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mma_sm90a/banks.h"
+
 namespace convt {
 namespace {
 
@@ -16,7 +18,12 @@ constexpr int32_t kHalf = -2, kQuarter = -4;
 constexpr PixelOrder kPixelOrders[kMmaGradWeightOrders] = {
     {1, 2, 4}, {kHalf, 1, 2}, {1, kHalf, 2}, {kHalf, kQuarter, 1}, {kQuarter, kHalf, 1}};
 
-int32_t pixels_of(int32_t value, int32_t strip) { return value > 0 ? value : strip / -value; }
+void set_pixel_order(const PixelOrder& order, MmaGradWeightLayout* layout) {
+  auto pixels_of = [layout](int32_t value) { return value > 0 ? value : layout->strip / -value; };
+  layout->near_pixels = pixels_of(order.near);
+  layout->far_pixels = pixels_of(order.far);
+  layout->next_pixels = order.next;
+}
 
 // The thin engine's pitches, and `padding` vectors behind each channel.
 bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
@@ -124,10 +131,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   layout->threads = 32 * (layout->warps + layout->loaders);
   if (layout->threads > kMaxMmaGradWeightThreads) return false;
   layout->steps = plan.strip / step_pixels;
-  const PixelOrder& order = kPixelOrders[plan.pixel_order];
-  layout->near_pixels = pixels_of(order.near, plan.strip);
-  layout->far_pixels = pixels_of(order.far, plan.strip);
-  layout->next_pixels = order.next;
+  set_pixel_order(kPixelOrders[plan.pixel_order], layout);
 
   layout->x_runs = layout->gy_runs = layout->columns_apart = false;
   const bool fits = instance.operands != WeightOperands::kColumns ? lay_out_pixels(problem, plan, layout)
@@ -149,7 +153,7 @@ int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t bl
   return bytes;
 }
 
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element) {
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest) {
   if (matrices) {  // rows of eight matrices are eight neighbouring pixels, 16 bytes each
     auto wavefronts = [](int32_t pixel) {
       int32_t phases = 1;  // 8 / greatest common divisor of 8 and the distance in vectors
@@ -159,59 +163,70 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
     const double rows = layout.rows / 16, columns = ceil_div(layout.block_ci, 16);
     return (rows * wavefronts(layout.gy_pixel) + columns * wavefronts(layout.x_pixel)) / (rows + columns);
   }
-  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds.
+  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
+  auto of_both = [&](double of_row, double of_column) {
+    return (rows * of_row + columns * of_column) / (rows + columns);
+  };
+  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds. Ends
+  // early where enough(what it is at least).
   constexpr int32_t kMostReads = 4;
   int32_t pixels[4];  // of lanes
   for (int32_t t = 0; t < 4; ++t) pixels[t] = mma_grad_weight_pixel(layout, t);
-  auto average = [&](int32_t size, int32_t pixel_step, auto place_of) {
+  auto average = [&](int32_t size, int32_t pixel_step, auto place_of, auto enough) {
     const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);
-    int32_t wavefronts = 0;
+    int32_t wavefronts = sample;
     for (int32_t number = 0; number < sample; ++number) {
       const int32_t first = number * reads / sample * 8;
-      int32_t words[32][32], banks[32] = {}, worst = 0;  // of each bank, different ones
+      BankReads read;
       for (int32_t row = 0; row < 8; ++row) {
         const int32_t place = place_of(std::min(first + row, size - 1));
-        for (const int32_t pixel : pixels) {
-          const int32_t word = (place + pixel * pixel_step) * element / 4, bank = word % 32;
-          int32_t known = 0;
-          while (known < banks[bank] && words[bank][known] != word) ++known;
-          if (known < banks[bank]) continue;
-          words[bank][banks[bank]++] = word;
-          worst = std::max(worst, banks[bank]);
-        }
+        for (const int32_t pixel : pixels) read.add((place + pixel * pixel_step) * element / 4);
       }
-      wavefronts += worst;
+      wavefronts += read.wavefronts - 1;
+      if (enough(static_cast<double>(wavefronts) / sample)) break;
     }
     return static_cast<double>(wavefronts) / sample;
   };
-  const double of_row = average(layout.rows, layout.gy_pixel, [&](int32_t row) {
-    return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row));
-  });
-  const double of_column =
-      average(layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; });
-  const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
-  return (rows * of_row + columns * of_column) / (rows + columns);
+  const double of_column = average(
+      layout.block_ci, layout.x_pixel, [&](int32_t channel) { return channel * layout.pitches.x_channel; },
+      [&](double least) { return of_both(1, least) >= fewest; });
+  if (of_both(1, of_column) >= fewest) return fewest;
+  const double of_row = average(
+      layout.rows, layout.gy_pixel,
+      [&](int32_t row) { return mma_grad_weight_place(layout, mma_grad_weight_row(layout, row)); },
+      [&](double least) { return of_both(least, of_column) >= fewest; });
+  return of_both(of_row, of_column);
 }
 
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
   const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
-  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)));
+  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)),
+                                   HUGE_VAL);
 }
 
 double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
   const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
   const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   MmaGradWeightTile trial = *tile;
+  trial.pixel_order = 0, trial.taps_first = false;
+  MmaGradWeightLayout layout;
   double fewest = HUGE_VAL;
   for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
     if (columns) trial.x_padding = trial.gy_padding = padding;
-    for (trial.pixel_order = 0; trial.pixel_order < (matrices ? 1 : kMmaGradWeightOrders); ++trial.pixel_order) {
+    if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
+    for (int32_t order = 0; order < (matrices ? 1 : kMmaGradWeightOrders); ++order) {
+      set_pixel_order(kPixelOrders[order], &layout);
       for (const bool taps_first : {false, true}) {
-        trial.taps_first = taps_first;
-        const double conflicts = mma_grad_weight_conflicts(problem, trial);
-        if (conflicts < fewest) fewest = conflicts, *tile = trial;
+        if (taps_first && matrices) continue;
+        layout.taps_first = taps_first;
+        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element, fewest);
+        if (conflicts < fewest) {
+          fewest = conflicts, *tile = trial;
+          tile->pixel_order = order, tile->taps_first = taps_first;
+        }
         if (fewest == 1) return fewest;
       }
     }

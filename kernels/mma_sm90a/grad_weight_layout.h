@@ -119,8 +119,10 @@ int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t bl
 bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightTile& plan,
                                  MmaGradWeightLayout* layout);
 
-// Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA.
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element);
+// Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA; or any number that is
+// not below `fewest`, where there are as many.
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element,
+                                 double fewest);
 
 // The same of a plan; HUGE_VAL where it is illegal.
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile);

@@ -18,12 +18,17 @@ constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
 
-// CTAs of one SM, by shared memory and by the registers that an instance needs.
+// Threads of one SM, by the registers that an instance needs.
+int32_t resident_threads(const MmaGradWeightInstance& instance) {
+  const int32_t products = instance.row_tiles * instance.column_tiles;
+  return products <= 2 ? 1024 : products <= 4 ? 768 : products <= 6 ? 640 : 512;
+}
+
+// CTAs of one SM.
 int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
                         const MmaGradWeightLayout& layout) {
-  const int32_t products = instance.row_tiles * instance.column_tiles;
-  const int32_t threads = products <= 2 ? 1024 : products <= 4 ? 768 : products <= 6 ? 640 : 512;
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes), threads / layout.threads);
+  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes),
+                           resident_threads(instance) / layout.threads);
 }
 
 // Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts (docs/engines/mma.md). Of an SM's scheduler:
@@ -82,6 +87,26 @@ StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstanc
   return {all * rounds, element * (rows * pixels * ci + slots * taps * columns * co)};
 }
 
+// Cycles of a stage: of an SM's scheduler where `warps` multiply, and of a warp alone.
+struct StageProducts {
+  double issue;
+  double latency;
+  double products;  // of a step
+};
+StageProducts stage_products(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
+                             const MmaGradWeightTile& tile, double warps, double conflicts) {
+  const bool matrices = instance.operands == WeightOperands::kMatrices;
+  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
+                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
+  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
+  const double rows = tile.tile_units;
+  const double steps_of_row = ceil_div(std::min(tile.strip, problem.w.in), mma_grad_weight_pixels(instance.operands));
+  const double border = std::min(1.0, 2 / steps_of_row / ceil_div(problem.w.in, tile.strip));
+  const double step = (kRead + kConflict * (conflicts - 1) + kBorderRead * border) * reads + kProduct * products;
+  return {warps * (rows * (steps_of_row * step + kRow) + kWarpStage) / 4,
+          rows * steps_of_row * (kStepLatency + kReadLatency * reads), products};
+}
+
 // On the reference GPU. `conflicts`: wavefronts of a read of shared memory.
 void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout,
               double conflicts, Plan* plan) {
@@ -89,23 +114,15 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const auto resident = static_cast<double>(std::min<int64_t>(resident_blocks(device, instance, layout),
                                                               ceil_div(layout.num_blocks, int64_t{device.num_sms})));
-  const bool matrices = instance.operands == WeightOperands::kMatrices;
-  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
-                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
-  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
-  const double rows = layout.tile_units;
-  const double steps_of_row = ceil_div(std::min(layout.strip, layout.w.in), mma_grad_weight_pixels(instance.operands));
-  const double border = std::min(1.0, 2 / steps_of_row / layout.strips);
   const StageCopies copies = stage_copies(problem, instance, layout);
   const double stages = ceil_div(layout.units_per_chunk, layout.tile_units);
   const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms / resident);
-
-  const double step = (kRead + kConflict * (conflicts - 1) + kBorderRead * border) * reads + kProduct * products;
-  const double issue = resident * layout.warps * (rows * (steps_of_row * step + kRow) + kWarpStage) / 4;
-  const double latency = rows * steps_of_row * (kStepLatency + kReadLatency * reads);
+  const StageProducts stage =
+      stage_products(problem, instance, tile_of<MmaGradWeightTile>(*plan), resident * layout.warps, conflicts);
   const double load =
       copies.cycles / layout.loaders + kLatency + (instance.operands == WeightOperands::kColumns ? 0 : kPixelLatency);
-  const double cta = stages * root_of_cubes(issue, latency, load) + kStore * products * layout.warps;
+  const double cta =
+      stages * root_of_cubes(stage.issue, stage.latency, load) + kStore * stage.products * layout.warps;
   plan->compute_us = waves * cta / kCyclesPerUs;
 
   const double input = element * input_elements(problem);
@@ -121,32 +138,28 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   plan->estimate_us = kLaunch + root_of_cubes(plan->compute_us, plan->memory_us, 0) + reduction;
 }
 
-// No plan of a block has a shorter estimate.
-double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& block,
+// No plan of a tile, whatever its pipeline and chunks, has a shorter estimate.
+double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& tile,
                 double conflicts) {
   const DeviceInfo device = h200();
-  const bool matrices = instance.operands == WeightOperands::kMatrices;
-  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
-                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
-  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
-  const double warps = ceil_div(block.block_co * block.block_kh * block.block_kw, 16 * instance.row_tiles) *
-                       ceil_div(block.block_ci, 8 * instance.column_tiles);
+  const int32_t warps = ceil_div(tile.block_co * tile.block_kh * tile.block_kw, 16 * instance.row_tiles) *
+                        ceil_div(tile.block_ci, 8 * instance.column_tiles);
   auto parts = [](int64_t size, int32_t part) { return static_cast<double>(ceil_div(size, int64_t{part})); };
-  const double passes = static_cast<double>(problem.groups) * parts(problem.c_in / problem.groups, block.block_ci) *
-                        parts(problem.c_out / problem.groups, block.block_co) *
-                        parts(problem.h.kernel, block.block_kh) * parts(problem.w.kernel, block.block_kw);
-  const double rows = static_cast<double>(problem.batch) * problem.h.in;
-  const double steps = static_cast<double>(problem.w.in) / mma_grad_weight_pixels(instance.operands);
-  const double step = (kRead + kConflict * (conflicts - 1)) * reads + kProduct * products;
-  const double issue = rows * (steps * step + kRow + kWarpStage / kMostUnits) * warps / 4;
-  const double resident = std::max(1.0, 1024 / 32 / (warps + 1));
-  const double latency = rows * steps * (kStepLatency + kReadLatency * reads) / resident;
-  const double compute_us = passes * root_of_cubes(issue, latency, 0) / device.num_sms / kCyclesPerUs;
+  const double passes = static_cast<double>(problem.groups) * parts(problem.c_in / problem.groups, tile.block_ci) *
+                        parts(problem.c_out / problem.groups, tile.block_co) *
+                        parts(problem.h.kernel, tile.block_kh) * parts(problem.w.kernel, tile.block_kw);
+  const double units = static_cast<double>(problem.batch) * parts(problem.w.in, tile.strip) * problem.h.in;
+  const double stages = passes * units / tile.tile_units / device.num_sms;
+  const StageProducts stage = stage_products(problem, instance, tile, warps, conflicts);
+  const double resident = std::max(1, resident_threads(instance) / (32 * (warps + 1)));
+  const double compute_us =
+      stages * root_of_cubes(stage.issue, stage.latency / resident, kLatency / resident) / kCyclesPerUs;
   const double memory_us =
       static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
                          kResultBytes * static_cast<double>(weight_elements(problem));
-  return kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3);
+  return kRounded *
+         (kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3));
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
@@ -174,21 +187,22 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
   constexpr int32_t kMost = 3;
   MmaGradWeightTile trial = block;
   MmaGradWeightLayout layout;
-  auto conflicts = [&](int32_t x, int32_t gy) {
+  auto conflicts = [&](int32_t x, int32_t gy, double fewest) {
     trial.x_padding = x, trial.gy_padding = gy;
-    return make_mma_grad_weight_layout(problem, trial, &layout) ? mma_grad_weight_conflicts(layout, matrices, element)
-                                                                : HUGE_VAL;
+    return make_mma_grad_weight_layout(problem, trial, &layout)
+               ? mma_grad_weight_conflicts(layout, matrices, element, fewest)
+               : HUGE_VAL;
   };
-  const PixelPadding none{0, 0, conflicts(0, 0)};
+  const PixelPadding none{0, 0, conflicts(0, 0, HUGE_VAL)};
   const bool runs = layout.x_runs || layout.gy_runs;
   if (none.conflicts == HUGE_VAL) return {};
   PixelPadding fewest = none;
   for (int32_t x = 1; x <= kMost; ++x) {
-    if (const double found = conflicts(x, 0); found < fewest.conflicts) fewest = {x, 0, found};
+    if (const double found = conflicts(x, 0, fewest.conflicts); found < fewest.conflicts) fewest = {x, 0, found};
   }
   const int32_t x = fewest.x;
   for (int32_t gy = 1; gy <= kMost; ++gy) {
-    if (const double found = conflicts(x, gy); found < fewest.conflicts) fewest = {x, gy, found};
+    if (const double found = conflicts(x, gy, fewest.conflicts); found < fewest.conflicts) fewest = {x, gy, found};
   }
   if (fewest.x == 0 && fewest.gy == 0) return {none};
   return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
@@ -229,6 +243,15 @@ std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
   return sizes;
 }
 
+// Whether stages of both tiles are alike, however many there are.
+bool same_stage(const MmaGradWeightTile& a, const MmaGradWeightTile& b) {
+  auto numbers = [](const MmaGradWeightTile& tile) {
+    return std::array<int32_t, 8>{tile.block_ci, tile.block_co,   tile.block_kh,  tile.block_kw,
+                                  tile.strip,    tile.tile_units, tile.x_padding, tile.gy_padding};
+  };
+  return numbers(a) == numbers(b);
+}
+
 // Tiles of one instance that are no waste, without stages.
 template <typename Consider>
 void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instance, Consider consider) {
@@ -236,13 +259,15 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   auto padded = [](int64_t size, int64_t unit) { return static_cast<double>(ceil_div(size, unit) * unit); };
   const double products =
       static_cast<double>(group_ci) * static_cast<double>(group_co) * problem.h.kernel * problem.w.kernel;
+  const std::vector<int32_t> sizes_ci = even_sizes(group_ci, 64), sizes_co = even_sizes(group_co, 64),
+                             sizes_kh = even_sizes(problem.h.kernel, 16), sizes_kw = even_sizes(problem.w.kernel, 16);
   double least_waste = HUGE_VAL;
   for (const bool counts : {true, false}) {  // first the least waste, then all that are near it
-    for (const int32_t block_ci : even_sizes(group_ci, 64)) {
+    for (const int32_t block_ci : sizes_ci) {
       const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
-      for (const int32_t block_kw : even_sizes(problem.w.kernel, 16)) {
-        for (const int32_t block_kh : even_sizes(problem.h.kernel, 16)) {
-          for (int32_t block_co : even_sizes(group_co, 64)) {
+      for (const int32_t block_kw : sizes_kw) {
+        for (const int32_t block_kh : sizes_kh) {
+          for (int32_t block_co : sizes_co) {
             if (instance.operands == WeightOperands::kMatrices) block_co = ceil_div(block_co, 16) * 16;
             const int32_t row_units = ceil_div(block_co * block_kh * block_kw, 16 * instance.row_tiles);
             if (column_units * row_units > kMostWarps) continue;
@@ -284,11 +309,6 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;
-    struct Part {
-      MmaGradWeightTile block;
-      double conflicts;
-    };
-    BoundedParts<Part> parts;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
     BestPlans tiles(48), piped(4);
     std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
@@ -300,23 +320,21 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       }
       for (const PixelPadding& padding : paddings) {
         tile.x_padding = padding.x, tile.gy_padding = padding.gy;
-        parts.add(bound_us(problem, instance, tile, padding.conflicts), {tile, padding.conflicts});
-      }
-    });
-    parts.search(tiles, [&](const Part& part, int32_t number) {
-      tile = part.block;
-      for (const int32_t strip : strips) {
-        for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
-          tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
-          if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
-          if (complete_in_waves(problem, &layout, part.conflicts, 1, &trial)) tiles.consider(trial, number);
+        for (const int32_t strip : strips) {
+          for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
+            tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
+            if (bound_us(problem, instance, tile, padding.conflicts) > tiles.worst_us()) continue;
+            if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
+            if (complete_in_waves(problem, &layout, padding.conflicts, 1, &trial)) tiles.consider(trial);
+          }
         }
       }
     });
     for (const Plan& found : tiles.plans()) {
       trial = found;
+      if (bound_us(problem, instance, tile, columns ? kUsualConflicts : 1) > piped.worst_us()) continue;
       const double conflicts = columns ? kUsualConflicts : mma_grad_weight_conflicts(problem, tile);
-      if (bound_us(problem, instance, tile, conflicts) * kRounded > piped.worst_us()) continue;
+      if (bound_us(problem, instance, tile, conflicts) > piped.worst_us()) continue;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
           tile.units_per_chunk = 1;
@@ -327,10 +345,24 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
         }
       }
     }
+    // Pipelines of a tile meet the same conflicts.
+    struct Banks {
+      MmaGradWeightTile asked, chosen;
+      double conflicts;
+    };
+    std::vector<Banks> known;
     for (Plan plan : piped.plans()) {
-      const double conflicts = choose_banks(problem, &tile_of<MmaGradWeightTile>(plan));
-      if (!make_mma_grad_weight_layout(problem, tile_of<MmaGradWeightTile>(plan), &layout)) continue;
-      if (!complete(problem, layout, conflicts, &plan)) continue;
+      MmaGradWeightTile& wanted = tile_of<MmaGradWeightTile>(plan);
+      auto banks = std::find_if(known.begin(), known.end(), [&](const Banks& one) { return same_stage(one.asked, wanted); });
+      if (banks == known.end()) {
+        MmaGradWeightTile chosen = wanted;
+        const double conflicts = choose_banks(problem, &chosen);
+        banks = known.insert(known.end(), {wanted, chosen, conflicts});
+      }
+      wanted.taps_first = banks->chosen.taps_first, wanted.pixel_order = banks->chosen.pixel_order;
+      wanted.x_padding = banks->chosen.x_padding, wanted.gy_padding = banks->chosen.gy_padding;
+      if (!make_mma_grad_weight_layout(problem, wanted, &layout)) continue;
+      if (!complete(problem, layout, banks->conflicts, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);
     }

@@ -28,29 +28,11 @@ int32_t make_classes(const ThinAxis& axis, MmaClass* classes) {
   return count;
 }
 
-// What both have in common: strides, axes, groups, columns, steps of K. False where tables are too small.
-bool make_columns(const ConvTProblem& problem, int32_t block_co, bool split_phases, const MmaInstance& instance,
-                  MmaLayout* layout) {
-  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
-  ThinAxis &h = layout->h, &w = layout->w;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 4096;
-  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->group_co = static_cast<int32_t>(group_co);
-  std::copy_n(problem.x_stride, 4, layout->source_stride);
-  std::copy_n(problem.y_stride, 4, layout->result_stride);
-  std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  if (weight_reach(problem) > INT32_MAX) return false;
-  layout->weight_group_stride = group_ci * problem.w_stride[0];
-  layout->split_phases = split_phases ? h.out_stride : 1;
+// What both have in common: columns, of a layout that has been begun.
+void make_columns(int32_t block_co, bool split_phases, const MmaInstance& instance, MmaLayout* layout) {
+  layout->split_phases = split_phases ? layout->h.out_stride : 1;
   layout->block_co = block_co;
   layout->co_tiles = ceil_div(layout->group_co, block_co);
-
-  layout->classes_h = make_classes(h, layout->class_h);
-  layout->classes_w = make_classes(w, layout->class_w);
-  if (layout->classes_h < 0 || layout->classes_w < 0) return false;
   for (int32_t i = 0; i < (split_phases ? 1 : layout->classes_h); ++i) {
     for (int32_t j = 0; j < layout->classes_w; ++j) {
       const int32_t phases =
@@ -60,9 +42,6 @@ bool make_columns(const ConvTProblem& problem, int32_t block_co, bool split_phas
   }
   layout->column_units = ceil_div(layout->column_tiles, instance.column_tiles);
   layout->column_tiles = layout->column_units * instance.column_tiles;
-  layout->taps = h.num_taps * w.num_taps;
-  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
-  return true;
 }
 
 // What is copied of one channel.
@@ -113,11 +92,31 @@ void copy_elements(MmaLayout* layout) {
   list_places(layout);
 }
 
-bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
+bool begin_mma_layout(const ConvTProblem& problem, MmaLayout* layout) {
   *layout = MmaLayout{};
-  const MmaInstance& instance = kMmaInstances[plan.instance];
   if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
-  if (!make_columns(problem, plan.block_co, plan.split_phases, instance, layout)) return false;
+  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  layout->groups = static_cast<int32_t>(problem.groups);
+  layout->group_ci = static_cast<int32_t>(group_ci);
+  layout->group_co = static_cast<int32_t>(group_co);
+  std::copy_n(problem.x_stride, 4, layout->source_stride);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  std::copy_n(problem.w_stride, 4, layout->weight_stride);
+  if (weight_reach(problem) > INT32_MAX) return false;
+  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  layout->classes_h = make_classes(layout->h, layout->class_h);
+  layout->classes_w = make_classes(layout->w, layout->class_w);
+  layout->taps = layout->h.num_taps * layout->w.num_taps;
+  layout->steps = ceil_div(layout->group_ci, 32 / static_cast<int32_t>(element_bytes(problem.dtype)));
+  return layout->classes_h >= 0 && layout->classes_w >= 0;
+}
+
+bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
+  const MmaInstance& instance = kMmaInstances[plan.instance];
+  make_columns(plan.block_co, plan.split_phases, instance, layout);
   ThinAxis &h = layout->h, &w = layout->w;
   layout->threads = plan.threads;
   layout->warps = plan.threads / 32;
@@ -198,12 +197,15 @@ bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout
   return true;
 }
 
+bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
+  return begin_mma_layout(problem, layout) && finish_mma_layout(problem, plan, layout);
+}
+
 bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout) {
-  *layout = MmaLayout{};
   const MmaInstance& instance = kMmaRowsInstances[plan.instance];
   const int64_t* y_stride = problem.y_stride;
-  if (problem.direction != Direction::kForward || y_stride[3] != 1 || problem.x_stride[3] != 1) return false;
-  if (!make_columns(problem, plan.block_co, false, instance, layout)) return false;
+  if (problem.x_stride[3] != 1 || !begin_mma_layout(problem, layout)) return false;
+  make_columns(plan.block_co, false, instance, layout);
   const ThinAxis& h = layout->h;
   ThinAxis& w = layout->w;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));

@@ -234,6 +234,10 @@ CONVT_HOST_DEVICE inline MmaRun mma_run(const ThinAxis& w, int32_t n) {
 bool make_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout);
 bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, MmaLayout* layout);
 
+// make_mma_layout() in two steps for a search: what follows from the problem alone, then the rest.
+bool begin_mma_layout(const ConvTProblem& problem, MmaLayout* layout);
+bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout);
+
 // Changes the layout for a source that does not begin on a vector: its places are filled element by element.
 void copy_elements(MmaLayout* layout);
 

@@ -92,8 +92,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 
 void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
-  ThinAxis h, w;
-  if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
+  MmaLayout begun;
+  if (!begin_mma_layout(problem, &begun)) return;
+  const ThinAxis &h = begun.h, &w = begun.w;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
@@ -119,8 +120,8 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::v
   channels.push_back(co);
 
   auto add = [&](MmaTile tile, BestPlans* best) {
-    MmaLayout layout;
-    if (!make_mma_layout(problem, tile, &layout) || layout.shared_bytes + kStaticBytes > device.shared_per_block) {
+    MmaLayout layout = begun;
+    if (!finish_mma_layout(problem, tile, &layout) || layout.shared_bytes + kStaticBytes > device.shared_per_block) {
       return;
     }
     const int32_t resident = resident_blocks(device, layout);

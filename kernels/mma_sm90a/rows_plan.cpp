@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "mma_sm90a/banks.h"
 #include "mma_sm90a/layout.h"
 #include "plan/plan.h"
 
@@ -33,48 +34,54 @@ constexpr double kOneSlot = 1.15;   // which is computed, then stored
 int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
   int32_t waits = 0;
   for (size_t first = 0; first < columns.size(); first += 8) {
-    int32_t words[32][32], count[32] = {}, most = 0;
+    BankReads read;
     for (int32_t lane = 0; lane < 32; ++lane) {
       const MmaColumn& column = columns[first + static_cast<size_t>(lane / 4)];
       if (column.co >= layout.block_co) continue;
       const int32_t at =
           column.co * channel + column.phase_h * layout.w.out + column.phase_w + lane % 4 * 8 * layout.w.out_stride;
-      const int32_t word = at * element / 4, bank = word % 32;
-      if (std::find(words[bank], words[bank] + count[bank], word) == words[bank] + count[bank]) {
-        words[bank][count[bank]++] = word;
-      }
-      most = std::max(most, count[bank]);
+      read.add(at * element / 4);
     }
-    waits += most;
+    waits += read.wavefronts;
   }
   return waits;
 }
 
-// The padding with the fewest of these waits. waits: a number from above.
-int32_t best_padding(const MmaLayout& layout, int32_t element, int32_t* waits) {
+// The padding with the fewest of these waits, which its tile's rows and channels decide.
+struct BestPadding {
+  int32_t padding = 0;
+  int32_t waits = INT32_MAX;
+};
+
+BestPadding best_padding(const MmaLayout& layout, int32_t element) {
   std::vector<MmaColumn> columns;
   for (int32_t index = 0; index < layout.column_tiles * kMmaColumns; ++index) {
     columns.push_back(mma_column(layout, 0, index));
   }
-  int32_t best = 0;
+  BestPadding best;
   for (int32_t padding = 0; padding < 4; ++padding) {
     const int32_t asked = bank_waits(layout, columns, element, layout.stage_channel + padding * layout.result_vector);
-    if (asked < *waits) *waits = asked, best = padding;
+    if (asked < best.waits) best = {padding, asked};
   }
   return best;
 }
 
 // The share of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
 double refilled_tiles(const MmaLayout& layout) {
-  auto shift = [&layout](int64_t number) {
-    const int64_t tile = layout.interleaved ? number * layout.blocks_per_pass : number;
-    const int64_t image = tile / layout.tiles_h, row = tile % layout.tiles_h * layout.tile_h * layout.h.out_stride;
-    return (image * layout.result_stride[0] + row * layout.result_stride[2]) % layout.result_vector;
-  };
-  const int64_t tiles = ceil_div(layout.num_tiles, layout.blocks_per_pass);
-  const int64_t counted = std::min<int64_t>(tiles, 512);
+  const int64_t row_stride = layout.tile_h * layout.h.out_stride * layout.result_stride[2];
+  const int64_t image_stride = layout.result_stride[0];
+  if (image_stride % layout.result_vector == 0 && row_stride % layout.result_vector == 0) return 0;
+  constexpr int64_t kMostCounted = 512;
+  int64_t shifts[kMostCounted];
+  const int64_t counted = std::min<int64_t>(ceil_div(layout.num_tiles, layout.blocks_per_pass), kMostCounted);
+  const int64_t step = layout.interleaved ? layout.blocks_per_pass : 1;
   int64_t refilled = 0;
-  for (int64_t tile = layout.slots; tile < counted; ++tile) refilled += shift(tile) != shift(tile - layout.slots);
+  for (int64_t tile = 0, image = 0, row = 0; tile < counted; ++tile) {
+    shifts[tile] = (image * image_stride + row * row_stride) % layout.result_vector;
+    if (tile >= layout.slots) refilled += shifts[tile] != shifts[tile - layout.slots];
+    image += step / layout.tiles_h, row += step % layout.tiles_h;
+    if (row >= layout.tiles_h) ++image, row -= layout.tiles_h;
+  }
   return static_cast<double>(refilled) / static_cast<double>(counted);
 }
 
@@ -116,11 +123,11 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
   }
   channels.push_back(co);
 
-  auto add = [&](MmaRowsTile tile) {
+  auto add = [&](MmaRowsTile tile, BestPadding* best) {
     MmaLayout layout;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
-    int32_t waits = INT32_MAX;
-    tile.padding = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)), &waits);
+    if (best->waits == INT32_MAX) *best = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)));
+    tile.padding = best->padding;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
     const int32_t resident =
         std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
@@ -132,7 +139,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     layout.num_blocks = int64_t{layout.passes} * blocks;
     Plan plan = begin_plan(kMmaRowsInstances[tile.instance].name, problem.precision, tile);
     set_launch(layout, &plan);
-    estimate(problem, device, layout, resident, waits, &plan);
+    estimate(problem, device, layout, resident, best->waits, &plan);
     plans->push_back(plan);
     return true;
   };
@@ -142,10 +149,11 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     const size_t before = plans->size();
     for (const int32_t block_co : channels) {
       for (const int32_t tile_h : {1, 2, 4}) {
+        BestPadding best;
         for (const int32_t slots : {1, 2, 4}) {
           for (const int32_t warps : {6, 14}) {
             for (const bool interleaved : {true, false}) {
-              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1})) break;
+              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1}, &best)) break;
             }
           }
         }

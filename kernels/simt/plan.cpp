@@ -187,6 +187,8 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
     for (const int32_t stages : {2, 3}) {
       for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
+        // Of several channels nothing is made smaller to fit: less room has no other plan, a third stage no better one.
+        if (chunk > 1 && (resident > 1 || stages > 2)) break;
         Plan trial = *plan;
         SimtTile& tile = tile_of<SimtTile>(trial);
         tile.stages = stages;

@@ -144,8 +144,7 @@ bool make_thin_axis(const Axis& axis, ThinAxis* thin) {
   return true;
 }
 
-bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
-                      ThinLayout* layout) {
+bool begin_thin_layout(const ConvTProblem& problem, ThinLayout* layout) {
   *layout = ThinLayout{};
   if (problem.direction != Direction::kForward) return false;
   if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
@@ -162,7 +161,14 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
   }
   if (weight_reach(problem) > INT32_MAX) return false;
   layout->weight_group_stride = group_ci * problem.w_stride[0];
+  layout->all_taps = every_phase_has_every_tap(layout->h) && every_phase_has_every_tap(layout->w);
+  layout->mixed_quads = layout->all_taps;
+  layout->taps = layout->h.num_taps * layout->w.num_taps;
+  return true;
+}
 
+bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
+                        ThinLayout* layout) {
   if (plan.block_groups > 1 && (plan.block_co < layout->group_co || plan.chunk_ci < layout->group_ci)) return false;
   layout->tile_h = plan.tile_h;
   layout->tile_w = plan.tile_w;
@@ -182,13 +188,10 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
   if (layout->num_blocks > INT32_MAX) return false;
   layout->passes = static_cast<int32_t>(passes);
 
-  layout->all_taps = every_phase_has_every_tap(layout->h) && every_phase_has_every_tap(layout->w);
-  layout->mixed_quads = layout->all_taps;
   const int32_t filled = (plan.split_phases ? 1 : layout->h.num_filled) * layout->w.num_filled;
   const int32_t virtual_outputs = filled * (layout->mixed_quads ? plan.block_co : round_up(plan.block_co, 4));
   layout->output_blocks = ceil_div(virtual_outputs, outputs);
   layout->outputs = layout->output_blocks * outputs;
-  layout->taps = layout->h.num_taps * layout->w.num_taps;
   layout->chunk_ci = plan.chunk_ci;
   const int32_t element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Threads depend on the pitch, and how lanes are spread on the threads.
@@ -221,6 +224,14 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
   layout->shared_bytes = round_up(layout->position_begin + 8 * 32 * positions * layout->warps_w, 16);
   // While the weights are loaded, a table of them takes the source's place.
   if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;
+  return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
+}
+
+bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
+                      ThinLayout* layout) {
+  if (!begin_thin_layout(problem, layout) || !finish_thin_layout(problem, plan, outputs, positions, layout)) {
+    return false;
+  }
   const int32_t phases = plan.split_phases ? 1 : layout->h.out_stride;
   layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
   layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
@@ -229,7 +240,7 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
   layout->by_pitch = Reciprocal::of(layout->pitch);
   layout->by_weights = Reciprocal::of(layout->taps * layout->outputs);
   layout->by_group_ci = Reciprocal::of(layout->group_ci);
-  return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
+  return true;
 }
 
 }  // namespace convt

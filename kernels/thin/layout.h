@@ -160,6 +160,11 @@ struct ThinLayout {
 bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
                       ThinLayout* layout);
 
+// The same in two steps for a search, without reciprocals: what follows from the problem alone, then the rest.
+bool begin_thin_layout(const ConvTProblem& problem, ThinLayout* layout);
+bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
+                        ThinLayout* layout);
+
 }  // namespace convt
 
 namespace convt::thin {

@@ -31,13 +31,13 @@ double tap_share(const ThinAxis& axis) {
 }
 
 // Warp instructions of the kernel, counted by the profiler and spread over what they depend on (docs/engines/thin.md).
+// `active`: the share of products whose tap is one of the weight's.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
-              const ThinLayout& layout, Plan* plan) {
+              const ThinLayout& layout, double active, Plan* plan) {
   const ThinAxis &h = layout.h, &w = layout.w;
   const double outputs = instance.outputs, positions = instance.positions, warps = layout.threads / 32;
   const bool half = element_bytes(problem.dtype) == 2;
   const double steps = static_cast<double>(layout.group_ci) * layout.taps;
-  const double active = layout.all_taps ? 1 : tap_share(h) * tap_share(w);
   // Tiles whose taps are all inside take no checks: those at a border do, and small images have no others.
   const double border =
       std::min(1.0, (h.num_taps > 1 ? 1.5 / layout.tiles_h : 0) + (w.num_taps > 1 ? 1.5 / layout.tiles_w : 0));
@@ -103,27 +103,51 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
-void add_plan(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, const ThinTile& tile,
-              BestPlans* plans) {
-  const ThinInstance& instance = kThinInstances[index];
-  ThinLayout layout;
-  if (!make_thin_layout(problem, tile, instance.outputs, instance.positions, &layout)) return;
+// No plan of a tile, whatever its chunk and CTAs, has a shorter estimate. `warps`: it has no fewer.
+double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
+                const ThinTile& tile, int32_t warps) {
+  const double outputs = kThinInstances[tile.instance].outputs, positions = kThinInstances[tile.instance].positions;
+  const double steps = static_cast<double>(begun.group_ci) * begun.taps;
+  const double tile_slots =
+      420 + steps * (outputs * positions * active + positions + outputs / 4 + 6) + 4.5 * outputs * positions;
+  const double tiles = static_cast<double>(problem.batch) * ceil_div(begun.h.positions, tile.tile_h) *
+                       ceil_div(begun.w.positions, tile.tile_w);
+  const double passes = static_cast<double>(tile.split_phases ? begun.h.num_filled : 1) *
+                        ceil_div(begun.group_co, tile.block_co) * ceil_div(begun.groups, tile.block_groups);
+  const double compute_us =
+      tiles * passes / device.num_sms * ceil_div(warps, 4) * tile_slots * 1.3 / (device.clock_ghz * 1e3);
+  const double bytes =
+      static_cast<double>(element_bytes(problem.dtype)) * (input_elements(problem) + output_elements(problem));
+  return kRounded * (compute_us + 1e-3 / device.copy_gb_per_s * bytes + 8);
+}
+
+// Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem alone.
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
+               ThinTile tile, BestPlans* plans) {
+  const ThinInstance& instance = kThinInstances[tile.instance];
+  ThinLayout layout = begun;
+  if (!finish_thin_layout(problem, tile, instance.outputs, instance.positions, &layout)) return;
   if (layout.shared_bytes > device.shared_per_block || resident_blocks(device, layout) < 1) return;
-  // Measured from four warps on; fewer only where there is little to do.
-  if (layout.threads < 128 && layout.num_blocks > 4 * device.num_sms) return;
   Plan plan = begin_plan(instance.name, Precision::kIeee, tile);
-  set_launch(layout, &plan);
-  tile_of<ThinTile>(plan).instance = index;
-  estimate(problem, device, instance, layout, &plan);
-  plans->consider(plan);
+  for (const int32_t tiles : {1, 4, 16}) {
+    layout.tiles_per_block = tile_of<ThinTile>(plan).tiles_per_block = tiles;
+    layout.num_blocks = int64_t{ceil_div(layout.num_tiles, tiles)} * layout.passes;
+    // Measured from four warps on; fewer only where there is little to do.
+    if (layout.num_blocks > (layout.threads < 128 ? 4 * device.num_sms : INT32_MAX)) continue;
+    set_launch(layout, &plan);
+    estimate(problem, device, instance, layout, active, &plan);
+    plans->consider(plan);
+  }
 }
 
 }  // namespace
 
 void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction != Direction::kForward) return;
-  ThinAxis h, w;
-  if (!make_thin_axis(problem.h, &h) || !make_thin_axis(problem.w, &w)) return;
+  ThinLayout begun;
+  if (!begin_thin_layout(problem, &begun)) return;
+  const ThinAxis &h = begun.h, &w = begun.w;
+  const double active = begun.all_taps ? 1 : tap_share(h) * tap_share(w);
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 256;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
@@ -166,11 +190,12 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
               const int32_t warps_w = ceil_div(height * width, 32 * instance.positions);
               if (warps_w * blocks * block_groups > kMaxThinWarps) continue;
               if (3 * height * width < 2 * warps_w * 32 * instance.positions && height < h.positions) continue;
+              ThinTile tile{index, height, width, 16, block_co, block_groups, split, ci};
+              const int32_t warps = warps_w * blocks * block_groups;
+              if (bound_us(problem, device, begun, active, tile, warps) > best.worst_us()) continue;
               for (const int32_t chunk : chunks) {
-                for (const int32_t tiles : {1, 4, 16}) {
-                  add_plan(problem, device, index,
-                           ThinTile{index, height, width, tiles, block_co, block_groups, split, chunk}, &best);
-                }
+                tile.chunk_ci = chunk;
+                add_plans(problem, device, begun, active, tile, &best);
               }
             }
           }
