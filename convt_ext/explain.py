@@ -32,7 +32,7 @@ class Explanation:
         reason: why, in one line.
         precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h", "phases_w",
-            "floor_us", "torch_us", "torch_estimate_us"), or None where there is no binary or nothing to plan.
+            "floor_us", "torch_us"), or None where there is no binary or nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
         gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
@@ -86,8 +86,8 @@ def explain(
             per multiprocessor in bytes, clock in MHz, copy bandwidth in GB/s).
 
     Returns:
-        An `Explanation`; print it. Times in it are the planner's estimates, except for layers of networks whose best
-        plan was measured on an H200: that one comes first, with its time.
+        An `Explanation`; print it. Times of plans in it are the planner's estimates; where a measurement decided, the
+        reason has its times and says whether they come from a race in this process or from which tuning file.
 
     Raises:
         ValueError, RuntimeError: what the call itself raises because of `precision`. Arguments that
@@ -131,6 +131,8 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
         return "convt_ext", _why_ours(precision, wanted), {"input": "convt_ext", "weight": "convt_ext"}
     verdict = directions.verdict(verdicts.FORWARD)
     served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(precision, wanted))
+    if not verdict.by_torch and verdict.source != verdicts.ESTIMATED:
+        reason += f" ({verdict.why()})"
     if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
         reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs ours"
     if directions.races and verdict.source == verdicts.ESTIMATED:
@@ -213,7 +215,7 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
 # What the planner says of every plan; the rest of its answer is the tile, in the words of the plan's own kernel.
 _OF_EVERY_PLAN = frozenset(
     ("kernel", "engine", "family", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
-     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us", "measured")
+     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
 )  # fmt: skip
 
 
@@ -230,7 +232,6 @@ def _tile(plan: dict[str, Any]) -> str:
 def _plan_lines(answer: dict[str, Any], device: str, chosen: bool, all_candidates: bool) -> list[str]:
     """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
-    known = "measured" if plan["measured"] else "estimate"
     lines = [
         f"planned for       {device}",
         f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
@@ -238,7 +239,7 @@ def _plan_lines(answer: dict[str, Any], device: str, chosen: bool, all_candidate
         f"tile              {_tile(plan)}",
         f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
         f"memory            {plan['workspace_bytes']} bytes besides the result",
-        f"{known:<18}{plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
+        f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
         f"memory {plan['memory_us']:.1f}); {_floor(answer)}{_torch_estimate(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]

@@ -151,9 +151,8 @@ def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:
     """The planner's whole answer, in words; None where there is no binary. Nothing is launched.
 
     Returns:
-        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us" (PyTorch's
-        time in that precision: measured, or a cautious estimate, 0 where nothing is known) and "torch_estimate_us" (the
-        estimate).
+        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
+        (PyTorch's time in that precision: a cautious estimate, 0 where nothing is known).
 
     Raises:
         ValueError, RuntimeError: a problem or GPU that nothing can be planned for.

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "plan/families.h"
-#include "plan/measured.h"
 #include "plan/plan.h"
 #include "problem/shapes.h"
 
@@ -76,7 +75,6 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   }
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  put_measured_first(problem, device, &plans);
   // The best ones of every engine, and the best of every instance. A name is one constant, so its address will do.
   std::vector<Plan> kept;
   std::map<std::string_view, size_t> of_engine;

@@ -56,7 +56,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("shared_bytes", plan.shared_bytes), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
-  json.field("estimate_us", plan.estimate_us), json.field("measured", plan.measured);
+  json.field("estimate_us", plan.estimate_us);
   json.end('}');
 }
 
@@ -108,7 +108,6 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   write_phases(json, "phases_h", problem.h), write_phases(json, "phases_w", problem.w);
   json.field("floor_us", floor_us(problem, device, 0));
   json.field("torch_us", torch_us(problem, device));
-  json.field("torch_estimate_us", torch_estimate_us(problem, device));
   json.end('}');
   return json.text();
 }

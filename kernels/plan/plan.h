@@ -33,7 +33,6 @@ struct Plan {
   double compute_us;  // estimates
   double memory_us;
   double estimate_us;
-  bool measured;  // estimate_us is a measurement: plan/measured.h
 };
 
 static_assert(sizeof(Plan) <= 256, "thousands are looked at for a problem");
@@ -64,7 +63,7 @@ void set_launch(const Layout& layout, Plan* plan) {
   plan->num_blocks = layout.num_blocks;
 }
 
-// Every legal plan that is worth considering: the measured one first where there is one, then the best estimate. Never
+// Every legal plan that is worth considering, that with the best estimate first. Never
 // empty for a legal problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for
 // its dtype).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
@@ -84,12 +83,8 @@ double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double ra
 // About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200
 // (docs/measuring.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
 // on tensor cores, float64 (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere,
-// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch. For some
-// layers of networks it is the time that was measured (plan/measured.h).
+// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
-
-// The same without the table of measured layers.
-double torch_estimate_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.
 std::string to_json(const ConvTProblem& problem, const DeviceInfo& device);

@@ -32,7 +32,7 @@ py::tuple head_of(const convt::Plan& plan) {
   return py::make_tuple(convt::family_of(plan.tile).engine, plan.kernel, static_cast<int32_t>(plan.served_precision),
                         plan.threads, plan.shared_bytes, plan.num_blocks, plan.workspace_bytes, plan.packed_bytes,
                         plan.result_on_vectors, plan.source_on_vectors, plan.weight_on_vectors, plan.compute_us,
-                        plan.memory_us, plan.estimate_us, plan.measured);
+                        plan.memory_us, plan.estimate_us);
 }
 
 py::list launches_of(const convt::ConvTProblem& problem, const convt::Plan& plan, const convt::Pointers& pointers) {

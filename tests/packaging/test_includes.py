@@ -14,11 +14,10 @@ SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 SHARED = {
     "problem": set(),
     "ptx": set(),
-    "tuning": set(),
     "element": {"problem", "ptx"},
     "pipeline": {"ptx"},
     "epilogue": {"element"},
-    "plan": {"problem", "tuning"},
+    "plan": {"problem"},
     "pack": {"element", "plan", "ptx"},
     "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
     "launch": {"plan", "problem", "pack"},

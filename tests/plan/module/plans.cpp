@@ -62,7 +62,7 @@ static py::dict dict_of(const convt::Plan& plan) {
       py::arg("source_on_vectors") = plan.source_on_vectors, py::arg("weight_on_vectors") = plan.weight_on_vectors,
       py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("packed_bytes") = plan.packed_bytes,
       py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
-      py::arg("estimate_us") = plan.estimate_us, py::arg("measured") = plan.measured);
+      py::arg("estimate_us") = plan.estimate_us);
   py::list fields;
   convt::visit_fields(plan.tile, [&](const char* name, auto value) {
     fields.append(name);
@@ -102,9 +102,6 @@ void add_plans(py::module_& module) {
       py::arg("problem"), py::arg("device"), py::arg("rate_tflops") = 0.0);
   module.def("torch_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::torch_us(problem_of(problem), device_of(device));
-  });
-  module.def("torch_estimate_us", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    return convt::torch_estimate_us(problem_of(problem), device_of(device));
   });
   module.def("to_json", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::to_json(problem_of(problem), device_of(device));

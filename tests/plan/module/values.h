@@ -28,7 +28,6 @@ void add_thin_direct_weight(py::module_& module);
 void add_thin_gather(py::module_& module);
 void add_thin_streamed(py::module_& module);
 void add_thin_outer_weight(py::module_& module);
-void add_measured(py::module_& module);
 void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);
 void add_patch_runs(py::module_& module);
