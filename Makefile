@@ -46,7 +46,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize bench-results bench-status repair matrix-test toolkit-test \
+.PHONY: help env build install demo test gpu-test gpu-status sanitize bench-results bench-status charts repair matrix-test toolkit-test \
   cuda12-check build-cost check-wheel lint lint-ci locks mutate format clean
 
 help: ## list the tasks
@@ -89,6 +89,9 @@ sanitize: install ## run every kernel instance under compute-sanitizer's four to
 
 bench-results: install ## measure the benchmark's result files that are not current (needs a GPU)
 	$(RUN) tools/bench_results.py run $(if $(ONLY),--only $(ONLY)) $(if $(LIMIT),--limit $(LIMIT))
+
+charts: $(READY) ## write the figures of README.md and draw docs/speed.svg, both from the result files
+	$(RUN) tools/charts.py
 
 bench-status: $(READY) ## print which result files are of these kernels, and which of older ones
 	@$(RUN) tools/bench_results.py status

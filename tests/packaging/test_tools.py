@@ -19,6 +19,7 @@ WITH_EXAMPLES = (
         "architecture",
         "bench_results",
         "build_cost",
+        "charts",
         "check_wheel",
         "compare_code",
         "family_worth",

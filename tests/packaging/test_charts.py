@@ -1,0 +1,165 @@
+"""The chart and the figures of README.md: made of the result files, and of those that are kept."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+if not (CHECKOUT / "benchmarks").is_dir():
+    pytest.skip("a source distribution has no measurements", allow_module_level=True)
+
+RUN = {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130", "cudnn": 91900, "date": "2026-01-02T03:04:05", "complete": True}
+README = "begins\n<!-- figures: speed -->\n<!-- /figures -->\n<!-- figures: float32 -->\nold\n<!-- /figures -->\nends\n"
+
+
+def call(ours_us, torch_us, chosen="ours", direction="fwd", **others):
+    return {
+        "layer": "one", "direction": direction, "precision": "default", "layout": "nchw", "ours_us": ours_us,
+        "torch_us": torch_us, "chosen": chosen, "kernel": "torch" if chosen == "torch" else "some_kernel",
+        "error": 3e-4, "torch_error": 3e-4, "first_call_ms": 20.0, "retimed": False, **others,
+    }  # fmt: skip
+
+
+def step(program, ours_ms, torch_ms, **others):
+    return {"program": program, "dtype": "float32", "batch": 4, "mode": "train", "ours_ms": ours_ms,
+            "torch_ms": torch_ms, **others}  # fmt: skip
+
+
+# Gains of 4, 1 (PyTorch's, whose second timing differs by chance) and 1 / 1.25; of unequal weight in the total.
+CALLS = [
+    call(10_000.0, 40_000.0),
+    call(7_000.0, 5_000.0, "torch", direction="dx", layer="two"),
+    call(50_000.0, 40_000.0, direction="dw", precision="bf16"),
+]
+STEPS = [
+    step("Net", 10.0, 20.0),
+    step("Net", 10.0, 18.0, dtype="bfloat16"),
+    step("Other", 1.0, 0.9, mode="infer"),
+    step("Other", None, None, mode="infer", dtype="bfloat16", failure="out of memory"),
+]
+# PyTorch in float32 and ours in TF32: the first. Both in float32, both in TF32, not ours, not measured: the others.
+NETWORKS = [
+    call(1.0, 2.0, error=2.93e-4, torch_error=1e-7),
+    call(1.0, 2.0, error=2e-7, torch_error=1e-7),
+    call(1.0, 2.0),
+    call(1.0, 2.0, "torch", error=1e-7, torch_error=1e-7),
+    call(1.0, 2.0, error=None, torch_error=None),
+    call(1.0, 2.0, precision="bf16", error=2e-3, torch_error=1e-7),
+]
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
+    return importlib.import_module("charts")
+
+
+@pytest.fixture
+def tree(tool, monkeypatch, tmp_path):
+    """A checkout with README.md and made-up results."""
+    monkeypatch.setattr(tool, "CHECKOUT", tmp_path)
+    (tmp_path / "README.md").write_text(README)
+    folder = tmp_path / tool.RESULTS
+    folder.mkdir(parents=True)
+    for name, rows in {tool.CALLS: CALLS, tool.STEPS: STEPS, **dict.fromkeys(tool.NETWORKS, NETWORKS)}.items():
+        (folder / name).write_text(json.dumps({**RUN, "rows": rows}))
+    return tmp_path
+
+
+def test_examples(tool):
+    result = doctest.testmod(tool)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_figures_are_those_of_the_results(tool, tree):
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "**Calls: 1.47 times as fast**" in text  # the third root of 4 * 1 * 0.8
+    assert "all 3 calls of [2 layers" in text
+    assert "65.0 ms instead of 85.0 ms" in text
+    assert "**Our kernels serve 2 of these calls**, 1.79 times as fast" in text
+    assert "1 took more than 2 % longer than PyTorch's operator, and 1 more than 10 %" in text
+    assert "the slowest has 0.80 times PyTorch's speed" in text
+    assert "**Whole steps: 0.90 to 2.00 times as fast** in wall time, 1.48 in the geometric mean" in text
+    assert "3 training and inference steps of Net and Other" in text
+    assert "an NVIDIA H200 with torch 2.11.0+cu130 and cuDNN 9.19 (2026-01-02)" in text
+    assert "20 ms more in the median" in text
+
+
+def test_calls_that_pytorch_computed_in_float32(tool, tree):
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["float32"].split())
+    assert text.startswith("In 2 of 6 TF32 calls of ours PyTorch had quietly computed in float32")  # of two files
+    assert "its error is below 2e-5 there, ours 3e-4" in text
+
+
+def test_without_results_no_figure_is_written(tool, tree, capsys):
+    (tree / tool.RESULTS / tool.STEPS).unlink()
+    tool.main()
+    assert f"{tool.STEPS} is missing" in capsys.readouterr().out
+    assert not (tree / tool.CHART).exists()
+    block = " ".join((tree / "README.md").read_text().partition("<!-- /figures -->")[0].split())
+    assert f"`{tool.STEPS}`" in block
+    assert tool.MEASURE in block
+    assert "times as fast" not in block
+    assert tool.CHART not in block
+
+
+def test_results_of_an_interrupted_run_are_refused(tool, tree):
+    path = tree / tool.RESULTS / tool.CALLS
+    path.write_text(json.dumps({**RUN, "complete": False, "rows": CALLS}))
+    with pytest.raises(SystemExit, match="interrupted run: measure it again"):
+        tool.main()
+
+
+@pytest.mark.parametrize("text", ["no block", README + README])
+def test_every_block_is_there_once(tool, text):
+    with pytest.raises(ValueError, match="expected one"):
+        tool.rewrite(text, {"speed": "new"})
+
+
+def test_the_chart_is_the_same_for_the_same_results(tool, tree):
+    pytest.importorskip("matplotlib")
+    chart = tree / tool.CHART
+    tool.main()
+    first, readme = chart.read_bytes(), (tree / "README.md").read_text()
+    assert ElementTree.fromstring(first).tag.endswith("svg")
+    assert readme.startswith("begins\n<!-- figures: speed -->\n![")
+    assert readme.endswith("<!-- /figures -->\nends\n")
+    tool.main()
+    assert chart.read_bytes() == first
+    assert (tree / "README.md").read_text() == readme
+    digest = tool.digest_in(first.decode())
+    assert digest == tool.read_results(tree / tool.RESULTS).digest
+    path = tree / tool.RESULTS / tool.STEPS
+    path.write_text(json.dumps({**RUN, "rows": STEPS[:1]}))
+    tool.main()
+    assert tool.digest_in(chart.read_text()) == tool.read_results(tree / tool.RESULTS).digest != digest
+
+
+def test_a_users_settings_do_not_change_the_chart(tool, tree):
+    matplotlib = pytest.importorskip("matplotlib")
+    tool.main()
+    before = (tree / tool.CHART).read_bytes()
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.fonttype": "none"}):
+        tool.main()
+    assert (tree / tool.CHART).read_bytes() == before
+
+
+def test_the_figures_of_the_checkout(tool):
+    """README.md says what the kept results say: `make charts` writes it."""
+    text = (CHECKOUT / "README.md").read_text()
+    assert tool.rewrite(text, tool.figures(tool.read_results(CHECKOUT / tool.RESULTS))) == text, "run `make charts`"
+
+
+def test_the_chart_of_the_checkout(tool):
+    results = tool.read_results(CHECKOUT / tool.RESULTS)
+    if results.digest is None:
+        pytest.skip(f"nobody has measured {tool.CALLS} and {tool.STEPS} yet")
+    assert tool.digest_in((CHECKOUT / tool.CHART).read_text()) == results.digest, "run `make charts`"

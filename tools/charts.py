@@ -1,0 +1,300 @@
+"""Draws docs/speed.svg and writes the figures of README.md, both from the benchmark's result files.
+
+    python tools/charts.py
+
+Called by `make charts`, after measuring. README.md has a block `<!-- figures: NAME -->` … `<!-- /figures -->` for each
+text that is made here, so no figure in it is typed by hand. The chart needs the package matplotlib. It is the same for
+the same results (a matplotlib of another release may draw other lines), and it holds the digest of what it was drawn
+from. tests/packaging/test_charts.py compares both with the result files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import runpy
+import statistics
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+# By its path: the package would load torch, and may be installed from other sources.
+SUMMARY = runpy.run_path(str(CHECKOUT / "convt_ext/bench/summary.py"))
+
+RESULTS = "benchmarks/results"
+CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"  # what the chart and the headline are of
+NETWORKS = ("h200_model_layers_nchw.json", "h200_model_layers_nhwc.json")  # what is said of TF32
+CHART = "docs/speed.svg"
+_LAYERS = "benchmarks/README.md#csv-of-layers"
+MEASURE = 'make bench-results ONLY="unseen_race steps"'
+
+DIRECTIONS = {"fwd": "forward pass", "dx": "gradient of the input", "dw": "gradient of the weight"}
+DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16 (autocast)"}
+MODES = {"train": "training", "infer": "inference"}
+
+# Relative errors of TF32 lie above it and those of float32 below it, with a decade free on either side.
+_FLOAT32_ERROR = 2e-5
+
+_BLOCK = r"(<!-- figures: {name} -->\n)(.*?)(<!-- /figures -->)"
+_COLORS = {"fwd": "#1b6ca8", "dx": "#d1652c", "dw": "#2a7f62", "float32": "#1b6ca8", "bfloat16": "#8fbbdc"}
+_GREY = "#777777"
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The result files that README.md and the chart are about; None stands for one that nobody has measured yet."""
+
+    calls: dict[str, Any] | None
+    steps: dict[str, Any] | None
+    networks: tuple[dict[str, Any] | None, ...]
+    digest: str | None  # of the contents of the first two
+
+
+def read_results(folder: Path) -> Results:
+    """Reads the files of a folder; an interrupted run ends the program."""
+
+    def read(name: str) -> dict[str, Any] | None:
+        path = folder / name
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if content is not None and not content["complete"]:
+            raise SystemExit(f"convt_ext: {name} is of an interrupted run: measure it again")
+        return content
+
+    calls, steps = read(CALLS), read(STEPS)
+    whole = calls is not None and steps is not None
+    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, STEPS))) if whole else None
+    return Results(calls, steps, tuple(map(read, NETWORKS)), digest.hexdigest() if digest else None)
+
+
+def digest_in(chart: str) -> str | None:
+    """The digest of the results that a chart was drawn from, which stands in its description."""
+    found = re.search(r"\bsha256 ([0-9a-f]{64})\b", chart)
+    return found[1] if found else None
+
+
+def rewrite(text: str, blocks: dict[str, str]) -> str:
+    """The text with other contents in its blocks.
+
+    >>> rewrite("a\\n<!-- figures: speed -->\\nold\\n<!-- /figures -->\\nb", {"speed": "new"})
+    'a\\n<!-- figures: speed -->\\nnew\\n<!-- /figures -->\\nb'
+
+    Raises:
+        ValueError: a block is missing, or there are two.
+    """
+    for name, content in blocks.items():
+        pattern = re.compile(_BLOCK.format(name=re.escape(name)), re.DOTALL)
+        text, number = pattern.subn(lambda match, content=content: f"{match[1]}{content}\n{match[3]}", text)  # type: ignore[misc]
+        if number != 1:
+            raise ValueError(f"got {number} blocks `<!-- figures: {name} -->` … `<!-- /figures -->`, expected one")
+    return text
+
+
+def figures(results: Results) -> dict[str, str]:
+    """What README.md says by the results: name of a block -> its text."""
+    return {"speed": _speed(results), "float32": _float32(results)}
+
+
+def _speed(results: Results) -> str:
+    calls, steps = results.calls, results.steps
+    if calls is None or steps is None:
+        missing = " and ".join(f"`{name}`" for name, found in ((CALLS, calls), (STEPS, steps)) if found is None)
+        return _paragraph(
+            f"What a user gains has not been measured for these kernels yet: {missing} of `{RESULTS}` will hold it. "
+            f"`{MEASURE}` measures it on an H200, and `make charts` then writes the figures and the chart here."
+        )
+    rows = calls["rows"]
+    summary = SUMMARY["summarise"](rows)
+    ratios = [row["torch_ms"] / row["ours_ms"] for row in measured_steps(steps["rows"])]
+    programs = list(dict.fromkeys(row["program"] for row in steps["rows"]))
+    layers = len({row["layer"] for row in rows})
+    runs = list(dict.fromkeys(_run(content) for content in (calls, steps)))
+    first = summary.median_first_call_ms
+    lines = [
+        f"**Calls: {summary.speedup:.2f} times as fast** as PyTorch's operator. This is the geometric mean over all "
+        f"{summary.num_calls} calls of [{layers} layers that nothing was fitted to]({_LAYERS}): forward passes and "
+        "both gradients, TF32 and bfloat16, NCHW and channels_last. A call that PyTorch's operator serves counts as "
+        f"1. All together take {_ms(summary.ours_ms)} ms instead of {_ms(summary.torch_ms)} ms.",
+        f"**Our kernels serve {summary.num_ours} of these calls**, {summary.speedup_of_ours:.2f} times as fast in the "
+        f"geometric mean. Of them {summary.num_slower[0]} took more than 2 % longer than PyTorch's operator, and "
+        f"{summary.num_slower[2]} more than 10 %; the slowest has {summary.worst:.2f} times PyTorch's speed.",
+        f"**Whole steps: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time, "
+        f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean. These are {len(ratios)} training and "
+        f"inference steps of {_listed(programs)}, each converted by `convt_ext.convert`.",
+        f"Measured on {_listed(runs)}, with `torch.backends.cudnn.benchmark = True`"
+        + ("." if first is None else f"; a first call of a shape then takes {first:.0f} ms more in the median."),
+    ]
+    picture = f"![PyTorch's time over ours: every call, sorted, and whole steps of networks]({CHART})"
+    return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])
+
+
+def _float32(results: Results) -> str:
+    if None in results.networks:
+        return _paragraph("How often PyTorch does so has not been measured yet.")
+    rows = [row for content in results.networks if content for row in content["rows"]]
+    ours = [row for row in rows if row["precision"] == "default" and SUMMARY["counts"](row)]
+    ours = [row for row in ours if row["error"] is not None and row["torch_error"] is not None]
+    quiet = [row["error"] for row in ours if row["torch_error"] < _FLOAT32_ERROR <= row["error"]]
+    errors = f": its error is below {_number(_FLOAT32_ERROR)} there, ours {_number(statistics.median(quiet))}"
+    return _paragraph(
+        f"In {len(quiet)} of {len(ours)} TF32 calls of ours PyTorch had quietly computed in float32"
+        f"{errors if quiet else ''} (forward passes and gradients of the "
+        f"[layers of networks](benchmarks/model_layers.csv), {_listed([f'`{name}`' for name in NETWORKS])})."
+    )
+
+
+def measured_steps(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["ours_ms"] and row["torch_ms"]]
+
+
+def _run(content: dict[str, Any]) -> str:
+    cudnn = content["cudnn"]
+    return (
+        f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn // 10000}.{cudnn // 100 % 100} "
+        f"({content['date'][:10]})"
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    """
+    >>> [_listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])]
+    ['a', 'a and b', 'a, b and c']
+    """
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
+def _ms(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _number(value: float) -> str:
+    """
+    >>> [_number(value) for value in (2e-5, 2.93e-4)]
+    ['2e-5', '3e-4']
+    """
+    digit, _, exponent = f"{value:.0e}".partition("e")
+    return f"{digit}e{int(exponent)}"
+
+
+def _paragraph(text: str, bullet: str = "") -> str:
+    return textwrap.fill(
+        text, 150, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def draw(results: Results, path: Path) -> None:
+    """Writes the chart: on the left every call of unseen layers, on the right whole steps of networks."""
+    from matplotlib import style
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    assert results.calls is not None
+    assert results.steps is not None
+    # The defaults first: what a user has set for pictures of his own must not show here.
+    settings: dict[str, Any] = {"svg.hashsalt": "convt_ext", "font.size": 9, "axes.titlesize": 10}
+    with style.context(["default", settings]):
+        figure = Figure(figsize=(11.0, 4.8), layout="constrained", facecolor="white")
+        FigureCanvasSVG(figure)
+        left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.1))
+        _draw_calls(left, results.calls["rows"])
+        _draw_steps(right, measured_steps(results.steps["rows"]))
+        figure.suptitle(f"PyTorch's time / ours on an {results.calls['gpu']}", fontweight="bold")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = f"Drawn by tools/charts.py from {CALLS} and {STEPS}, sha256 {results.digest}"
+        figure.savefig(path, format="svg", metadata={"Description": words, "Date": None, "Creator": None})
+
+
+def _draw_calls(axes: Axes, rows: Sequence[Row]) -> None:
+    """Of each direction the gains of all calls, from the most to the least; what PyTorch's operator serves is 1."""
+    counts, ratio, served_by = SUMMARY["counts"], SUMMARY["ratio"], SUMMARY["served_by"]
+    lowest, highest = 1.0, 2.0
+    for direction, name in DIRECTIONS.items():
+        of_it = [row for row in rows if row["direction"] == direction]
+        of_it = [row for row in of_it if served_by(row) is not None and ratio(row) is not None]
+        if not of_it:
+            continue
+        gains = sorted((ratio(row) if counts(row) else 1.0 for row in of_it), reverse=True)
+        mean = SUMMARY["geometric_mean"](gains)
+        shares = [100 * (index + 0.5) / len(gains) for index in range(len(gains))]
+        axes.plot(shares, gains, color=_COLORS[direction], linewidth=1.8, label=f"{name}: {mean:.2f}×")
+        lowest, highest = min(lowest, gains[-1]), max(highest, gains[0])
+    axes.axhline(1.0, color=_GREY, linewidth=0.9, linestyle=":")
+    axes.set_yscale("log")
+    ticks = [tick for tick in (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if lowest / 2 < tick < highest * 2]
+    axes.set_yticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(lowest / 1.15, highest * 1.15)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("calls, in % of all, from the most to the least gain")
+    summary = SUMMARY["summarise"](rows)
+    layers = len({row["layer"] for row in rows})
+    axes.set_title(
+        f"All {summary.num_calls} calls of {layers} layers that nothing was fitted to: {summary.speedup:.2f}×\n"
+        f"(the {summary.num_calls - summary.num_ours} that PyTorch's operator serves are at 1×)"
+    )
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, title="geometric mean of all calls of a direction", alignment="left")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_steps(axes: Axes, rows: Sequence[Row]) -> None:
+    """A bar for each program and dtype, with both wall times beside it."""
+    names = list(dict.fromkeys(map(_name_of_step, rows)))
+    dtypes = [dtype for dtype in DTYPES if any(row["dtype"] == dtype for row in rows)]
+    height = 0.8 / max(1, len(dtypes))
+    ratios = [row["torch_ms"] / row["ours_ms"] for row in rows]
+    for number, dtype in enumerate(dtypes):
+        of_it = [row for row in rows if row["dtype"] == dtype]
+        places = [names.index(_name_of_step(row)) + height * (number - (len(dtypes) - 1) / 2) for row in of_it]
+        gains = [row["torch_ms"] / row["ours_ms"] for row in of_it]
+        axes.barh(places, gains, 0.92 * height, color=_COLORS[dtype], label=DTYPES[dtype])
+        for place, gain, row in zip(places, gains, of_it, strict=True):
+            words = f" {gain:.2f}×  ({_short(row['torch_ms'])} → {_short(row['ours_ms'])} ms)"
+            axes.text(gain, place, words, va="center", fontsize=7.5)
+    axes.axvline(1.0, color=_GREY, linewidth=0.9, linestyle=":")
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.45 * max(ratios, default=1.0))  # room for the words
+    axes.set_xlabel("PyTorch's wall time / ours (longer is better)")
+    axes.set_title("Steps of whole networks, wall time\n(PyTorch's → ours)")
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _name_of_step(row: Row) -> str:
+    return f"{row['program']}\nbatch {row['batch']}, {MODES[row['mode']]}"
+
+
+def _short(value: float) -> str:
+    """
+    >>> [_short(value) for value in (0.5678, 12.345, 123.4)]
+    ['0.57', '12.3', '123']
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def main() -> None:
+    results = read_results(CHECKOUT / RESULTS)
+    readme = CHECKOUT / "README.md"
+    readme.write_text(rewrite(readme.read_text(encoding="utf-8"), figures(results)), encoding="utf-8")
+    print("README.md has the figures of the result files")
+    if results.digest is None:
+        print(f"{CHART} is not drawn: {CALLS} or {STEPS} is missing in {RESULTS}; `{MEASURE}` measures them")
+        return
+    draw(results, CHECKOUT / CHART)
+    print(f"{CHART} is drawn from {CALLS} and {STEPS}")
+
+
+if __name__ == "__main__":
+    main()
