@@ -93,6 +93,15 @@ def test_figures_are_those_of_the_results(tool, tree):
     assert "20 ms more in the median" in text
 
 
+def test_without_measuring(tool, tree):
+    """What estimates alone are worth stands beside it, once it has been measured."""
+    before = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "estimates decide" not in before
+    (tree / tool.RESULTS / tool.ESTIMATE).write_text(json.dumps({**RUN, "rows": [call(1.0, 1.2), call(1.2, 1.0)]}))
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "all 2 calls are 1.00 times as fast. Of the 2 that are ours 1 took more than 2 % longer" in text
+
+
 def test_calls_that_pytorch_computed_in_float32(tool, tree):
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["float32"].split())
     assert text.startswith("In 2 of 6 TF32 calls of ours PyTorch had quietly computed in float32")  # of two files
