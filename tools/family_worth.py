@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure_plans import add_options, each_call, layers_of
-from plan_tables import Plan
+from layer_calls import add_options, each_call, layers_of
 
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.timing import CudaTimer
+
+Plan = dict[str, Any]
 
 OF_FAMILY = 2  # candidates of a family that are timed, by their estimates
 NEAR, LEAST_FAMILIES = 3.0, 3  # families that are timed: by their best estimate, and however long it is

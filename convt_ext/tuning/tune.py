@@ -131,9 +131,15 @@ def use_tuning(file: str | Path | None) -> None:
 
     What the package has measured itself counts where the file says nothing. Races in this process count before both.
 
+    Args:
+        file: what `tune` or `python -m convt_ext tune` has written.
+
     Raises:
         OSError: it is not there, or may not be read.
         ValueError: it is no tuning file.
+
+    Example:
+        >>> convt_ext.use_tuning("tuning.json")  # doctest: +SKIP
     """
     files.choose(str(file or ""), {} if file is None else files.read(file))
     routing.decide.cache_clear()

@@ -81,5 +81,5 @@ def test_the_package_builds_from_it(unpacked, tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         built = {name for name in archive.namelist() if name.startswith("convt_ext/")}
-    files = [path for path in (CHECKOUT / "convt_ext").rglob("*") if path.suffix in (".py", ".typed")]
+    files = [path for path in (CHECKOUT / "convt_ext").rglob("*") if path.suffix in (".py", ".typed", ".json")]
     assert built == {path.relative_to(CHECKOUT).as_posix() for path in files}

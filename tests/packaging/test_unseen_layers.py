@@ -63,6 +63,7 @@ def test_the_sets_share_no_parent(tool, sets):
 
 def test_the_shipped_measurements_have_no_layer_of_the_validation(tool, sets):
     """A row that was measured for one of these very layers would be what the figures say is not there."""
+
     def sizes(layer):
         """Of input, weight and stride, as a tuning file names them."""
         return tuple("x".join(map(str, numbers)) for numbers in (layer.input_shape, layer.weight_shape, layer.s))
