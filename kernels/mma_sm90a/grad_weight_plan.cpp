@@ -328,7 +328,6 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
         for (const int32_t strip : strips) {
           for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
             tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
-            if (bound_us(problem, instance, tile, padding.conflicts) > tiles.worst_us()) continue;
             if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
             if (complete_in_waves(problem, &layout, padding.conflicts, 1, tiles.worst_us(), &trial)) {
               tiles.consider(trial);
