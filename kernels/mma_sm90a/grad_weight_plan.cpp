@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "mma_sm90a/grad_weight_layout.h"
@@ -248,15 +249,6 @@ std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
   return sizes;
 }
 
-// Whether stages of both tiles are alike, however many there are.
-bool same_stage(const MmaGradWeightTile& a, const MmaGradWeightTile& b) {
-  auto numbers = [](const MmaGradWeightTile& tile) {
-    return std::array<int32_t, 8>{tile.block_ci, tile.block_co,   tile.block_kh,  tile.block_kw,
-                                  tile.strip,    tile.tile_units, tile.x_padding, tile.gy_padding};
-  };
-  return numbers(a) == numbers(b);
-}
-
 // Tiles of one instance that are no waste, without stages.
 template <typename Consider>
 void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instance, Consider consider) {
@@ -354,23 +346,16 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       }
     }
     // Pipelines of a tile meet the same conflicts.
-    struct Banks {
-      MmaGradWeightTile asked, chosen;
-      double conflicts;
-    };
-    std::vector<Banks> known;
+    std::map<std::array<int32_t, 8>, std::pair<MmaGradWeightTile, double>> known_banks;
     for (Plan plan : piped.plans()) {
       MmaGradWeightTile& wanted = tile_of<MmaGradWeightTile>(plan);
-      auto banks = std::find_if(known.begin(), known.end(), [&](const Banks& one) { return same_stage(one.asked, wanted); });
-      if (banks == known.end()) {
-        MmaGradWeightTile chosen = wanted;
-        const double conflicts = choose_banks(problem, &chosen);
-        banks = known.insert(known.end(), {wanted, chosen, conflicts});
-      }
-      wanted.taps_first = banks->chosen.taps_first, wanted.pixel_order = banks->chosen.pixel_order;
-      wanted.x_padding = banks->chosen.x_padding, wanted.gy_padding = banks->chosen.gy_padding;
+      auto& [banks, conflicts] = known_banks[{wanted.block_ci, wanted.block_co, wanted.block_kh, wanted.block_kw,
+                                              wanted.strip, wanted.tile_units, wanted.x_padding, wanted.gy_padding}];
+      if (conflicts == 0) banks = wanted, conflicts = choose_banks(problem, &banks);
+      wanted.taps_first = banks.taps_first, wanted.pixel_order = banks.pixel_order;
+      wanted.x_padding = banks.x_padding, wanted.gy_padding = banks.gy_padding;
       if (!make_mma_grad_weight_layout(problem, wanted, &layout)) continue;
-      if (!complete(problem, layout, banks->conflicts, HUGE_VAL, &plan)) continue;
+      if (!complete(problem, layout, conflicts, HUGE_VAL, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);
     }
