@@ -202,8 +202,7 @@ double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeigh
   const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
-  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)),
-                                   HUGE_VAL);
+  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)), HUGE_VAL);
 }
 
 double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {

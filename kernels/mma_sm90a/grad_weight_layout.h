@@ -121,8 +121,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 
 // Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA; or any number that is
 // not below `fewest`, where there are as many.
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element,
-                                 double fewest);
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest);
 
 // The same of a plan; HUGE_VAL where it is illegal.
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile);

@@ -151,8 +151,8 @@ double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instan
                         ceil_div(tile.block_ci, 8 * instance.column_tiles);
   auto parts = [](int64_t size, int32_t part) { return static_cast<double>(ceil_div(size, int64_t{part})); };
   const double passes = static_cast<double>(problem.groups) * parts(problem.c_in / problem.groups, tile.block_ci) *
-                        parts(problem.c_out / problem.groups, tile.block_co) *
-                        parts(problem.h.kernel, tile.block_kh) * parts(problem.w.kernel, tile.block_kw);
+                        parts(problem.c_out / problem.groups, tile.block_co) * parts(problem.h.kernel, tile.block_kh) *
+                        parts(problem.w.kernel, tile.block_kw);
   const double units = static_cast<double>(problem.batch) * parts(problem.w.in, tile.strip) * problem.h.in;
   const double stages = passes * units / tile.tile_units / device.num_sms;
   const StageProducts stage = stage_products(problem, instance, tile, warps, conflicts);
@@ -163,8 +163,7 @@ double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instan
       static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
                          kResultBytes * static_cast<double>(weight_elements(problem));
-  return kRounded *
-         (kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3));
+  return kRounded * (kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3));
 }
 
 // Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.

@@ -121,7 +121,8 @@ double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Thi
   return kRounded * (compute_us + 1e-3 / device.copy_gb_per_s * bytes + 8);
 }
 
-// Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem alone.
+// Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem
+// alone.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
                ThinTile tile, BestPlans* plans) {
   const ThinInstance& instance = kThinInstances[tile.instance];
