@@ -85,6 +85,13 @@ bool lay_out_stage(const MmaGradInputTile& plan, bool vectors, const int64_t (&s
 
 }  // namespace
 
+bool share_tiles(int32_t blocks, MmaGradInputLayout* layout) {
+  layout->num_blocks = int64_t{layout->groups} * blocks;
+  layout->tiles_per_block = layout->num_tiles / blocks;
+  layout->longer_blocks = layout->num_tiles % blocks;
+  return layout->num_blocks < int64_t{1} << 31;
+}
+
 bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputTile& plan, MmaGradInputLayout* layout) {
   *layout = MmaGradInputLayout{};
   const MmaGradInputInstance& instance = kMmaGradInputInstances[plan.instance];
@@ -121,11 +128,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
     return false;
   }
   layout->num_tiles = static_cast<int32_t>(tiles);
-  const int32_t blocks = std::min(plan.blocks_per_group, layout->num_tiles);
-  layout->num_blocks = int64_t{layout->groups} * blocks;
-  if (layout->num_blocks >= kMost) return false;
-  layout->tiles_per_block = layout->num_tiles / blocks;
-  layout->longer_blocks = layout->num_tiles % blocks;
+  if (!share_tiles(std::min(plan.blocks_per_group, layout->num_tiles), layout)) return false;
   layout->channel_units = ceil_div(layout->group_ci, kMmaColumns * instance.row_tiles);
   layout->row_tiles = layout->channel_units * instance.row_tiles;
   layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);

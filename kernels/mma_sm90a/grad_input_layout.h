@@ -192,6 +192,9 @@ CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layo
 // The layout of a plan, or false where it is illegal. Does not ask whether the device has so much shared memory.
 bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputTile& plan, MmaGradInputLayout* layout);
 
+// The tiles of a group to so many CTAs. False where a grid has not as many.
+bool share_tiles(int32_t blocks, MmaGradInputLayout* layout);
+
 // Wavefronts of shared memory that a read of the source takes, by a sample of a stage's; or any number that is not
 // below `fewest`, where there are as many.
 double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element, double fewest);

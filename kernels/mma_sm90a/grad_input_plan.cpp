@@ -141,9 +141,12 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   if (resident < 1) return false;
   // All CTAs are resident from the beginning, as many of each group.
   tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
-  if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
-  // A stage that is zeroed is larger.
-  if (resident_blocks(device, layout, instance) < resident) return false;
+  if (!share_tiles(tile.blocks_per_group, &layout)) return false;
+  if (instance.vectors && !layout.interleaved) {
+    if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
+    // A stage that is zeroed, for a CTA that has one tile, is larger.
+    if (resident_blocks(device, layout, instance) < resident) return false;
+  }
   *plan = begin_plan(instance.name, problem.precision, MmaGradInputTile{});
   set_launch(layout, plan);
   plan->tile = tile;

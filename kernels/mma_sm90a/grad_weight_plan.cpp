@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "mma_sm90a/grad_weight_layout.h"
@@ -55,7 +56,8 @@ constexpr double kL2 = 8;  // times copy bandwidth
 constexpr double kReduction = 2.2;  // of slabs, times the time at copy bandwidth
 constexpr double kResultBytes = 48;  // that a result is as good as: neighbours of a slab lie apart
 
-double root_of_cubes(double a, double b, double c) { return std::cbrt(a * a * a + b * b * b + c * c * c); }
+double sum_of_cubes(double a, double b, double c) { return a * a * a + b * b * b + c * c * c; }
+double root_of_cubes(double a, double b, double c) { return std::cbrt(sum_of_cubes(a, b, c)); }
 
 // Cycles of all loading warps for a stage, those that wait for the last one too, and the stage's bytes.
 struct StageCopies {
@@ -107,9 +109,10 @@ StageProducts stage_products(const ConvTProblem& problem, const MmaGradWeightIns
           rows * steps_of_row * (kStepLatency + kReadLatency * reads), products};
 }
 
-// On the reference GPU. `conflicts`: wavefronts of a read of shared memory.
-void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout,
-              double conflicts, Plan* plan) {
+// On the reference GPU. `conflicts`: wavefronts of a read of shared memory. False where it is more than `most_us`, as
+// cubes tell before their roots.
+bool estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout,
+              double conflicts, double most_us, Plan* plan) {
   const DeviceInfo device = h200();
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const auto resident = static_cast<double>(std::min<int64_t>(resident_blocks(device, instance, layout),
@@ -121,7 +124,12 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
       stage_products(problem, instance, tile_of<MmaGradWeightTile>(*plan), resident * layout.warps, conflicts);
   const double load =
       copies.cycles / layout.loaders + kLatency + (instance.operands == WeightOperands::kColumns ? 0 : kPixelLatency);
-  const double cta = stages * root_of_cubes(stage.issue, stage.latency, load) + kStore * stage.products * layout.warps;
+  const double reduced = kReduction * static_cast<double>(plan->workspace_bytes) +
+                         kResultBytes * static_cast<double>(weight_elements(problem));
+  const double reduction = reduced / (device.copy_gb_per_s * 1e3), store = kStore * stage.products * layout.warps;
+  const double most = ((most_us - kLaunch - reduction) * kCyclesPerUs / waves - store) / stages;  // cycles of a stage
+  if (sum_of_cubes(stage.issue, stage.latency, load) * (1 - 1e-6) > most * most * most) return false;
+  const double cta = stages * root_of_cubes(stage.issue, stage.latency, load) + store;
   plan->compute_us = waves * cta / kCyclesPerUs;
 
   const double input = element * input_elements(problem);
@@ -131,10 +139,8 @@ void estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   const double output = element * output_elements(problem) * rows_read * columns_read;
   const double l2 = static_cast<double>(layout.num_blocks) * stages * copies.bytes;
   plan->memory_us = (input + output + l2 / kL2) / (device.copy_gb_per_s * 1e3);
-  const double reduced = kReduction * static_cast<double>(plan->workspace_bytes) +
-                         kResultBytes * static_cast<double>(weight_elements(problem));
-  const double reduction = reduced / (device.copy_gb_per_s * 1e3);
   plan->estimate_us = kLaunch + root_of_cubes(plan->compute_us, plan->memory_us, 0) + reduction;
+  return true;
 }
 
 // No plan of a tile, whatever its pipeline and chunks, has a shorter estimate.
@@ -206,20 +212,21 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
   return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
 }
 
-// Completes a plan whose tile was laid out; false where it is not legal.
-bool complete(const ConvTProblem& problem, const MmaGradWeightLayout& layout, double conflicts, Plan* plan) {
+// Completes a plan whose tile was laid out; false where it is not legal, or takes more than `most_us`.
+bool complete(const ConvTProblem& problem, const MmaGradWeightLayout& layout, double conflicts, double most_us,
+              Plan* plan) {
   if (layout.shared_bytes > h200().shared_per_block) return false;
   set_launch(layout, plan);
   plan->workspace_bytes = slab_bytes(problem, layout.chunks);
   if (plan->workspace_bytes > kMaxWorkspaceBytes) return false;
-  estimate(problem, kMmaGradWeightInstances[tile_of<MmaGradWeightTile>(*plan).instance], layout, conflicts, plan);
-  return true;
+  return estimate(problem, kMmaGradWeightInstances[tile_of<MmaGradWeightTile>(*plan).instance], layout, conflicts,
+                  most_us, plan);
 }
 
 // Completes a plan with chunks for so many waves of CTAs, before orders are chosen. `layout` is that of chunks of one
 // unit, of which there are the most.
 bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout, double conflicts, int32_t waves,
-                       Plan* plan) {
+                       double most_us, Plan* plan) {
   if (layout->shared_bytes > h200().shared_per_block) return false;
   MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
   choose_chunks(problem, kMmaGradWeightInstances[tile.instance], *layout, waves, &tile);
@@ -227,7 +234,7 @@ bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout,
   layout->units_per_chunk = tile.units_per_chunk;
   layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
   layout->num_blocks = int64_t{layout->passes} * layout->chunks;
-  return complete(problem, *layout, conflicts, plan);
+  return complete(problem, *layout, conflicts, most_us, plan);
 }
 
 // Sizes of at most `most` into which `total` is divided evenly.
@@ -239,15 +246,6 @@ std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
     count = ceil_div(total, int64_t{sizes.back()} - 1);  // the next that makes them smaller
   }
   return sizes;
-}
-
-// Whether stages of both tiles are alike, however many there are.
-bool same_stage(const MmaGradWeightTile& a, const MmaGradWeightTile& b) {
-  auto numbers = [](const MmaGradWeightTile& tile) {
-    return std::array<int32_t, 8>{tile.block_ci, tile.block_co,   tile.block_kh,  tile.block_kw,
-                                  tile.strip,    tile.tile_units, tile.x_padding, tile.gy_padding};
-  };
-  return numbers(a) == numbers(b);
 }
 
 // Tiles of one instance that are no waste, without stages.
@@ -321,9 +319,10 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
         for (const int32_t strip : strips) {
           for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
             tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
-            if (bound_us(problem, instance, tile, padding.conflicts) > tiles.worst_us()) continue;
             if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
-            if (complete_in_waves(problem, &layout, padding.conflicts, 1, &trial)) tiles.consider(trial);
+            if (complete_in_waves(problem, &layout, padding.conflicts, 1, tiles.worst_us(), &trial)) {
+              tiles.consider(trial);
+            }
           }
         }
       }
@@ -338,30 +337,24 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
           tile.units_per_chunk = 1;
           if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
           for (const int32_t waves : {1, 2}) {
-            if (complete_in_waves(problem, &layout, conflicts, waves, &trial)) piped.consider(trial);
+            if (complete_in_waves(problem, &layout, conflicts, waves, piped.worst_us(), &trial)) {
+              piped.consider(trial);
+            }
           }
         }
       }
     }
     // Pipelines of a tile meet the same conflicts.
-    struct Banks {
-      MmaGradWeightTile asked, chosen;
-      double conflicts;
-    };
-    std::vector<Banks> known;
+    std::map<std::array<int32_t, 8>, std::pair<MmaGradWeightTile, double>> known_banks;
     for (Plan plan : piped.plans()) {
       MmaGradWeightTile& wanted = tile_of<MmaGradWeightTile>(plan);
-      auto banks =
-          std::find_if(known.begin(), known.end(), [&](const Banks& one) { return same_stage(one.asked, wanted); });
-      if (banks == known.end()) {
-        MmaGradWeightTile chosen = wanted;
-        const double conflicts = choose_banks(problem, &chosen);
-        banks = known.insert(known.end(), {wanted, chosen, conflicts});
-      }
-      wanted.taps_first = banks->chosen.taps_first, wanted.pixel_order = banks->chosen.pixel_order;
-      wanted.x_padding = banks->chosen.x_padding, wanted.gy_padding = banks->chosen.gy_padding;
+      auto& [banks, conflicts] = known_banks[{wanted.block_ci, wanted.block_co, wanted.block_kh, wanted.block_kw,
+                                              wanted.strip, wanted.tile_units, wanted.x_padding, wanted.gy_padding}];
+      if (conflicts == 0) banks = wanted, conflicts = choose_banks(problem, &banks);
+      wanted.taps_first = banks.taps_first, wanted.pixel_order = banks.pixel_order;
+      wanted.x_padding = banks.x_padding, wanted.gy_padding = banks.gy_padding;
       if (!make_mma_grad_weight_layout(problem, wanted, &layout)) continue;
-      if (!complete(problem, layout, banks->conflicts, &plan)) continue;
+      if (!complete(problem, layout, conflicts, HUGE_VAL, &plan)) continue;
       plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(plan);
     }

@@ -181,6 +181,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   const bool tap_sums = kInstances[tile_of<SimtTile>(*plan).instance].precision == Precision::kAten;
   const int64_t group_c_in = problem.c_in / problem.groups;
   bool found = false;
+  int32_t single_bytes[kMaxStages + 1] = {};  // by stages: of one channel, with room for which the plan is known
   Plan best{};
   for (const int32_t resident : {1, 2, 3, 4}) {
     const int32_t budget = device.shared_per_sm / resident - 2048;
@@ -189,6 +190,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
         // Of several channels nothing is made smaller to fit: less room has no other plan, a third stage no better one.
         if (chunk > 1 && (resident > 1 || stages > 2)) break;
+        if (chunk == 1 && single_bytes[stages] > 0 && single_bytes[stages] <= budget) continue;
         Plan trial = *plan;
         SimtTile& tile = tile_of<SimtTile>(trial);
         tile.stages = stages;
@@ -197,6 +199,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
         tile.chunk_kw = tap_sums ? 1 : max_taps(problem.w);
         tile.phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
         if (!fit(problem, device, budget, &trial)) continue;
+        if (chunk == 1) single_bytes[stages] = trial.shared_bytes;
         const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
         trial.num_blocks = num_tiles(make_tile_grid(problem, shape));
         if (trial.num_blocks > INT32_MAX) continue;
