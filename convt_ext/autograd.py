@@ -16,7 +16,7 @@ PyTorch's operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from . import ops, routing
-from .directions import Directions, torch_forward, torch_grad_input, torch_grad_weight
+from .directions import Directions, torch_forward, torch_grad_input, torch_grad_weight, wanted_gradients
 from .precision import CODES
 
 _any_requires_grad = torch._C._any_requires_grad
@@ -37,9 +37,7 @@ _will_execute = torch._C._will_engine_execute_node
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
     """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows; PyTorch's own
     call where that is better."""
-    wanted = 0  # of the gradients of input, weight and bias, a bit each
-    if torch.is_grad_enabled():
-        wanted = input.requires_grad + 2 * weight.requires_grad + (4 if bias is not None and bias.requires_grad else 0)
+    wanted = wanted_gradients(input, weight, bias)
     if directions.serves(input, weight, bias, wanted):
         return _apply_forward(input, weight, bias, directions) if wanted else directions.forward(input, weight, bias)
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
@@ -105,11 +103,19 @@ def _only_torch_can(directions: Directions) -> bool:
     return True
 
 
-def _requested(ctx: Any, count: int) -> list[bool]:
+# A node that no backward comes to. Where the engine would execute it all the same, it was told of no inputs that alone
+# are wanted, and executes all that it comes to.
+with torch.enable_grad():
+    _stranger = torch.zeros((), requires_grad=True).clone().grad_fn
+
+
+def _requested(ctx: Any, count: int) -> Sequence[bool]:
     """Whether this backward was asked for the gradients of `forward`'s first `count` tensors; in doubt it was.
 
     `needs_input_grad` tells which tensors require gradients. PyTorch's own operator asks its engine, too.
     """
+    if _will_execute(_stranger):
+        return ctx.needs_input_grad
     wanted = list(ctx.needs_input_grad[:count])
     functions = ctx.next_functions  # made anew each time it is asked for
     for index, needed in enumerate(wanted):

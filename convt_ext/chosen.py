@@ -6,6 +6,7 @@ direction raced. routing.py makes it, autograd.py runs it. Everything here lies 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,16 +15,17 @@ from torch import Tensor
 
 from . import ops, planner
 from . import precision as precisions
-from .directions import Eager, Gradients, torch_forward, torch_gradients
+from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
 from .tuning import race, verdicts
 from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
 
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 
-# What the host takes to issue both gradients, in microseconds: ours, PyTorch's, one of each; and what it takes more
-# where a recorded call of ours has PyTorch's operator in its backward, or in its forward pass alone, than where PyTorch
-# records its own (docs/measuring.md).
-_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US, _DETOUR_HOST_US, _FORWARD_DETOUR_HOST_US = 50, 100, 120, 70, 20
+# What the host takes for the two gradients of one backward, in microseconds: ours, PyTorch's, one of each; and for a
+# recorded call with its backward: PyTorch's own; ours with gradients of ours alone, of PyTorch's alone, of both; ours
+# with PyTorch's forward pass (docs/measuring.md).
+_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US = 100, 105, 125
+_STEP_TORCHS_US, _STEP_OURS_US, _STEP_FORWARD_US, _STEP_MIXED_US, _STEP_GRADIENTS_US = 100, 115, 130, 150, 190
 
 
 class Chosen(Eager):
@@ -38,7 +40,7 @@ class Chosen(Eager):
             Without it what races have found counts for nothing: whoever asks for the same results gets them.
     """
 
-    __slots__ = ("_both", "_serves", "_verdicts", "problem", "races")
+    __slots__ = ("_both", "_is_ours", "_serves", "_verdicts", "problem", "races")
     by_name = False
 
     def __init__(self, arguments: tuple[Any, ...], problem: planner.Problem, races: bool) -> None:
@@ -46,7 +48,8 @@ class Chosen(Eager):
         self.problem = problem
         self.races = races
         self._verdicts: list[Verdict | None] = [None, None, None]
-        self._serves: list[bool | None] = [None] * 8
+        self._serves: list[bool | None] = [None] * 8  # by what is wanted
+        self._is_ours = [False] * 8  # backwards that are known to be ours alone
         self._both: tuple[bool, bool] | None = None
 
     def verdict(self, direction: int) -> Verdict:
@@ -73,14 +76,19 @@ class Chosen(Eager):
             self._both = both
         return both
 
+    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        return self._serves[wanted_gradients(input, weight, bias)] is False
+
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
+        found = self._serves[wanted]
+        if found is not None:
+            return found
         if self.races:
             self._race_forward(input, weight, bias)
-        found = self._serves[wanted]
-        return self.is_worth_it(wanted) if found is None else found
+        return self.is_worth_it(wanted)
 
     def is_worth_it(self, wanted: int) -> bool:
-        """As `serves`; before a race of the gradients it is, since only a backward of ours can race them."""
+        """As `serves`: by what takes longer, GPU or host. Before a race of gradients it is, as ours alone race them."""
         gradients = [one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit]
         if self.races and any(self._verdicts[one] is None for one in gradients):
             return True
@@ -89,10 +97,8 @@ class Chosen(Eager):
             by_torch[GRAD_INPUT], by_torch[GRAD_WEIGHT] = self.both_left_to_torch()
         if not wanted or all(by_torch.values()):
             answer = not by_torch[FORWARD]
-        elif any(by_torch[one] for one in gradients):
-            answer = self._gain_us(by_torch) > _DETOUR_HOST_US
         else:
-            answer = not by_torch[FORWARD] or self._gain_us(by_torch) > _FORWARD_DETOUR_HOST_US
+            answer = self._step_us(by_torch) < self._step_us(dict.fromkeys(by_torch, True))
         if all(self._verdicts[one] is not None for one in by_torch):
             self._serves[wanted] = answer
         return answer
@@ -109,6 +115,12 @@ class Chosen(Eager):
             return torch_forward(input, weight, bias, self.arguments)
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        place = wanted[0] + 2 * wanted[1] + 4 * wanted[2]
+        if self._is_ours[place]:
+            try:
+                return super().gradients(grad_output, input, weight, wanted)
+            except torch.OutOfMemoryError:
+                return self._one_by_one(grad_output, input, weight, wanted)
         by_torch = [False, False, False]
         if self._torch_keeps_the_class():
             if self.races:
@@ -119,8 +131,11 @@ class Chosen(Eager):
                 by_torch = [
                     wanted[0] and self.left_to_torch(GRAD_INPUT), wanted[1] and self.left_to_torch(GRAD_WEIGHT), False
                 ]  # fmt: skip
+            if not any(by_torch):
+                settled = (self._verdicts[one] is not None for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1])
+                self._is_ours[place] = all(settled)
         ours: Gradients = (None, None, None)
-        if by_torch != list(wanted):
+        if by_torch != list(wanted[:3]):
             left = [wanted[i] and not by_torch[i] for i in range(3)]
             try:
                 ours = super().gradients(grad_output, input, weight, left)
@@ -192,15 +207,26 @@ class Chosen(Eager):
         self._verdicts[direction] = verdict
         self.numbers = self.numbers_of([0 if one is None else one.candidate for one in self._verdicts])
         self._serves = [None] * 8
+        self._is_ours = [False] * 8
         self._both = None
         return verdict
 
-    def _gain_us(self, by_torch: dict[int, bool]) -> float:
-        """How much longer PyTorch's operator takes than ours at what is ours of a training step; in doubt, much."""
-        ours = [self.verdict(one) for one, left in by_torch.items() if not left]
-        if any(verdict.torch_us == 0 for verdict in ours):
-            return float("inf")
-        return sum(verdict.torch_us - verdict.ours_us for verdict in ours)
+    def _step_us(self, by_torch: dict[int, bool]) -> float:
+        """How long a recorded call and its backward keep the GPU, or the host where that is longer."""
+        found = {one: self.verdict(one) for one in by_torch}
+        if any(found[one].torch_us == 0 for one, left in by_torch.items() if left):
+            return math.inf  # nothing is known of PyTorch's time: ours serve
+        gpu_us = sum(found[one].torch_us if left else found[one].ours_us for one, left in by_torch.items())
+        gradients = [left for one, left in by_torch.items() if one != FORWARD]
+        if all(by_torch.values()):
+            host_us = _STEP_TORCHS_US
+        elif by_torch[FORWARD]:
+            host_us = _STEP_GRADIENTS_US
+        elif any(gradients):
+            host_us = _STEP_FORWARD_US if all(gradients) else _STEP_MIXED_US
+        else:
+            host_us = _STEP_OURS_US
+        return max(gpu_us, host_us)
 
     def _cheapest(self, alone: tuple[bool, bool]) -> tuple[bool, bool]:
         """Of both by one of the two and each by the one that is faster at it: what ends first, on GPU and host."""

@@ -77,14 +77,24 @@ class Directions:
         """Whether PyTorch's operator computes that direction, where it is the only one of a backward that is wanted."""
         return False
 
+    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether an eager call is known to be PyTorch's own, and its casts under autocast too, which PyTorch keeps."""
+        return False
+
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
         """Whether an eager call is better here than as PyTorch's own.
 
         Args:
-            wanted: the gradients that its backward will compute: 1 of the input, 2 of the weight, 4 of the bias, or the
-                sum of these; 0 where nothing is recorded.
+            wanted: as `wanted_gradients` says.
         """
         return True
+
+
+def wanted_gradients(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
+    """What the backward of an eager call will compute: 1 of the input, 2 of the weight, 4 of the bias, or the sum."""
+    if not torch.is_grad_enabled():
+        return 0
+    return input.requires_grad + 2 * weight.requires_grad + (4 if bias is not None and bias.requires_grad else 0)
 
 
 def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:

@@ -88,15 +88,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         """The transposed convolution of `input`; `output_size` (2 long or full rank) chooses the output_padding."""
         if self.padding_mode != "zeros":
             raise ValueError("Only `zeros` padding mode is supported for ConvTranspose2d")
-        output_padding = self._output_padding(
-            input,
-            output_size,
-            self.stride,  # type: ignore[arg-type]
-            self.padding,  # type: ignore[arg-type]
-            self.kernel_size,  # type: ignore[arg-type]
-            2,
-            self.dilation,  # type: ignore[arg-type]
-        )
         if torch.jit.is_scripting():  # TorchScript knows PyTorch's operator alone
             return F.conv_transpose2d(
                 input,
@@ -104,9 +95,28 @@ class ConvTranspose2d(nn.ConvTranspose2d):
                 self.bias,
                 self.stride,
                 self.padding,  # type: ignore[arg-type]
-                output_padding,
+                self._output_padding(
+                    input,
+                    output_size,
+                    self.stride,  # type: ignore[arg-type]
+                    self.padding,  # type: ignore[arg-type]
+                    self.kernel_size,  # type: ignore[arg-type]
+                    2,
+                    self.dilation,  # type: ignore[arg-type]
+                ),
                 self.groups,
                 self.dilation,
+            )
+        output_padding: Any = self.output_padding
+        if output_size is not None:
+            output_padding = self._output_padding(
+                input,
+                output_size,
+                self.stride,
+                self.padding,
+                self.kernel_size,
+                2,
+                self.dilation,  # type: ignore[arg-type]
             )
         if self._frozen is not None and self._frozen.weight is self.weight and not is_compiling():
             frozen = self._frozen.forward(

@@ -164,6 +164,11 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting
     return _HALVES[dtype]
 
 
+def tf32_switch() -> str:
+    """PyTorch's float32 precision of convolutions, which decides while cuDNN is enabled."""
+    return _fp32_precision("cuda", "conv")
+
+
 def has_kernel(served: str, capability: tuple[int, int]) -> bool:
     """Whether precision=None may hand a call of this class to our kernels; routing.py hands over what is not slower."""
     return served in EXACT_CLASSES or capability == _TENSOR_CORE_CAPABILITY

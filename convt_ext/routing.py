@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
 from torch.utils._device import DeviceContext
 
-from . import _extension, autocast, planner
+from . import _extension, autocast, planner, scopes
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen
@@ -108,19 +108,63 @@ def route(
         return MODE
     if not on_gpu(input):
         return NOT_CUDA
-    reason = _reason_by_context()
-    if reason is not None:
-        return reason
+    if _extension.DISABLED or _transforms_active() or forward_ad._current_level >= 0 or _tracing_state() is not None:
+        return _reason_by_context()
+    if lowers is None:
+        lowers = torch.is_autocast_enabled(DEVICE_TYPE)
     index = input.get_device()
+    key = None
+    if (
+        not (input.is_nested or weight.is_nested or (bias is not None and bias.is_nested))
+        and precisions.cudnn_enabled()
+    ):
+        key = _key(
+            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), precision,
+            lowers, index,
+        )  # fmt: skip
+        known = _known.get(key)
+        if known is not None:
+            if lowers and not known.is_torchs(input, weight, bias):
+                input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
+            return input, weight, bias, known
     decision = op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
-        planner.device_numbers(index), torch.is_autocast_enabled(DEVICE_TYPE) if lowers is None else lowers,
+        planner.device_numbers(index), lowers,
     )  # fmt: skip
     if type(decision) is tuple:
         unsupported = _extension.unsupported_reason(index)
         if unsupported is not None:
             return Unavailable("our kernels cannot run", unsupported)
+        if key is not None and input.dim() == 4 and type(groups) is int:
+            if len(_known) >= _NUM_DECISIONS:
+                _known.clear()
+            _known[key] = decision[3]
     return decision
+
+
+# What calls have been decided to, by all that a decision reads: most calls are found here. Those that are not tensors'
+# own sizes and dtypes are in the state that surrounds them.
+_known: dict[tuple[Any, ...], Directions] = {}
+
+
+def _key(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers, index
+) -> tuple[Any, ...]:
+    """All that a decision about 4-D operands depends on while cuDNN is enabled; legal arguments are ints by now."""
+    dtype = input.dtype
+    return (
+        input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
+        weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
+        None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
+        output_padding, groups, type(groups), dilation, index, precision, scopes.now().word,
+        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), race.is_wanted(),
+    )  # fmt: skip
+
+
+def forget() -> None:
+    """Has every call decided again: after a change of what is measured or known."""
+    decide.cache_clear()
+    _known.clear()
 
 
 def op_call(

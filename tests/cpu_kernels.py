@@ -103,7 +103,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
     monkeypatch.setattr(planner, "choice", lambda *arguments: planner.Choice(1.0, 0.0, 0))
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
-    routing.decide.cache_clear()
+    routing.forget()
 
 
 @pytest.fixture
@@ -114,5 +114,5 @@ def cpu_is_gpu(monkeypatch):
     pretend(monkeypatch)
     with allow_tf32(False):
         yield RAN
-    routing.decide.cache_clear()
+    routing.forget()
     torch._dynamo.reset()

@@ -26,7 +26,7 @@ def pretend_gpu(monkeypatch):
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H200")
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
-    routing.decide.cache_clear()
+    routing.forget()
     with FakeTensorMode() as mode:
         yield mode
-    routing.decide.cache_clear()
+    routing.forget()

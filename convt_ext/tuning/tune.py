@@ -67,7 +67,7 @@ def tune(
             "and calls of convt_ext.conv_transpose2d or its modules without precision="
         )
     files.add(found)
-    routing.decide.cache_clear()
+    routing.forget()
     if file is not None:
         files.write(file, files.merged((before, found)))
     return found
@@ -92,13 +92,13 @@ def _run(target: Callable[..., Any], inputs: tuple[Any, ...], backward: bool) ->
 def _measuring() -> Iterator[None]:
     """Inside, each direction of each new shape is raced, whatever is known of it."""
     before = race.force(True)
-    routing.decide.cache_clear()
+    routing.forget()
     try:
         with verdicts.begun_again():
             yield
     finally:
         race.force(before)
-        routing.decide.cache_clear()
+        routing.forget()
 
 
 def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) -> files.Measured:
@@ -142,7 +142,7 @@ def use_tuning(file: str | Path | None) -> None:
         >>> convt_ext.use_tuning("tuning.json")  # doctest: +SKIP
     """
     files.choose(str(file or ""), {} if file is None else files.read(file))
-    routing.decide.cache_clear()
+    routing.forget()
 
 
 @contextmanager
@@ -174,4 +174,4 @@ def agree(group: Any = None) -> None:
     files.choose("rank 0", box[0])
     verdicts.forget_measured()
     race.force(False)
-    routing.decide.cache_clear()
+    routing.forget()

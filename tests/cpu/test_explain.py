@@ -98,25 +98,25 @@ def test_gradients_are_judged_one_by_one(monkeypatch):
         return real(problem, direction)._replace(estimate_us=1000.0, torch_us=torch_us)
 
     monkeypatch.setattr(planner, "choice", choice)
-    routing.decide.cache_clear()
+    routing.forget()
     try:
         found = explain(*meta())
         assert found.gradients == {"input": "convt_ext", "weight": "torch"}
         assert "gradients         input: convt_ext, weight: torch" in str(found)
         assert explain(*meta(), precision="ieee").gradients == {"input": "convt_ext", "weight": "convt_ext"}
     finally:
-        routing.decide.cache_clear()
+        routing.forget()
 
 
 def test_without_a_binary_nothing_is_compared(monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     monkeypatch.setattr(ops, "plan", None)
     x, weight = torch.empty(65, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta")
-    routing.decide.cache_clear()
+    routing.forget()
     try:
         found = explain(x, weight)
     finally:
-        routing.decide.cache_clear()
+        routing.forget()
     assert (found.served_by, found.plan) == ("convt_ext", None)
 
 

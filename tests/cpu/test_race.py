@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 def nothing_known(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     verdicts.forget_measured()
-    routing.decide.cache_clear()
+    routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
         yield
     verdicts.forget_measured()

@@ -30,11 +30,11 @@ def no_file(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: HERE.cudnn)
     monkeypatch.setattr(files, "here", lambda device: HERE)
     verdicts.forget_measured()
-    routing.decide.cache_clear()
+    routing.forget()
     yield
     race.force(None)
     verdicts.forget_measured()
-    routing.decide.cache_clear()
+    routing.forget()
 
 
 def problem_of(layout="nchw", precision=3, dtype=torch.float32, x_stride=None):

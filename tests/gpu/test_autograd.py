@@ -141,7 +141,7 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
     monkeypatch.setattr(
         planner, "choice", lambda problem, direction: planner.Choice(300.0, 200.0 if direction == 2 else 400.0, 0)
     )
-    routing.decide.cache_clear()
+    routing.forget()
     try:
         case = named("k4s2p1")
         operands = leaves(case, torch.float32, "cuda")
@@ -151,7 +151,7 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
         assert "aten.convolution_backward.default" in seen.names
         assert_within_budget(found, case, operands)
     finally:
-        routing.decide.cache_clear()
+        routing.forget()
 
 
 def test_real_estimates_never_stop_a_gradient():

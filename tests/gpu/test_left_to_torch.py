@@ -34,9 +34,9 @@ def left(request, monkeypatch):
     monkeypatch.setattr(
         planner, "choice", lambda problem, direction=0, preferred=0: slower if direction in request.param else found
     )
-    routing.decide.cache_clear()
+    routing.forget()
     yield request.param
-    routing.decide.cache_clear()
+    routing.forget()
 
 
 def step(call, operands, case):

@@ -24,11 +24,11 @@ from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 @pytest.fixture(autouse=True)
 def nothing_known():
     verdicts.forget_measured()
-    routing.decide.cache_clear()
+    routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
         yield
     verdicts.forget_measured()
-    routing.decide.cache_clear()
+    routing.forget()
 
 
 def found_for(x, weight, bias=None, **arguments):
@@ -92,7 +92,7 @@ def test_the_winner_of_two_races_is_one_of_the_fast_ones(layer):
     seen = []
     for _ in range(3):
         verdicts.forget_measured()
-        routing.decide.cache_clear()
+        routing.forget()
         torch.autograd.grad(call(*layer).sum(), layer)
         seen.append([(one.by_torch, one.ours_us) for one in found_for(*layer, stride=2, padding=1)])
     for direction in range(3):
