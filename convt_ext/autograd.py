@@ -106,7 +106,7 @@ def _only_torch_can(directions: Directions) -> bool:
 # A node that no backward comes to. Where the engine would execute it all the same, it was told of no inputs that alone
 # are wanted, and executes all that it comes to.
 with torch.enable_grad():
-    _stranger = torch.zeros((), requires_grad=True).clone().grad_fn
+    _stranger: Any = torch.zeros((), requires_grad=True).clone().grad_fn
 
 
 def _requested(ctx: Any, count: int) -> Sequence[bool]:

@@ -112,9 +112,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             output_padding = self._output_padding(
                 input,
                 output_size,
-                self.stride,
-                self.padding,
-                self.kernel_size,
+                self.stride,  # type: ignore[arg-type]
+                self.padding,  # type: ignore[arg-type]
+                self.kernel_size,  # type: ignore[arg-type]
                 2,
                 self.dilation,  # type: ignore[arg-type]
             )

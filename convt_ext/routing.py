@@ -109,7 +109,7 @@ def route(
     if not on_gpu(input):
         return NOT_CUDA
     if _extension.DISABLED or _transforms_active() or forward_ad._current_level >= 0 or _tracing_state() is not None:
-        return _reason_by_context()
+        return _reason_by_context()  # type: ignore[return-value]
     if lowers is None:
         lowers = torch.is_autocast_enabled(DEVICE_TYPE)
     index = input.get_device()
@@ -138,7 +138,7 @@ def route(
         if key is not None and input.dim() == 4 and type(groups) is int:
             if len(_known) >= _NUM_DECISIONS:
                 _known.clear()
-            _known[key] = decision[3]
+            _known[key] = decision[3]  # type: ignore[misc]
     return decision
 
 
