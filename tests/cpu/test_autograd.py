@@ -204,7 +204,7 @@ def test_two_gradients_are_judged_together(monkeypatch, of_input, of_weight, by_
     ("times", "ours_too"),
     [
         ({0: (30.0, 90.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, False),
-        ({0: (30.0, 110.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, True),
+        ({0: (30.0, 210.0), 1: (30.0, 20.0), 2: (30.0, 20.0)}, True),
         ({0: (130.0, 135.0), 1: (170.0, 200.0), 2: (330.0, 220.0)}, True),
         ({0: (30.0, 31.0), 1: (30.0, 31.0), 2: (30.0, 31.0)}, False),  # the host takes longer than the GPU, with ours
         ({0: (130.0, 131.0), 1: (130.0, 131.0), 2: (130.0, 131.0)}, True),
@@ -229,7 +229,7 @@ def test_a_backward_that_is_pytorchs_makes_the_call_pytorchs(monkeypatch, times,
 @pytest.mark.parametrize("asked", [(0, 1), (0, 1, 2), (0,), (1, 2), (2,)])
 def test_gradients_left_to_pytorch_are_one_call(monkeypatch, asked, case):
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 140.0, 0)
+        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 240.0, 0)
     )
     masks = []
     real = directions._convolution_backward

@@ -23,7 +23,7 @@ def plan(x=(1, 4, 8, 8), weight=(4, 2, 3, 3), x_stride=(256, 64, 8, 1), directio
     w_stride = [weight[1] * weight[2] * weight[3], weight[2] * weight[3], weight[3], 1]
     return torch.ops.convt_ext.plan(
         list(x), list(x_stride), list(weight), w_stride, False, lists["stride"], lists["padding"],
-        lists["output_padding"], lists["groups"], lists["dilation"], 0, 0, False, H200, direction,
+        lists["output_padding"], lists["groups"], lists["dilation"], 0, 0, False, H200, direction, 0,
     )  # fmt: skip
 
 

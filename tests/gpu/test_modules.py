@@ -98,7 +98,7 @@ def test_other_dtypes(dtype):
 def test_a_converted_model_has_the_originals_gradients():
     model = generator()
     plain = copy.deepcopy(model)
-    convert(model)
+    convert(model, precision="ieee")
     z = torch.randn(4, 16, 1, 1, device="cuda")
     with torch.enable_grad():
         for one in (model, plain):
