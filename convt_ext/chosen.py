@@ -81,8 +81,10 @@ class Chosen(Eager):
 
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
         found = self._serves[wanted]
-        if found is not None:
-            return found
+        if found is False or input.dtype is not self.problem.dtype or weight.dtype is not self.problem.dtype:
+            return False  # autocast has been left to PyTorch
+        if found:
+            return True
         if self.races:
             self._race_forward(input, weight, bias)
         return self.is_worth_it(wanted)

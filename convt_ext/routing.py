@@ -114,17 +114,15 @@ def route(
         lowers = torch.is_autocast_enabled(DEVICE_TYPE)
     index = input.get_device()
     key = None
-    if (
-        not (input.is_nested or weight.is_nested or (bias is not None and bias.is_nested))
-        and precisions.cudnn_enabled()
-    ):
+    is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
+    if type(groups) is int and not is_nested and precisions.cudnn_enabled():
         key = _key(
             input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), precision,
             lowers, index,
         )  # fmt: skip
         known = _known.get(key)
         if known is not None:
-            if lowers and not known.is_torchs(input, weight, bias):
+            if lowers and not known.is_torchs(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
     decision = op_call(
@@ -135,7 +133,7 @@ def route(
         unsupported = _extension.unsupported_reason(index)
         if unsupported is not None:
             return Unavailable("our kernels cannot run", unsupported)
-        if key is not None and input.dim() == 4 and type(groups) is int:
+        if key is not None and input.dim() == 4:
             if len(_known) >= _NUM_DECISIONS:
                 _known.clear()
             _known[key] = decision[3]  # type: ignore[misc]
@@ -156,7 +154,7 @@ def _key(
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
         None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
-        output_padding, groups, type(groups), dilation, index, precision, scopes.now().word,
+        output_padding, groups, dilation, index, precision, scopes.now().word,
         torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), race.is_wanted(),
     )  # fmt: skip
 

@@ -55,6 +55,7 @@ _ROWS: dict[str, Any] = {
     "stride_tuple_of_none": lambda t: (_ok(t), {"stride": (2, None)}),
     "stride_float_tensor": lambda t: (_ok(t), {"stride": torch.tensor(2.0)}),
     "groups_tuple": lambda t: (_ok(t), {"groups": (1,)}),
+    "groups_list": lambda t: (_ok(t), {"groups": [1]}),
     "groups_float": lambda t: (_ok(t), {"groups": 2.0}),
     "groups_none": lambda t: (_ok(t), {"groups": None}),
     "weight_none": lambda t: ((t(2, 4, 5, 6), None), {}),

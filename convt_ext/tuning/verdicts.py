@@ -85,7 +85,7 @@ def begun_again() -> Iterator[None]:
 
 def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
     """What the tuning files in force say: the same on every run, so a call that names its precision follows it, too."""
-    found = files.find(problem, direction)
+    found = files.find(problem, direction) if ops.plan is not None else None
     if found is None:
         return None
     ours_us, torch_us, margin = found.ours_us, found.torch_us, MARGIN if found.same_cudnn else MARGIN_OF_ANOTHER_CUDNN

@@ -98,19 +98,23 @@ def slow_once(seconds):
     return call, threads
 
 
-def test_a_first_call_is_timed_in_a_thread_of_its_own(monkeypatch):
+def test_a_first_call_is_timed_beside_pytorchs_second(monkeypatch):
+    """PyTorch's first has cuDNN search, for this very thread."""
     call, threads = slow_once(0.2)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
     (row,) = measure(ListedTimer((10.0, 10.0)))
     assert 100 < row["first_call_ms"] < 10_000
-    assert threads[0] is not threading.main_thread()
-    assert set(threads[1:]) == {threading.main_thread()}
+    assert set(threads) == {threading.main_thread()}
 
 
-def test_pytorchs_first_call_is_taken_off(monkeypatch):
-    really = first_call.timed
-    monkeypatch.setattr(first_call, "timed", lambda call, device: (call(), 30.0))
-    monkeypatch.setattr(first_call, "timed_in_fresh_thread", lambda call, device: (really(call, device)[0], 42.0))
+def test_pytorchs_time_is_taken_off(monkeypatch):
+    order = []
+
+    def timed(call, device):
+        order.append(len(order))
+        return call(), (30.0, 42.0)[order[-1]]  # PyTorch's comes first
+
+    monkeypatch.setattr(first_call, "timed", timed)
     (row,) = measure(ListedTimer((10.0, 10.0)))
     assert row["first_call_ms"] == 12.0
 
@@ -140,28 +144,6 @@ def test_a_failing_first_call_is_a_failure_with_its_kernel(monkeypatch, by_our_k
     (row,) = measure(ListedTimer((10.0,)))
     assert row["failure"] == "ours: RuntimeError: launch failed"
     assert (row["kernel"], row["first_call_ms"], row["torch_us"]) == ("patch_tf32_128x64", None, 10.0)
-
-
-def test_what_every_first_call_would_load_is_loaded_before(monkeypatch):
-    """cuDNN and its handles, of the thread that measures and of a second one."""
-    threads, warmed = [], []
-    really = F.conv_transpose2d
-    monkeypatch.setattr(F, "conv_transpose2d", lambda *args: (threads.append(threading.current_thread()), *args)[1])
-    first_call.warm_up(CPU)
-    assert [thread is threading.main_thread() for thread in threads] == [True, False]
-    monkeypatch.setattr(F, "conv_transpose2d", really)
-    monkeypatch.setattr(first_call, "warm_up", warmed.append)
-    measure(ListedTimer((10.0, 10.0)))
-    measure(ListedTimer((10.0, 10.0)), with_first_calls=False)
-    assert warmed == [CPU]
-
-
-def test_a_fresh_thread_hands_on_results_and_errors():
-    result, milliseconds = first_call.timed_in_fresh_thread(lambda: torch.ones(3), CPU)
-    assert result.tolist() == [1, 1, 1]
-    assert milliseconds > 0
-    with pytest.raises(ZeroDivisionError):
-        first_call.timed_in_fresh_thread(lambda: 1 // 0, CPU)
 
 
 # ---- options

@@ -134,6 +134,27 @@ def test_who_wins_serves(raced, winners):
         assert torch.allclose(one, expected, atol=1e-5)
 
 
+def test_autocast_is_left_to_pytorch_where_the_call_is(raced):
+    """PyTorch keeps casts of parameters; whoever settles the call meanwhile, operands as they are never reach ours."""
+    raced.winners = ("torch", "torch", "torch")
+    tensors = operands()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(2):
+            first = step(tensors)
+        with SeenOps() as seen:
+            step(tensors)
+        *_, directions = routing.route(*tensors, 2, 0, 0, 1, 1, None)
+        operands_now = routing.route(*tensors, 2, 0, 0, 1, 1, None)[:3]
+    assert first[0].dtype is torch.bfloat16
+    assert all(now is tensor for now, tensor in zip(operands_now, tensors, strict=True))
+    assert "aten.convolution.default" in seen.names
+    directions._settle(FORWARD, Verdict(False, 0, 1.0, 500.0, MEASURED))
+    directions._settle(GRAD_INPUT, Verdict(False, 0, 1.0, 500.0, MEASURED))
+    directions._settle(GRAD_WEIGHT, Verdict(False, 0, 1.0, 500.0, MEASURED))
+    assert not directions.serves(*tensors, 7)
+    assert directions.serves(*(tensor.bfloat16() for tensor in tensors), 7)
+
+
 def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(raced):
     raced.winners = ("torch", "ours", "ours")
     tensors = [tensor.detach() for tensor in operands()]

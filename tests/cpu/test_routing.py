@@ -92,8 +92,10 @@ def test_groups_become_an_int(groups):
 
 
 @pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups"])
-@pytest.mark.parametrize("value", [1.5, True], ids=str)
+@pytest.mark.parametrize("value", [1.5, 1.0, True, [1, 1, 1], {}], ids=str)
 def test_one_argument_that_is_no_int_is_pytorchs(name, value):
+    """Though the same call with an int is known by then: of numbers 1, 1.0 and True are equal."""
+    decide(*operands(), **{name: 1}, precision="ieee")
     assert decide(*operands(), **{name: value}, precision="ieee") is routing.ARGUMENTS
 
 
