@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu, needs_binary
 from pretend_gpu import pretend_gpu
-from served import cuda_autocast
+from served import allow_tf32, cuda_autocast
 
 import convt_ext
 from convt_ext import directions, ops
@@ -125,6 +125,16 @@ def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing):
     found = torch.autograd.grad(result, (x, weight), grad_output)
     torch.testing.assert_close(found, torch.autograd.grad(expected, (x, weight), grad_output))
     assert sorted(RAN) == sorted({"forward", "grad_input", "grad_weight"} - {failing})
+
+
+def test_in_another_class_pytorch_has_no_word(cpu_is_gpu, monkeypatch):
+    """A gradient has the class of its forward pass, which PyTorch's operator would not keep under other switches."""
+    monkeypatch.setattr(ops, "run_gradients", no_memory)
+    x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
+    result = convt_ext.conv_transpose2d(x, weight, stride=2)
+    with allow_tf32(True), pytest.raises(torch.OutOfMemoryError):
+        torch.autograd.grad(result, (x, weight), torch.ones_like(result), retain_graph=True)
+    torch.autograd.grad(result, (x, weight), torch.ones_like(result))
 
 
 @pytest.mark.parametrize("failing", ["run_forward", "run_gradients"])

@@ -185,9 +185,16 @@ def test_where_nothing_is_raced(raced, inside):
 
 
 def test_nothing_is_raced_while_a_graph_is_captured(raced, monkeypatch):
+    tensors = operands()
+    result = convt_ext.conv_transpose2d(*tensors, stride=2)
+    assert raced == [FORWARD]
+    for capturing in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
+        torch.autograd.grad(result, tensors, torch.ones_like(result), retain_graph=True)
+        assert raced == ([FORWARD] if capturing else [FORWARD, GRAD_INPUT, GRAD_WEIGHT])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    step(operands())
-    assert raced == []
+    step(operands(batch=3))
+    assert len(raced) == 3
 
 
 def test_deterministic_algorithms_race_nothing(raced):

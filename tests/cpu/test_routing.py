@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases import each_case
 from pretend_gpu import A100, pretend_gpu  # noqa: F401
-from served import cuda_autocast
+from served import cuda_autocast, tf32
 from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
@@ -97,6 +97,18 @@ def test_one_argument_that_is_no_int_is_pytorchs(name, value):
     """Though the same call with an int is known by then: of numbers 1, 1.0 and True are equal."""
     decide(*operands(), **{name: 1}, precision="ieee")
     assert decide(*operands(), **{name: value}, precision="ieee") is routing.ARGUMENTS
+
+
+def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
+    x, weight, bias = operands()
+    for _ in range(2):
+        for on, code in ((True, 3), (False, 0)):
+            with tf32(on):
+                assert arguments_of(x, weight, bias)[CODE] == code
+        assert arguments_of(x, weight, bias, precision="ieee")[CODE] == 0
+        assert decide(x, weight.cpu(), bias, precision="ieee") is routing.MIXED
+        assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
+        assert decide(x, weight.double(), bias, precision="ieee") is routing.MIXED
 
 
 @pytest.mark.parametrize(("word", "code"), [("ieee", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])

@@ -130,6 +130,16 @@ def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(cudnn, 
 
 
 @needs_binary
+@pytest.mark.parametrize("order", [(92400, 91900), (91900, 92400)])
+def test_of_two_parts_that_of_this_cudnn_counts(order):
+    problem = problem_of()
+    key = files.key_of(problem, FORWARD)
+    numbers = {91900: 1, 92400: 2}
+    files.choose("a file", {HERE._replace(cudnn=one): {key: entry_of(problem, numbers[one])} for one in order})
+    assert verdicts.find(problem, FORWARD).candidate == 1
+
+
+@needs_binary
 def test_what_a_file_does_not_say_is_estimated():
     problem = problem_of()
     choice = planner.choice(problem, FORWARD)
