@@ -140,7 +140,7 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
     if not directions.is_worth_it(3):
         left = True, True
         if not verdict.by_torch:
-            reason += "; PyTorch's operator serves a call that records gradients, most of which it computes anyway"
+            reason += "; PyTorch's operator serves a call that records gradients, which ends earlier so"
     else:
         left = directions.both_left_to_torch()
     return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
