@@ -1,9 +1,9 @@
 """Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
-    python tools/cuda12_device_code.py --quick     one of the files that differ in sizes or in the half precision
-                                                   alone, for one architecture: 7.0, which CUDA 13 does not have, or
-                                                   9.0a where the file's folder is named after it
+    python tools/cuda12_device_code.py --quick     one of the files that differ in sizes or in the precision class
+                                                   alone, each class in turn, for one architecture: 7.0, which CUDA 13
+                                                   does not have, or 9.0a where the file's folder is named after it
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
 machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
@@ -90,10 +90,12 @@ def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:
 
 
 def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
-    kinds: dict[str, Path] = {}
+    kinds: dict[str, list[Path]] = {}
     for source in sources:
-        kinds.setdefault(re.sub(r"(?<=[_/])b?f16\.", "half.", re.sub(r"_(co)?[\dx]+\.", ".", str(source))), source)
-    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in kinds.values()}
+        without_size = re.sub(r"_(co)?[\dx]+\.", ".", str(source))
+        kinds.setdefault(re.sub(r"(?<=[_/])(half|b?f16|tf32|tf32x3)\.", ".", without_size), []).append(source)
+    chosen = [alike[place % len(alike)] for place, alike in enumerate(kinds.values())]
+    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in chosen}
 
 
 def built_for(source: Path, architectures: list[str]) -> list[str]:
