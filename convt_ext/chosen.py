@@ -119,10 +119,7 @@ class Chosen(Eager):
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         place = wanted[0] + 2 * wanted[1] + 4 * wanted[2]
         if self._is_ours[place]:
-            try:
-                return super().gradients(grad_output, input, weight, wanted)
-            except torch.OutOfMemoryError:
-                return self._one_by_one(grad_output, input, weight, wanted)
+            return self._ours(grad_output, input, weight, wanted)
         by_torch = [False, False, False]
         if self._torch_keeps_the_class():
             if self.races:
@@ -139,10 +136,7 @@ class Chosen(Eager):
         ours: Gradients = (None, None, None)
         if by_torch != list(wanted[:3]):
             left = [wanted[i] and not by_torch[i] for i in range(3)]
-            try:
-                ours = super().gradients(grad_output, input, weight, left)
-            except torch.OutOfMemoryError:
-                ours = self._one_by_one(grad_output, input, weight, left)
+            ours = self._ours(grad_output, input, weight, left)
         if not (by_torch[0] or by_torch[1]):
             return ours
         # Both in one call, which prepares grad_output and input once.
@@ -150,8 +144,12 @@ class Chosen(Eager):
             theirs = torch_gradients(grad_output, input, weight, self.arguments, by_torch)
         return theirs[0] if by_torch[0] else ours[0], theirs[1] if by_torch[1] else ours[1], ours[2]
 
-    def _one_by_one(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """Where memory is short: each needs less by itself, and PyTorch has algorithms that need little."""
+    def _ours(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        """By our op; where memory is short one by one: each alone needs less, and PyTorch has what needs little."""
+        try:
+            return super().gradients(grad_output, input, weight, wanted)
+        except torch.OutOfMemoryError:
+            pass
         found: list[Tensor | None] = [None, None, None]
         for one in (0, 1, 2):
             mask = [one == i and wanted[i] for i in range(3)]

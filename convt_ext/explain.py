@@ -212,11 +212,8 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
     return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
-# What the planner says of every plan; the rest of its answer is the tile, in the words of the plan's own kernel.
-_OF_EVERY_PLAN = frozenset(
-    ("kernel", "engine", "family", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
-     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
-)  # fmt: skip
+# Beside the tile, in the words of the plan's own kernel.
+_OF_EVERY_PLAN = planner.OF_EVERY_PLAN | {"threads"}
 
 
 def _tile(plan: dict[str, Any]) -> str:

@@ -95,29 +95,13 @@ class ConvTranspose2d(nn.ConvTranspose2d):
                 self.bias,
                 self.stride,
                 self.padding,  # type: ignore[arg-type]
-                self._output_padding(
-                    input,
-                    output_size,
-                    self.stride,  # type: ignore[arg-type]
-                    self.padding,  # type: ignore[arg-type]
-                    self.kernel_size,  # type: ignore[arg-type]
-                    2,
-                    self.dilation,  # type: ignore[arg-type]
-                ),
+                self._asked_output_padding(input, output_size),
                 self.groups,
                 self.dilation,
             )
         output_padding: Any = self.output_padding
         if output_size is not None:
-            output_padding = self._output_padding(
-                input,
-                output_size,
-                self.stride,  # type: ignore[arg-type]
-                self.padding,  # type: ignore[arg-type]
-                self.kernel_size,  # type: ignore[arg-type]
-                2,
-                self.dilation,  # type: ignore[arg-type]
-            )
+            output_padding = self._asked_output_padding(input, output_size)
         if self._frozen is not None and self._frozen.weight is self.weight and not is_compiling():
             frozen = self._frozen.forward(
                 input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, self.precision
@@ -134,6 +118,18 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
             precision=self.precision,
+        )
+
+    def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
+        """What leads to that size."""
+        return self._output_padding(
+            input,
+            output_size,
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+            self.kernel_size,  # type: ignore[arg-type]
+            2,
+            self.dilation,  # type: ignore[arg-type]
         )
 
     def freeze_weights(self) -> None:

@@ -26,6 +26,12 @@ H200 = (90, 132, 232448, 233472, 1891, 4213)
 # The codes of the classes whose sums have a documented order.
 EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
 
+# What the planner says of every plan; the rest of its answer is what was chosen: its threads and its tile.
+OF_EVERY_PLAN = frozenset(
+    ("kernel", "engine", "family", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
+     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
+)  # fmt: skip
+
 _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 
 

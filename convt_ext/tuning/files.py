@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _driver, _extension, planner
+from ..precision import WORDS
 
 VARIABLE = "CONVT_EXT_TUNING"
 SHIPPED = Path(__file__).with_name("shipped.json")
 
 _VERSION = 1
 _DIRECTIONS = ("forward", "grad_input", "grad_weight")
-_WORDS = ("ieee", "aten", "tf32x3", "tf32", "half")  # in the order of their codes
 
 
 class Environment(NamedTuple):
@@ -98,7 +98,7 @@ def key_of(problem: planner.Problem, direction: int) -> str | None:
     axes = {name: getattr(problem, name) for name in ("stride", "padding", "output_padding", "dilation")}
     return " ".join(
         (
-            _DIRECTIONS[direction], _WORDS[problem.code] if problem.dtype is not torch.float64 else "float64",
+            _DIRECTIONS[direction], WORDS[problem.code] if problem.dtype is not torch.float64 else "float64",
             f"x={_by(problem.input_size)}:{formats[0]}", f"w={_by(problem.weight_size)}:{formats[1]}",
             f"y={'nhwc' if problem.channels_last else 'nchw'}", *(f"{name}={_by(axis)}" for name, axis in axes.items()),
             f"groups={problem.groups}",

@@ -20,12 +20,6 @@ from ..convert import convert
 from ..modules import ConvTranspose2d
 from . import files, race, verdicts
 
-# What the planner says of every plan; the rest is what was chosen for its tile.
-OF_EVERY_PLAN = frozenset(
-    ("kernel", "engine", "family", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
-     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
-)  # fmt: skip
-
 
 def tune(
     target: nn.Module | Callable[..., Any], *inputs: Any, file: str | Path | None = None, backward: bool = True
@@ -111,7 +105,7 @@ def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) ->
         answer = planner.plan(problem, direction)
         assert answer is not None  # it was raced
         plan = answer["candidates"][verdict.candidate]
-        knobs = {name: value for name, value in plan.items() if name not in OF_EVERY_PLAN}
+        knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}
         entry = files.Entry(plan["kernel"], knobs, round(verdict.ours_us, 2), round(verdict.torch_us, 2))
         found.setdefault(_environment(problem), {})[key] = entry
     return found

@@ -14,7 +14,7 @@ import convt_ext
 from convt_ext import planner, routing
 from convt_ext.__main__ import main
 from convt_ext.tuning import files, race, verdicts
-from convt_ext.tuning.tune import OF_EVERY_PLAN, agree, replay, tune, use_tuning
+from convt_ext.tuning.tune import agree, replay, tune, use_tuning
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
@@ -53,7 +53,7 @@ def candidates(problem, direction=FORWARD):
 
 def entry_of(problem, number, ours_us=10.0, torch_us=20.0, direction=FORWARD):
     plan = candidates(problem, direction)[number]
-    knobs = {name: value for name, value in plan.items() if name not in OF_EVERY_PLAN}
+    knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}
     return files.Entry(plan["kernel"], knobs, ours_us, torch_us)
 
 
