@@ -26,20 +26,33 @@ from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from . import ops, routing
-from .directions import Directions, torch_forward, torch_grad_input, torch_grad_weight, wanted_gradients
+from .directions import (
+    Directions,
+    Eager,
+    Gradients,
+    torch_forward,
+    torch_grad_input,
+    torch_grad_weight,
+    wanted_gradients,
+)
 from .precision import CODES
 
 _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
+_num_dispatch_modes = torch._C._len_torch_dispatch_stack
 _will_execute = torch._C._will_engine_execute_node
 
 
-def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
+def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
     """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows; PyTorch's own
     call where that is better."""
     wanted = wanted_gradients(input, weight, bias)
     if directions.serves(input, weight, bias, wanted):
-        return _apply_forward(input, weight, bias, directions) if wanted else directions.forward(input, weight, bias)
+        if not wanted:
+            return directions.forward(input, weight, bias)
+        if directions.is_recorded_by_torch(wanted) and _num_dispatch_modes() == 0:
+            return ops.run_recorded(input, weight, bias, (), (), (), True, (), directions.call)
+        return _apply_forward(input, weight, bias, directions)
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
     return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -76,6 +89,19 @@ def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
     if torch.is_grad_enabled() and _any_requires_grad(grad_output):
         return _GradBias.apply(grad_output, directions)
     return directions.grad_bias(grad_output)
+
+
+def _gradients(
+    grad_output: Tensor, input: Tensor, weight: Tensor, directions: Directions, wanted: Sequence[bool]
+) -> Gradients:
+    """Those gradients of input, weight and bias that are wanted; recorded where a gradient of them is asked for."""
+    if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
+        return directions.gradients(grad_output, input, weight, wanted)
+    return (
+        grad_input(grad_output, input, weight, directions) if wanted[0] else None,
+        grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
+        grad_bias(grad_output, directions) if wanted[2] else None,
+    )
 
 
 def _forward_again(input: Tensor, weight: Tensor, directions: Directions) -> Tensor:
@@ -136,16 +162,7 @@ class _Forward(Function):
     @staticmethod
     def backward(ctx, grad_output):
         input, weight = ctx.saved_tensors
-        directions = ctx.directions
-        wanted = _requested(ctx, 3)
-        if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
-            return (*directions.gradients(grad_output, input, weight, wanted), None)
-        return (
-            grad_input(grad_output, input, weight, directions) if wanted[0] else None,
-            grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
-            grad_bias(grad_output, directions) if wanted[2] else None,
-            None,
-        )
+        return (*_gradients(grad_output, input, weight, ctx.directions, _requested(ctx, 3)), None)
 
 
 # What `Function.apply` ends in; before that it takes 2 us to ask for transforms.
@@ -235,6 +252,25 @@ def _raw_grad_bias(grad_output) -> Tensor:
     return grad_bias(grad_output, Directions(()))
 
 
+def _gradients_again(
+    grad_output: Tensor, input: Tensor, weight: Tensor, call: int, wanted: int
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, str]:
+    """The backward of a call that PyTorch's node recorded, where its quick way is none: second derivatives, dual
+    tensors, little memory. Failures are words, as the binary, which asks for this, can pass on nothing else."""
+    try:
+        asked = [bool(wanted & bit) for bit in (1, 2, 4)]
+        return (*_gradients(grad_output, input, weight, Eager.remembered(call), asked), "")
+    except Exception as error:
+        return None, None, None, str(error) or type(error).__name__
+
+
+def _batched_recorded(
+    grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask
+) -> tuple[Tensor | None, ...]:
+    """The same of a batch of backwards, under vmap."""
+    return _gradients(grad_output, input, weight, Eager.remembered(call), mask)
+
+
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
     """For autograd.grad's is_grads_batched, which runs an op for each of a batch where that returns one tensor."""
     return ops.one_by_one((ops.grad_input, ops.grad_weight, ops.grad_bias), *arguments)
@@ -255,6 +291,7 @@ def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
 
 
 _library: Any = None
+_aten: Any = None
 if ops.forward is not None:
     _library = torch.library.Library("convt_ext", "IMPL")
     _library.impl("forward", _raw_forward, "Autograd")
@@ -268,3 +305,7 @@ if ops.forward is not None:
     for _name in ("_forward", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl("_gradients", _batched_gradients, "Batched")
+    _library.impl("_gradients_again", _gradients_again, "CompositeImplicitAutograd")
+    _aten = torch.library.Library("aten", "IMPL")
+    for _key in ("Batched", "FuncTorchBatched"):
+        _aten.impl("convolution_backward_overrideable", _batched_recorded, _key)

@@ -6,8 +6,7 @@ direction raced. routing.py makes it, autograd.py runs it. Everything here lies 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,36 +20,33 @@ from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
 
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 
-# What the host takes for the two gradients of one backward, in microseconds: ours, PyTorch's, one of each; and for a
-# recorded call with its backward in a program, whose caches are cold: PyTorch's own; ours with gradients of ours alone,
-# of PyTorch's alone, of both; ours with PyTorch's forward pass (docs/measuring.md).
-_OURS_HOST_US, _TORCH_HOST_US, _MIXED_HOST_US = 100, 105, 125
-_STEP_TORCHS_US, _STEP_OURS_US, _STEP_FORWARD_US, _STEP_MIXED_US, _STEP_GRADIENTS_US = 150, 190, 240, 280, 300
-
 
 class Chosen(Eager):
     """As `Eager`, where nobody asked for a precision: PyTorch computes what it is faster at, or what ours cannot.
 
-    Each direction is judged by itself, once, when it is first asked for; the two gradients of one backward together,
-    because of small ones the host is what takes long, and two calls cost it more than one. Where memory is too short
-    for ours, PyTorch's operator, which has algorithms of its own for that, has the last word.
+    Each direction is judged by itself, once, when it is first asked for.
 
     Args:
         races: directions of which neither a race nor a tuning file has said anything are raced when they first run.
             Without it what races have found counts for nothing: whoever asks for the same results gets them.
     """
 
-    __slots__ = ("_both", "_is_ours", "_serves", "_verdicts", "problem", "races")
-    by_name = False
+    __slots__ = ("_serves", "_settled", "_verdicts", "problem", "races")
 
-    def __init__(self, arguments: tuple[Any, ...], problem: planner.Problem, races: bool) -> None:
-        super().__init__(arguments)
+    def __init__(
+        self,
+        arguments: tuple[Any, ...],
+        problem: planner.Problem,
+        races: bool,
+        weight_channels_last: bool = False,
+        is_light: bool = False,
+    ) -> None:
+        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=False, is_light=is_light)
         self.problem = problem
         self.races = races
         self._verdicts: list[Verdict | None] = [None, None, None]
         self._serves: list[bool | None] = [None] * 8  # by what is wanted
-        self._is_ours = [False] * 8  # backwards that are known to be ours alone
-        self._both: tuple[bool, bool] | None = None
+        self._settled: list[bool] = [False] * 8  # likewise: whether `call` says who computes it
 
     def verdict(self, direction: int) -> Verdict:
         """Who computes that direction; before a race of it, whom the estimates favour."""
@@ -64,17 +60,8 @@ class Chosen(Eager):
         return self._settle(direction, found) if found else verdicts.estimated(self.problem, direction)
 
     def left_to_torch(self, direction: int) -> bool:
+        """Whether PyTorch's operator computes that direction."""
         return self.verdict(direction).by_torch
-
-    def both_left_to_torch(self) -> tuple[bool, bool]:
-        """Whether PyTorch's operator computes the gradient of the input, and of the weight, where both are wanted."""
-        if self._both is not None:
-            return self._both
-        alone = self.left_to_torch(GRAD_INPUT), self.left_to_torch(GRAD_WEIGHT)
-        both = self._cheapest(alone) if alone[0] != alone[1] else alone
-        if None not in self._verdicts[GRAD_INPUT:]:
-            self._both = both
-        return both
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return self._serves[wanted_gradients(input, weight, bias)] is False
@@ -87,86 +74,52 @@ class Chosen(Eager):
             return True
         if self.races:
             self._race_forward(input, weight, bias)
-        return self.is_worth_it(wanted)
+        return self._is_part_ours(wanted)
 
-    def is_worth_it(self, wanted: int) -> bool:
-        """As `serves`: by what takes longer, GPU or host. Before a race of gradients it is, as ours alone race them."""
-        gradients = [one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit]
-        if self.races and any(self._verdicts[one] is None for one in gradients):
+    def _is_part_ours(self, wanted: int) -> bool:
+        """Whether ours compute one of the directions at least; before a race of gradients they do, as they race them.
+
+        For a mixture the host takes no longer than for PyTorch's own call, whose backward is the longest
+        (docs/measuring.md).
+        """
+        gradients = _gradients_of(wanted)
+        if self.races and not self._are_settled(gradients):
             return True
-        by_torch = {one: self.left_to_torch(one) for one in (FORWARD, *gradients)}
-        if len(gradients) == 2:
-            by_torch[GRAD_INPUT], by_torch[GRAD_WEIGHT] = self.both_left_to_torch()
-        if not wanted or all(by_torch.values()):
-            answer = not by_torch[FORWARD]
-        else:
-            answer = self._step_us(by_torch) < self._step_us(dict.fromkeys(by_torch, True))
-        if all(self._verdicts[one] is not None for one in by_torch):
+        by_torch = {self.left_to_torch(one) for one in (FORWARD, *gradients)}  # asked for each, which settles it
+        answer = False in by_torch
+        if self._are_settled((FORWARD, *gradients)):
             self._serves[wanted] = answer
         return answer
 
+    def is_recorded_by_torch(self, wanted: int) -> bool:
+        return self._settled[wanted] or (self.is_light and self._is_settled_now(wanted))
+
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if self.races:
-            self._race_forward(input, weight, bias)
-        if not self.verdict(FORWARD).by_torch:
-            try:
-                return ops.run_forward(input, weight, bias, self.numbers)
-            except torch.OutOfMemoryError:
-                pass
-        with _below_autograd():
-            return torch_forward(input, weight, bias, self.arguments)
+        if self._verdicts[FORWARD] is None:
+            if self.races:
+                self._race_forward(input, weight, bias)
+            if self.left_to_torch(FORWARD) and self._verdicts[FORWARD] is None:
+                with _below_autograd():
+                    return torch_forward(input, weight, bias, self.arguments)
+        return super().forward(input, weight, bias)
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        place = wanted[0] + 2 * wanted[1] + 4 * wanted[2]
-        if self._is_ours[place]:
-            return self._ours(grad_output, input, weight, wanted)
-        by_torch = [False, False, False]
-        if self._torch_keeps_the_class():
-            if self.races:
-                self._race_gradients(grad_output, input, weight, wanted)
-            if wanted[0] and wanted[1]:
-                by_torch = [*self.both_left_to_torch(), False]
-            else:
-                by_torch = [
-                    wanted[0] and self.left_to_torch(GRAD_INPUT), wanted[1] and self.left_to_torch(GRAD_WEIGHT), False
-                ]  # fmt: skip
-            if not any(by_torch):
-                settled = (self._verdicts[one] is not None for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1])
-                self._is_ours[place] = all(settled)
-        ours: Gradients = (None, None, None)
-        if by_torch != list(wanted[:3]):
-            left = [wanted[i] and not by_torch[i] for i in range(3)]
-            ours = self._ours(grad_output, input, weight, left)
-        if not (by_torch[0] or by_torch[1]):
-            return ours
+        directions = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1]]
+        if self.races and not self._are_settled(directions) and self._torch_keeps_the_class():
+            self._race_gradients(grad_output, input, weight, directions)
+        by_torch = [one in directions and self.left_to_torch(one) for one in (GRAD_INPUT, GRAD_WEIGHT)]
+        if self._are_settled(directions) or not any(by_torch):
+            return super().gradients(grad_output, input, weight, wanted)
+        ours = super().gradients(grad_output, input, weight, [wanted[0] and not by_torch[0],
+                                                              wanted[1] and not by_torch[1], wanted[2]])  # fmt: skip
         # Both in one call, which prepares grad_output and input once.
         with _below_autograd():
-            theirs = torch_gradients(grad_output, input, weight, self.arguments, by_torch)
+            theirs = torch_gradients(grad_output, input, weight, self.arguments, [*by_torch, False])
         return theirs[0] if by_torch[0] else ours[0], theirs[1] if by_torch[1] else ours[1], ours[2]
-
-    def _ours(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """By our op; where memory is short one by one: each alone needs less, and PyTorch has what needs little."""
-        try:
-            return super().gradients(grad_output, input, weight, wanted)
-        except torch.OutOfMemoryError:
-            pass
-        found: list[Tensor | None] = [None, None, None]
-        for one in (0, 1, 2):
-            mask = [one == i and wanted[i] for i in range(3)]
-            if not any(mask):
-                continue
-            try:
-                found[one] = super().gradients(grad_output, input, weight, mask)[one]
-            except torch.OutOfMemoryError:
-                if one == 2 or not self._torch_keeps_the_class():
-                    raise
-                with _below_autograd():
-                    found[one] = torch_gradients(grad_output, input, weight, self.arguments, mask)[one]
-        return found[0], found[1], found[2]
 
     def _race_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         def ours(number: int) -> Tensor:
-            return ops.run_forward(input, weight, bias, self.numbers_of((number, 0, 0)))
+            return ops.run_forward(input, weight, bias, self.call_of((number, 0, 0), 0))
 
         def theirs() -> Tensor:
             with _below_autograd():
@@ -175,17 +128,18 @@ class Chosen(Eager):
         if self._verdicts[FORWARD] is None:
             self._race(FORWARD, ours, theirs, input)
 
-    def _race_gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> None:
-        """Of input and weight, those that are wanted and not yet settled."""
-        for direction, mask in ((GRAD_INPUT, [True, False, False]), (GRAD_WEIGHT, [False, True, False])):
-            if self._verdicts[direction] is not None or not wanted[mask.index(True)]:
+    def _race_gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, directions: Iterable[int]) -> None:
+        """Those of them that are not yet settled."""
+        for direction in directions:
+            if self._verdicts[direction] is not None:
                 continue
 
-            def ours(number: int, direction: int = direction, mask: list[bool] = mask) -> Any:
-                numbers = self.numbers_of([number if one == direction else 0 for one in range(3)])
-                return ops.run_gradients(grad_output, input, weight, numbers, self.bits(input, mask))
+            def ours(number: int, direction: int = direction) -> Any:
+                call = self.call_of([number if one == direction else 0 for one in range(3)], 0)
+                return ops.run_gradients(grad_output, input, weight, call, direction)
 
-            def theirs(mask: list[bool] = mask) -> Any:
+            def theirs(direction: int = direction) -> Any:
+                mask = [direction == GRAD_INPUT, direction == GRAD_WEIGHT, False]
                 with _below_autograd():
                     return torch_gradients(grad_output, input, weight, self.arguments, mask)
 
@@ -205,42 +159,26 @@ class Chosen(Eager):
 
     def _settle(self, direction: int, verdict: Verdict) -> Verdict:
         self._verdicts[direction] = verdict
-        self.numbers = self.numbers_of([0 if one is None else one.candidate for one in self._verdicts])
+        self.candidates = tuple(0 if one is None else one.candidate for one in self._verdicts)
+        by_torch = sum(1 << i for i, one in enumerate(self._verdicts) if one is not None and one.by_torch)
+        self.call = self.call_of(self.candidates, by_torch)
         self._serves = [None] * 8
-        self._is_ours = [False] * 8
-        self._both = None
+        self._settled = [False] * 8
         return verdict
-
-    def _step_us(self, by_torch: dict[int, bool]) -> float:
-        """How long a recorded call and its backward keep the GPU, or the host where that is longer."""
-        found = {one: self.verdict(one) for one in by_torch}
-        if any(found[one].torch_us == 0 for one, left in by_torch.items() if left):
-            return math.inf  # nothing is known of PyTorch's time: ours serve
-        gpu_us = sum(found[one].torch_us if left else found[one].ours_us for one, left in by_torch.items())
-        gradients = [left for one, left in by_torch.items() if one != FORWARD]
-        if all(by_torch.values()):
-            host_us = _STEP_TORCHS_US
-        elif by_torch[FORWARD]:
-            host_us = _STEP_GRADIENTS_US
-        elif any(gradients):
-            host_us = _STEP_FORWARD_US if all(gradients) else _STEP_MIXED_US
-        else:
-            host_us = _STEP_OURS_US
-        return max(gpu_us, host_us)
-
-    def _cheapest(self, alone: tuple[bool, bool]) -> tuple[bool, bool]:
-        """Of both by one of the two and each by the one that is faster at it: what ends first, on GPU and host."""
-        both = [self.verdict(GRAD_INPUT), self.verdict(GRAD_WEIGHT)]
-        if any(verdict.torch_us == 0 for verdict in both):
-            return alone
-        costs = {
-            (False, False): max(sum(verdict.ours_us for verdict in both), _OURS_HOST_US),
-            (True, True): max(sum(verdict.torch_us for verdict in both), _TORCH_HOST_US),
-            alone: max(sum(min(verdict.ours_us, verdict.torch_us) for verdict in both), _MIXED_HOST_US),
-        }
-        return min(costs, key=costs.__getitem__)
 
     def _torch_keeps_the_class(self) -> bool:
         """Whether PyTorch would compute in the class of the forward pass: it reads its switches when it runs."""
         now = precisions.class_by_switches(self.problem.dtype, planner.capability(self.problem.device))
         return precisions.CODES.get(now) == self.arguments[5]
+
+    def _are_settled(self, directions: Iterable[int]) -> bool:
+        return all(self._verdicts[one] is not None for one in directions)
+
+    def _is_settled_now(self, wanted: int) -> bool:
+        self._settled[wanted] = self._are_settled((FORWARD, *_gradients_of(wanted)))
+        return self._settled[wanted]
+
+
+def _gradients_of(wanted: int) -> list[int]:
+    """The directions among what a backward computes (`directions.wanted_gradients`)."""
+    return [one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit]

@@ -38,6 +38,8 @@ class Directions:
 
     # Whether somebody asked for the class; where nobody did, PyTorch's operator may serve a derivative.
     by_name = True
+    # Of forward pass and gradients of input and weight, the plan preferred to the planner's choice, or 0.
+    candidates: tuple[int, ...] = (0, 0, 0)
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
         self.arguments = arguments
@@ -67,11 +69,6 @@ class Directions:
             self.grad_weight(grad_output, input, weight) if wanted[1] else None,
             self.grad_bias(grad_output) if wanted[2] else None,
         )
-
-    @property
-    def candidates(self) -> tuple[int, ...]:
-        """Of forward pass and gradients of input and weight, the plan preferred to the planner's choice, or 0."""
-        return 0, 0, 0
 
     def left_to_torch(self, direction: int) -> bool:
         """Whether PyTorch's operator computes that direction, where it is the only one of a backward that is wanted."""
@@ -106,29 +103,64 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
 
 
 class Eager(Directions):
-    """As `Directions`, for calls that nothing traces: an op reads one list of numbers 6 us faster than four.
+    """As `Directions`, for calls that nothing traces, with their arguments by a number that the binary remembers.
 
     Args:
         candidates: of forward pass and gradients of input and weight, the plan preferred to the planner's choice.
+        weight_channels_last: the memory format of the weight's gradient.
+        by_torch: 1 where the forward pass is by PyTorch's operator, 2 the gradient of the input, 4 of the weight,
+            added up.
+        by_name: somebody asked for the class. Where nobody did, PyTorch's operator, which has algorithms of its own for
+            that, has the last word where memory is too short for ours.
+        is_light: what the call and its backward ask for is far from what a GPU has. Then an autograd node of PyTorch's
+            may record it, whose failures have their words but not PyTorch's types.
     """
 
-    __slots__ = ("numbers",)
+    __slots__ = ("by_name", "call", "candidates", "is_light", "weight_channels_last")
 
-    def __init__(self, arguments: tuple[Any, ...], candidates: Sequence[int] = (0, 0, 0)) -> None:
+    def __init__(
+        self,
+        arguments: tuple[Any, ...],
+        candidates: Sequence[int] = (0, 0, 0),
+        weight_channels_last: bool = False,
+        by_torch: int = 0,
+        by_name: bool = True,
+        is_light: bool = False,
+    ) -> None:
         super().__init__(arguments)
-        self.numbers = self.numbers_of(candidates)
+        self.weight_channels_last = weight_channels_last
+        self.by_name = by_name
+        self.is_light = is_light
+        self.candidates = tuple(candidates)
+        self.call = self.call_of(candidates, by_torch)
 
-    @property
-    def candidates(self) -> tuple[int, ...]:
-        return self.numbers[-3:]
+    @classmethod
+    def remembered(cls, call: int) -> Eager:
+        """Those that a call's number stands for."""
+        *_, weight_channels_last, first, second, third, by_torch, by_name = ops.remembered(call)
+        candidates = first, second, third
+        return cls(ops.arguments_of(call), candidates, bool(weight_channels_last), by_torch, bool(by_name))
 
-    def numbers_of(self, candidates: Sequence[int]) -> tuple[int, ...]:
-        """The list that an op reads."""
+    def call_of(self, candidates: Sequence[int], by_torch: int) -> int:
+        """The number of this call with these plans."""
         stride, padding, output_padding, groups, dilation, code, channels_last = self.arguments
-        return (*stride, *padding, *output_padding, groups, *dilation, code, channels_last, *candidates)
+        return ops.remember(
+            (*stride, *padding, *output_padding, groups, *dilation, code, int(channels_last),
+             int(self.weight_channels_last), *candidates, by_torch, int(self.by_name))
+        )  # fmt: skip
+
+    def is_recorded_by_torch(self, wanted: int) -> bool:
+        """Whether PyTorch's node may record the call and these gradients of it."""
+        return self.is_light
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return ops.run_forward(input, weight, bias, self.numbers)
+        try:
+            return ops.run_forward(input, weight, bias, self.call)
+        except torch.OutOfMemoryError:
+            if self.by_name:
+                raise
+        with _below_autograd():
+            return torch_forward(input, weight, bias, self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
         if input is None:
@@ -141,15 +173,24 @@ class Eager(Directions):
         return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        return ops.run_gradients(grad_output, input, weight, self.numbers, self.bits(input, wanted))
-
-    def bits(self, input: Tensor, wanted: Sequence[bool]) -> int:
-        """Which gradients an op computes, and the memory format of the weight's."""
-        bits = wanted[0] + 2 * wanted[1] + 4 * wanted[2]
-        channels_last = self.arguments[-1]
-        if channels_last and grad_weight_is_channels_last(channels_last, input.shape, input.stride()):
-            bits += 8
-        return bits
+        try:
+            return ops.run_gradients(grad_output, input, weight, self.call, wanted[0] + 2 * wanted[1] + 4 * wanted[2])
+        except torch.OutOfMemoryError:
+            pass
+        # One by one: each alone needs less, and PyTorch has what needs little.
+        found: list[Tensor | None] = [None, None, None]
+        for one in (0, 1, 2):
+            if not wanted[one]:
+                continue
+            try:
+                found[one] = ops.run_gradients(grad_output, input, weight, self.call, 1 << one)[one]
+            except torch.OutOfMemoryError:
+                if one == 2 or self.by_name:
+                    raise
+                with _below_autograd():
+                    mask = [one == 0, one == 1, False]
+                    found[one] = torch_gradients(grad_output, input, weight, self.arguments, mask)[one]
+        return found[0], found[1], found[2]
 
 
 class ByTorch(Directions):

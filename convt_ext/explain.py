@@ -137,12 +137,7 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
         reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs ours"
     if directions.races and verdict.source == verdicts.ESTIMATED:
         reason += "; the first call measures, because torch.backends.cudnn.benchmark is on"
-    if not directions.is_worth_it(3):
-        left = True, True
-        if not verdict.by_torch:
-            reason += "; PyTorch's operator serves a call that records gradients, which ends earlier so"
-    else:
-        left = directions.both_left_to_torch()
+    left = directions.left_to_torch(verdicts.GRAD_INPUT), directions.left_to_torch(verdicts.GRAD_WEIGHT)
     return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _extension
@@ -18,8 +19,11 @@ from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
 forward_packed: Any = None
-run_forward: Any = None  # of eager calls: `forward` with its numbers in one list, below autograd
+run_forward: Any = None  # of eager calls: `forward` with its arguments by a number, below autograd
 run_gradients: Any = None  # of eager backwards: those gradients of the three that are wanted, in one call
+run_recorded: Any = (
+    None  # of eager calls: the same, recorded by an autograd node of PyTorch's (kernels/binding/eager.cpp)
+)
 grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
@@ -30,11 +34,16 @@ device: Any = None
 
 
 def _raises_as_torch(op: Any) -> Any:
-    """The op, whose failures have PyTorch's types; wherever Python calls it, in compiled programs too.
+    """The op, whose failures have PyTorch's types; wherever Python calls it, in compiled programs too."""
+    op._op = _raising(op._op)
+    return op
+
+
+def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
+    """What an op runs, with failures of PyTorch's types.
 
     The stable ABI carries words alone: they tell what failed, and PyTorch, asked for the same, raises its own error.
     """
-    run = op._op
 
     def run_or_raise(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -50,8 +59,7 @@ def _raises_as_torch(op: Any) -> Any:
         except RuntimeError as error:
             raise torch.OutOfMemoryError(str(error)) if _MISSING.match(str(error)) else error from None
 
-    op._op = run_or_raise
-    return op
+    return run_or_raise
 
 
 # How the binary says it: kernels/binding/call.cpp.
@@ -67,6 +75,27 @@ def _raise_as_torch(words: str) -> bool:
     if words.startswith("CUDA error: "):
         torch.cuda.synchronize()
     return False
+
+
+# The arguments of eager calls by the number that the binary remembers them by.
+_numbers_of: dict[int, tuple[int, ...]] = {}
+_calls: dict[tuple[int, ...], int] = {}
+
+
+def remember(numbers: tuple[int, ...]) -> int:
+    """The number of a call's arguments (kernels/binding/library.cpp says which), the same for the same; -1 without a
+    binary. They are kept as long as the process runs."""
+    call = _calls.get(numbers, -1)
+    if call < 0 and forward is not None:
+        with _disable_current_modes():
+            call = _calls[numbers] = torch.ops.convt_ext._remember(numbers)
+        _numbers_of[call] = numbers
+    return call
+
+
+def remembered(call: int) -> tuple[int, ...]:
+    """What `remember` was given."""
+    return _numbers_of[call]
 
 
 def empty(size, like: torch.Tensor, channels_last: bool) -> torch.Tensor:
@@ -88,31 +117,34 @@ def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
     return fake_forward(input, weight, bias, *arguments[:-3])
 
 
-def fake_run_forward(input, weight, bias, numbers) -> torch.Tensor:
+def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
     """As `fake_forward`, of what eager calls run."""
-    return fake_forward(input, weight, bias, *arguments_of(numbers))
+    return fake_forward(input, weight, bias, *arguments_of(call))
 
 
-def fake_run_gradients(grad_output, input, weight, numbers, wanted) -> tuple[torch.Tensor | None, ...]:
+def fake_run_gradients(grad_output, input, weight, call, wanted) -> tuple[torch.Tensor | None, ...]:
     """As `fake_grad_input` and its like, of all three gradients."""
     by = fake_grad_input, fake_grad_weight, fake_grad_bias
-    return one_by_one(by, grad_output, input, weight, numbers, wanted)
+    return one_by_one(by, grad_output, input, weight, call, wanted)
 
 
 def one_by_one(
-    by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, numbers, wanted
+    by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, call, wanted
 ) -> tuple[torch.Tensor | None, ...]:
     """What `_gradients` computes, by functions with the arguments of grad_input, grad_weight and grad_bias."""
     of_input, of_weight, of_bias = by
+    arguments = arguments_of(call)
+    of_weights = (*arguments[:-1], bool(remembered(call)[11]))
     return (
-        of_input(grad_output, weight, *arguments_of(numbers)) if wanted & 1 else None,
-        of_weight(grad_output, input, *arguments_of((*numbers[:10], wanted & 8))) if wanted & 2 else None,
+        of_input(grad_output, weight, *arguments) if wanted & 1 else None,
+        of_weight(grad_output, input, *of_weights) if wanted & 2 else None,
         of_bias(grad_output) if wanted & 4 else None,
     )
 
 
-def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
-    """The arguments of `forward` behind its tensors, of which eager calls make one list."""
+def arguments_of(call: int) -> tuple[Any, ...]:
+    """The arguments of `forward` behind its tensors."""
+    numbers = remembered(call)
     return numbers[:2], numbers[2:4], numbers[4:6], numbers[6], numbers[7:9], numbers[9], bool(numbers[10])
 
 
@@ -159,7 +191,7 @@ def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **k
     return conv_flop_count(input_shape, out_shape, grad_output_shape, transposed=True)
 
 
-def gradients_flops(grad_output_shape, input_shape, weight_shape, numbers, wanted, *args, **kwargs) -> int:
+def gradients_flops(grad_output_shape, input_shape, weight_shape, call, wanted, *args, **kwargs) -> int:
     one = conv_flop_count(input_shape, weight_shape, grad_output_shape, transposed=True)
     return one * ((wanted & 1) + (wanted >> 1 & 1))
 
@@ -169,6 +201,7 @@ if _extension.load_error is None:
     # What calling an op passes on to, without the 0.2 us of Python in between.
     run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
     run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
+    run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
     forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
     grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
     grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)

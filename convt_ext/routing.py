@@ -23,8 +23,8 @@ from . import _extension, autocast, planner, scopes
 from . import precision as precisions
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen
-from .directions import Directions, Eager
-from .geometry import result_is_channels_last
+from .directions import Eager
+from .geometry import grad_weight_is_channels_last, result_is_channels_last
 from .tuning import race, verdicts
 
 
@@ -85,13 +85,16 @@ DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}
 DEVICE_TYPE = "cuda"
 on_gpu = operator.attrgetter("is_cuda")
 
+# What operands and result of a call take at most that PyTorch's autograd node may record (directions.py).
+_LIGHT_BYTES = 1 << 27
+
 # Problems whose decision is remembered, per process: 2 to 3 KiB each.
 _NUM_DECISIONS = 1024
 
 
 def route(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers=None
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Directions]:
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
     """Operands and directions of the call that our kernels serve, or the reason why PyTorch's operator serves it.
 
     Not for traced code (see compiled.py). The input among the operands is 4-D. Where autocast is on they are cast;
@@ -142,7 +145,7 @@ def route(
 
 # What calls have been decided to, by all that a decision reads: most calls are found here. Those that are not tensors'
 # own sizes and dtypes are in the state that surrounds them.
-_known: dict[tuple[Any, ...], Directions] = {}
+_known: dict[tuple[Any, ...], Eager] = {}
 
 
 def _key(
@@ -167,7 +170,7 @@ def forget() -> None:
 
 def op_call(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device, lowers
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Directions]:
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
     """As `route`, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
@@ -231,7 +234,7 @@ def decide(
     races,
     cudnn_enabled,
     device,
-) -> Reason | Directions:
+) -> Reason | Eager:
     """What serves a 4-D problem of class `served`: a pure function of its arguments, which are all hashable, and of the
     tuning files in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
@@ -246,10 +249,13 @@ def decide(
         input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
         channels_last, device,
     )  # fmt: skip
+    weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
+    is_light = asked.tensor_bytes() <= _LIGHT_BYTES
     if by_switches:
-        return Chosen(arguments, asked, races)
+        return Chosen(arguments, asked, races, weight_channels_last, is_light)
     found = [verdicts.of_files(asked, direction) for direction in range(3)]
-    return Eager(arguments, [0 if verdict is None else verdict.candidate for verdict in found])
+    candidates = [0 if verdict is None else verdict.candidate for verdict in found]
+    return Eager(arguments, candidates, weight_channels_last, is_light=is_light)
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from convt_ext import ops
+
 
 class SeenOps(TorchDispatchMode):
     """Inside, the ops that run are collected in `names`; those of a backward pass too (its threads inherit it).
@@ -23,11 +25,14 @@ class SeenOps(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = str(func)
         if name == "convt_ext._gradients.default":
-            bits = args[4]
+            bits = args[4] & ~(ops.remembered(args[3])[15] >> 1)  # without what PyTorch computes for it
             names = [one for bit, one in ((1, "grad_input"), (2, "grad_weight"), (4, "grad_bias")) if bits & bit]
             self.names += [f"convt_ext.{one}.default" for one in names]
+        elif name == "convt_ext._forward.default":
+            by_torch = ops.remembered(args[3])[15] & 1
+            self.names.append("aten.convolution.default" if by_torch else "convt_ext.forward.default")
         else:
-            self.names.append("convt_ext.forward.default" if name == "convt_ext._forward.default" else name)
+            self.names.append(name)
         return func(*args, **(kwargs or {}))
 
 

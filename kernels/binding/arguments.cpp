@@ -64,20 +64,6 @@ int64_t size_of(const char* name, const char* axis, int64_t distance, int64_t st
 
 }  // namespace
 
-ConvArguments to_arguments(const std::vector<int64_t>& numbers) {
-  STD_TORCH_CHECK(
-      numbers.size() == 14,
-      "convt_ext: numbers must be stride, padding and output_padding, 2 each, groups, dilation, 2, precision, "
-      "channels_last and the preferred candidates, 3, got a list of ",
-      numbers.size());
-  for (int i = 11; i < 14; ++i) {
-    STD_TORCH_CHECK(numbers[i] >= 0, "convt_ext: a preferred candidate must not be negative, got ", numbers[i]);
-  }
-  auto pair = [&numbers](int begin) { return std::vector<int64_t>{numbers[begin], numbers[begin + 1]}; };
-  return {pair(0), pair(2),    pair(4),          numbers[6],
-          pair(7), numbers[9], numbers[10] != 0, {numbers[11], numbers[12], numbers[13]}};
-}
-
 int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments) {
   check_lists(arguments);
   const char* name = index == 0 ? "H" : "W";

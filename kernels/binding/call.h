@@ -32,9 +32,6 @@ struct ConvArguments {
   int64_t preferred[3] = {0, 0, 0};
 };
 
-// From stride to `preferred` in one list. Throws std::runtime_error where it does not have their length.
-ConvArguments to_arguments(const std::vector<int64_t>& numbers);
-
 // A forward problem without strides, of these sizes, 4 each. Throws std::runtime_error naming the argument.
 ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
                           const ConvArguments& arguments);
@@ -91,5 +88,16 @@ void run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers 
 
 // candidate >= 0
 void check_candidate(int64_t candidate);
+
+// The ops' directions, of real tensors on a GPU: checks, result, plan, launch. `only`: that candidate and no other.
+// Throw std::runtime_error. Of the gradient of the weight `arguments.channels_last` is the weight's format.
+torch::stable::Tensor run_forward(const torch::stable::Tensor& input, const torch::stable::Tensor& weight,
+                                  const std::optional<torch::stable::Tensor>& bias, const ConvArguments& arguments,
+                                  std::optional<int64_t> only = std::nullopt);
+torch::stable::Tensor run_grad_input(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& weight,
+                                     const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
+torch::stable::Tensor run_grad_weight(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& input,
+                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
+torch::stable::Tensor run_grad_bias(const torch::stable::Tensor& grad_output);
 
 }  // namespace convt::binding

@@ -15,9 +15,8 @@ namespace {
 using torch::stable::Tensor;
 
 // Runs that one of candidate_plans(), or the planner's choice. `packed` is kept for the weight where there is one.
-Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                   const ConvArguments& arguments, std::optional<int64_t> only, Tensor* packed = nullptr,
-                   bool is_packed = false) {
+Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const ConvArguments& arguments,
+           std::optional<int64_t> only, Tensor* packed = nullptr, bool is_packed = false) {
   check_tensor("input", input, "(N, C, H, W)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
   check_matches("weight", weight, "input", input);
@@ -52,17 +51,21 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
   return output;
 }
 
+}  // namespace
+
+Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                   const ConvArguments& arguments, std::optional<int64_t> only) {
+  return run(input, weight, bias, arguments, only);
+}
+
+namespace {
+
 Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
                int64_t precision, bool channels_last) {
-  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     std::nullopt);
-}
-
-Tensor eager_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                     const std::vector<int64_t>& numbers) {
-  return run_forward(input, weight, bias, to_arguments(numbers), std::nullopt);
+  return run_forward(input, weight, bias,
+                     {stride, padding, output_padding, groups, dilation, precision, channels_last});
 }
 
 Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -82,14 +85,13 @@ Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::opti
   STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
                   "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
   STD_TORCH_CHECK(preferred >= 0, "convt_ext: preferred must not be negative, got ", preferred);
-  return run_forward(input, weight, bias,
-                     {stride, padding, output_padding, groups, dilation, precision, channels_last, {preferred, 0, 0}},
-                     std::nullopt, &packed, is_packed);
+  return run(input, weight, bias,
+             {stride, padding, output_padding, groups, dilation, precision, channels_last, {preferred, 0, 0}},
+             std::nullopt, &packed, is_packed);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("forward", TORCH_BOX(&forward));
-  library.impl("_forward", TORCH_BOX(&eager_forward));
   library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
   library.impl("forward_packed", TORCH_BOX(&forward_packed));
 }

@@ -1,12 +1,10 @@
-// The CUDA implementation of convt_ext::grad_input, grad_weight, grad_bias and of all three in one call: checks,
-// result, plan, launch.
+// The CUDA implementation of convt_ext::grad_input, grad_weight and grad_bias: checks, result, plan, launch.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "binding/call.h"
@@ -47,6 +45,8 @@ int64_t preferred_of(const Gradient& gradient, const ConvArguments& arguments, i
 }
 
 void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
+
+}  // namespace
 
 Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
                       std::optional<int64_t> only) {
@@ -106,39 +106,7 @@ Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const Con
   return result;
 }
 
-Tensor grad_input(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
-                  const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
-                  const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
-  return run_grad_input(grad_output, weight,
-                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, std::nullopt);
-}
-
-Tensor grad_input_candidate(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
-                            const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
-                            int64_t groups, const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
-                            int64_t candidate) {
-  check_candidate(candidate);
-  return run_grad_input(grad_output, weight,
-                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
-}
-
-Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
-                   const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
-                   const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
-  return run_grad_weight(grad_output, input,
-                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, std::nullopt);
-}
-
-Tensor grad_weight_candidate(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
-                             const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
-                             int64_t groups, const std::vector<int64_t>& dilation, int64_t precision,
-                             bool channels_last, int64_t candidate) {
-  check_candidate(candidate);
-  return run_grad_weight(grad_output, input,
-                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
-}
-
-Tensor grad_bias(const Tensor& grad_output) {
+Tensor run_grad_bias(const Tensor& grad_output) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   ChannelSum sum{};
   sum.dtype = data_type_of("grad_output", grad_output);
@@ -161,19 +129,38 @@ Tensor grad_bias(const Tensor& grad_output) {
   return result;
 }
 
-using Gradients = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>;
+namespace {
 
-Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
-                    const std::vector<int64_t>& numbers, int64_t wanted) {
-  ConvArguments arguments = to_arguments(numbers);
-  Gradients found;
-  if ((wanted & 1) != 0) std::get<0>(found) = run_grad_input(grad_output, weight, arguments, std::nullopt);
-  const bool weight_channels_last = (wanted & 8) != 0;
-  if (arguments.channels_last != weight_channels_last) arguments.preferred[2] = 0;  // it is of another problem
-  arguments.channels_last = weight_channels_last;
-  if ((wanted & 2) != 0) std::get<1>(found) = run_grad_weight(grad_output, input, arguments, std::nullopt);
-  if ((wanted & 4) != 0) std::get<2>(found) = grad_bias(grad_output);
-  return found;
+Tensor grad_input(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
+                  const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
+                  const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
+  return run_grad_input(grad_output, weight,
+                        {stride, padding, output_padding, groups, dilation, precision, channels_last});
+}
+
+Tensor grad_input_candidate(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
+                            const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
+                            int64_t groups, const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
+                            int64_t candidate) {
+  check_candidate(candidate);
+  return run_grad_input(grad_output, weight,
+                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
+}
+
+Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
+                   const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
+                   const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
+  return run_grad_weight(grad_output, input,
+                         {stride, padding, output_padding, groups, dilation, precision, channels_last});
+}
+
+Tensor grad_weight_candidate(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
+                             const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
+                             int64_t groups, const std::vector<int64_t>& dilation, int64_t precision,
+                             bool channels_last, int64_t candidate) {
+  check_candidate(candidate);
+  return run_grad_weight(grad_output, input,
+                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
@@ -181,8 +168,7 @@ STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("grad_input_candidate", TORCH_BOX(&grad_input_candidate));
   library.impl("grad_weight", TORCH_BOX(&grad_weight));
   library.impl("grad_weight_candidate", TORCH_BOX(&grad_weight_candidate));
-  library.impl("grad_bias", TORCH_BOX(&grad_bias));
-  library.impl("_gradients", TORCH_BOX(&gradients));
+  library.impl("grad_bias", TORCH_BOX(&run_grad_bias));
 }
 
 }  // namespace

@@ -45,14 +45,21 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
-  // What eager calls run, below autograd: reading four lists takes longer than planning. `numbers` are the arguments
-  // above from stride to channels_last, 11 in all, and 3 candidates of the forward pass and the gradients of input and
-  // weight that are preferred to the planner's choice, 0 where none is. `wanted` adds up 1 (of input), 2 (of weight), 4
-  // (of bias) and 8 (the weight's in channels_last, where the others are).
-  library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int[] numbers) -> Tensor");
+  // What eager calls run (eager.cpp). _remember gives a number to the arguments above from stride to channels_last, 11
+  // in all, and to who computes what, 6 more: whether the weight's gradient is in channels_last too; the candidates of
+  // the forward pass and the gradients of input and weight that are preferred to the planner's choice, 0 where none is;
+  // which of these three are PyTorch's (1, 2, 4, added up); and one that means something to the caller alone. `wanted`
+  // adds up 1 (of input), 2 (of weight) and 4 (of bias).
+  library.def("_remember(int[] numbers) -> int");
+  library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int call) -> Tensor");
   library.def(
-      "_gradients(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, int wanted) -> (Tensor?, Tensor?, "
+      "_gradients(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");
+  // Made of Python (autograd.py): the same gradients, recorded where that is asked for, and whatever went wrong. The
+  // last result is words of failure.
+  library.def(
+      "_gradients_again(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
+      "Tensor?, str)");
   // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
   // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
   // problem finds this very plan.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cpu_kernels import CODES, RAN
+from cpu_kernels import CODES, MASKS, RAN
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +11,4 @@ def nothing_ran():
     """`RAN` lists the ops of one test, whichever test ran before it in the process."""
     RAN.clear()
     CODES.clear()
+    MASKS.clear()

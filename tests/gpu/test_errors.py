@@ -93,6 +93,15 @@ def test_explicit_precision_names_what_is_in_its_way():
         ours(x.half(), weight.half(), precision="tf32")
 
 
+def test_the_op_of_other_devices_is_still_none_of_cudas():
+    """Our calls are recorded by its autograd node; whoever calls it himself is told so."""
+    x, weight = torch.randn(1, 4, 5, 5, device="cuda"), torch.randn(4, 2, 3, 3, device="cuda")
+    with pytest.raises(RuntimeError, match="but for convt_ext's own calls"):
+        torch.ops.aten.convolution_overrideable(x, weight, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1)
+    with pytest.raises(RuntimeError, match="no arguments are remembered by 123456789"):
+        torch.ops.aten.convolution_overrideable(x, weight, None, [], [], [], True, [], 123456789)
+
+
 def test_the_gpu_works_after_all_that():
     x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
     assert ours(x, weight, padding=1, precision="ieee")[:, :, 1:-1, 1:-1].eq(36).all()

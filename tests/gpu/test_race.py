@@ -123,7 +123,7 @@ def test_a_capture_in_another_thread_is_left_alone(layer):
     failures, found = [], []
 
     def contender(number):
-        return ops.run_forward(x, weight, None, directions.numbers_of((number, 0, 0)))
+        return ops.run_forward(x, weight, None, directions.call_of((number, 0, 0), 0))
 
     def other():
         captures.wait(60)
@@ -254,11 +254,11 @@ def test_every_contender_of_a_layer_computes_the_same(layer):
         contenders = planner.contenders(directions.problem, direction)
         assert len(contenders) > 1
         for contender in contenders:
-            numbers = directions.numbers_of([contender.number if one == direction else 0 for one in range(3)])
+            asked = directions.call_of([contender.number if one == direction else 0 for one in range(3)], 0)
             if direction == FORWARD:
-                result, exact = ops.run_forward(x, weight, None, numbers), expected
+                result, exact = ops.run_forward(x, weight, None, asked), expected
             else:
-                result = ops.run_gradients(grad_output, x, weight, numbers, direction)[direction - 1]
+                result = ops.run_gradients(grad_output, x, weight, asked, direction)[direction - 1]
                 exact = right[direction - 1]
             assert (result - exact).norm() <= 1e-3 * exact.norm(), (direction, contender)
 

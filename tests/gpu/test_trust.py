@@ -101,6 +101,26 @@ def test_a_gradient_that_does_not_fit(left, precision):
             assert_same(found, right, precision)
 
 
+@pytest.mark.parametrize("precision", ["ieee", "tf32", None])
+def test_a_gradient_of_a_light_call_that_does_not_fit(left, precision):
+    """Of the input: 16 MiB where 4 are left. A node of PyTorch's has recorded it, whose failures are words alone."""
+    x, weight = operands((1, 64, 256, 256), (64, 4, 3, 3))
+    x.requires_grad_()
+    with tf32(False):
+        result = conv_transpose2d(x, weight, padding=1, precision=precision)
+        grad_output = torch.randn_like(result)
+
+        def gradient() -> torch.Tensor:
+            return torch.autograd.grad(result, x, grad_output, retain_graph=True)[0].cpu()
+
+        expected = gradient()
+        left(4 * MIB)
+        with pytest.raises(RuntimeError, match=r"CUDA out of memory\. Tried to allocate"):
+            gradient()
+        left(None)
+        assert_same(gradient(), expected, precision)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("again", [False, True], ids=["first_call", "packed"])
 def test_a_result_of_a_frozen_module_that_does_not_fit(left, again):

@@ -1,0 +1,211 @@
+// What eager calls run: their arguments by a number, as lists take longer to read than a plan to find, and an autograd
+// node that is PyTorch's.
+//
+// The stable ABI has no autograd nodes, and one of Python costs a small backward a third of its time. PyTorch has one
+// for convolutions of devices that it does not know: aten::convolution_overrideable keeps input, weight and its lists,
+// and its backward calls aten::convolution_backward_overrideable for the gradients that are wanted. Nothing in PyTorch
+// calls either for CUDA tensors. Here they are implemented for these, with `groups` as the call's number and empty
+// lists.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "binding/call.h"
+
+namespace convt::binding {
+namespace {
+
+using torch::stable::Tensor;
+using torch::stable::detail::from;
+using torch::stable::detail::to;
+using List = std::vector<int64_t>;
+
+struct Call {
+  ConvArguments arguments;
+  bool weight_channels_last;
+  int64_t by_torch;  // 1 the forward pass, 2 the gradient of the input, 4 of the weight
+};
+
+Call to_call(const List& numbers) {
+  STD_TORCH_CHECK(
+      numbers.size() == 17,
+      "convt_ext: numbers must be stride, padding and output_padding, 2 each, groups, dilation, 2, precision, "
+      "channels_last, the weight's, the preferred candidates, 3, what is PyTorch's, and one more, got a list of ",
+      numbers.size());
+  for (int i = 12; i < 15; ++i) {
+    STD_TORCH_CHECK(numbers[i] >= 0, "convt_ext: a preferred candidate must not be negative, got ", numbers[i]);
+  }
+  auto pair = [&numbers](int begin) { return List{numbers[begin], numbers[begin + 1]}; };
+  const ConvArguments arguments{pair(0), pair(2),    pair(4),          numbers[6],
+                                pair(7), numbers[9], numbers[10] != 0, {numbers[12], numbers[13], numbers[14]}};
+  return {arguments, numbers[11] != 0, numbers[15]};
+}
+
+// Sizes are not among the numbers, so a program has few, and they are kept as long as it runs: nodes of autograd hold
+// what they are remembered by.
+class Calls {
+ public:
+  int64_t remember(const List& numbers) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = places_.find(numbers);
+    if (known != places_.end()) return known->second;
+    calls_.push_back(to_call(numbers));
+    return places_[numbers] = static_cast<int64_t>(calls_.size()) - 1;
+  }
+
+  const Call& at(int64_t call) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    STD_TORCH_CHECK(call >= 0 && call < static_cast<int64_t>(calls_.size()),
+                    "convt_ext: no arguments are remembered by ", call);
+    return calls_[static_cast<size_t>(call)];  // a deque's elements stay where they are
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Call> calls_;
+  std::map<List, int64_t> places_;
+};
+
+Calls& calls() {
+  static Calls* const only = new Calls;  // never destroyed: threads may still call while the process ends
+  return *only;
+}
+
+int64_t remember(const List& numbers) { return calls().remember(numbers); }
+
+Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t number) {
+  const auto& [arguments, weight_channels_last, by_torch] = calls().at(number);
+  if ((by_torch & 1) == 0) return run_forward(input, weight, bias, arguments);
+  std::array<StableIValue, 9> stack{from(input),
+                                    from(weight),
+                                    from(bias),
+                                    from(arguments.stride),
+                                    from(arguments.padding),
+                                    from(arguments.dilation),
+                                    from(true),
+                                    from(arguments.output_padding),
+                                    from(arguments.groups)};
+  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
+  return to<Tensor>(stack[0]);
+}
+
+using Gradients = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>;
+
+Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor& weight, int64_t number,
+                    int64_t wanted) {
+  const auto& [arguments, weight_channels_last, by_torch] = calls().at(number);
+  const int64_t theirs = by_torch >> 1 & wanted & 3, ours = wanted & ~theirs;
+  Gradients found;
+  if ((ours & 1) != 0) std::get<0>(found) = run_grad_input(grad_output, weight, arguments);
+  if ((ours & 2) != 0) {
+    ConvArguments of_weight = arguments;
+    if (arguments.channels_last != weight_channels_last) of_weight.preferred[2] = 0;  // it is of another problem
+    of_weight.channels_last = weight_channels_last;
+    std::get<1>(found) = run_grad_weight(grad_output, input, of_weight);
+  }
+  if ((ours & 4) != 0) std::get<2>(found) = run_grad_bias(grad_output);
+  if (theirs == 0) return found;
+  const std::array<bool, 3> mask{(theirs & 1) != 0, (theirs & 2) != 0, false};
+  std::array<StableIValue, 11> stack{from(grad_output),
+                                     from(input),
+                                     from(weight),
+                                     from(std::optional<List>()),
+                                     from(arguments.stride),
+                                     from(arguments.padding),
+                                     from(arguments.dilation),
+                                     from(true),
+                                     from(arguments.output_padding),
+                                     from(arguments.groups),
+                                     from(torch::headeronly::HeaderOnlyArrayRef<bool>(mask))};
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::convolution_backward", "", stack.data(), TORCH_ABI_VERSION));
+  const std::array<Tensor, 3> results{to<Tensor>(stack[0]), to<Tensor>(stack[1]), to<Tensor>(stack[2])};
+  if (mask[0]) std::get<0>(found) = results[0];
+  if (mask[1]) std::get<1>(found) = results[1];
+  return found;
+}
+
+// By Python. Throws std::runtime_error with the words of what failed there.
+Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const Tensor& weight, int64_t number,
+                          int64_t wanted) {
+  std::array<StableIValue, 5> stack{from(grad_output), from(input), from(weight), from(number), from(wanted)};
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("convt_ext::_gradients_again", "", stack.data(), TORCH_ABI_VERSION));
+  Gradients found{to<std::optional<Tensor>>(stack[0]), to<std::optional<Tensor>>(stack[1]),
+                  to<std::optional<Tensor>>(stack[2])};
+  const std::string failure = to<std::string>(stack[3]);
+  if (!failure.empty()) throw std::runtime_error(failure);
+  return found;
+}
+
+// Whether it is a dual tensor of forward-mode differentiation, of which only PyTorch's operator has derivatives.
+bool has_tangent(const Tensor& tensor) {
+  std::array<StableIValue, 2> stack{from(tensor), from(int64_t{0})};
+  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_unpack_dual", "", stack.data(), TORCH_ABI_VERSION));
+  const Tensor primal = to<Tensor>(stack[0]), tangent = to<Tensor>(stack[1]);
+  return tangent.defined();
+}
+
+void check_recorded(const List& stride, const List& padding, const List& dilation, bool transposed,
+                    const List& output_padding) {
+  STD_TORCH_CHECK(stride.empty() && padding.empty() && dilation.empty() && output_padding.empty() && transposed,
+                  "convt_ext: convolution_overrideable has no kernel for CUDA but for convt_ext's own calls; "
+                  "torch.nn.functional has PyTorch's convolutions");
+}
+
+Tensor recorded_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                        const List& stride, const List& padding, const List& dilation, bool transposed,
+                        const List& output_padding, int64_t call) {
+  check_recorded(stride, padding, dilation, transposed, output_padding);
+  return forward(input, weight, bias, call);
+}
+
+// In the place of autograd's own kernel, which would record a second derivative that takes the lists for strides.
+std::tuple<Tensor, Tensor, Tensor> recorded_gradients(const Tensor& grad_output, const Tensor& input,
+                                                      const Tensor& weight, const List& stride, const List& padding,
+                                                      const List& dilation, bool transposed, const List& output_padding,
+                                                      int64_t call, const std::vector<bool>& mask) {
+  check_recorded(stride, padding, dilation, transposed, output_padding);
+  const int64_t wanted = mask[0] + 2 * mask[1] + 4 * mask[2];
+  Gradients found;
+  bool again = aoti_torch_grad_mode_is_enabled() || has_tangent(grad_output);
+  if (!again) {
+    try {
+      found = gradients(grad_output, input, weight, call, wanted);
+    } catch (const std::exception&) {
+      again = true;  // another plan or PyTorch's operator may do with less memory
+    }
+  }
+  if (again) found = gradients_again(grad_output, input, weight, call, wanted);
+  auto or_undefined = [](const std::optional<Tensor>& tensor) { return tensor.has_value() ? *tensor : Tensor(); };
+  return {or_undefined(std::get<0>(found)), or_undefined(std::get<1>(found)), or_undefined(std::get<2>(found))};
+}
+
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
+  library.impl("_remember", TORCH_BOX(&remember));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
+  library.impl("_forward", TORCH_BOX(&forward));
+  library.impl("_gradients", TORCH_BOX(&gradients));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("convolution_overrideable", TORCH_BOX(&recorded_forward));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) {
+  library.impl("convolution_backward_overrideable", TORCH_BOX(&recorded_gradients));
+}
+
+}  // namespace
+}  // namespace convt::binding

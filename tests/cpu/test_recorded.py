@@ -1,0 +1,177 @@
+"""Calls that an autograd node of PyTorch's records (kernels/binding/eager.cpp), and what it hands back to Python."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import named
+from cpu_kernels import MASKS, RAN, cpu_is_gpu, needs_binary  # noqa: F401
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from convt_ext import conv_transpose2d as ours
+from convt_ext import ops, planner, routing
+
+pytestmark = [needs_binary, pytest.mark.usefixtures("cpu_is_gpu")]
+
+BY_TORCH, BY_PYTHON = "ConvolutionOverrideableBackward0", "_ForwardBackward"
+
+
+def leaves(dtype=torch.float64):
+    return [tensor.requires_grad_() for tensor in named("k4s2p1").tensors(dtype)]
+
+
+def name_of_node(result):
+    return result.grad_fn.name()
+
+
+def grads(call, operands, **named):
+    result = call(*operands, 2, 1, **named)
+    torch.manual_seed(1)
+    return torch.autograd.grad(result, operands, torch.randn_like(result))
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_light_calls_are_recorded_by_torch(monkeypatch, precision):
+    operands = leaves(torch.float32)
+    assert name_of_node(ours(*operands, 2, 1, precision=precision)) == BY_TORCH
+    monkeypatch.setattr(routing, "_LIGHT_BYTES", 100)
+    routing.forget()
+    assert name_of_node(ours(*operands, 2, 1, precision=precision)) == BY_PYTHON
+
+
+def test_watched_calls_are_not():
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            return op(*args, **(kwargs or {}))
+
+    with Watching():
+        assert name_of_node(ours(*leaves(), 2, 1)) == BY_PYTHON
+
+
+def test_it_asks_for_what_is_wanted():
+    operands = leaves()
+    result = ours(*operands, 2, 1)
+    for index, name in enumerate(("grad_input", "grad_weight", "grad_bias")):
+        RAN.clear()
+        torch.autograd.grad(result, operands[index], torch.ones_like(result), retain_graph=True)
+        assert [name] == RAN
+
+
+def test_its_second_derivatives_are_ours():
+    operands = leaves()
+    torch.manual_seed(2)
+    found, expected = (
+        torch.autograd.grad(
+            sum(one.square().sum() for one in torch.autograd.grad(call(*operands, 2, 1).sin().sum(), operands,
+                                                                   create_graph=True)),
+            operands,
+        )
+        for call in (ours, F.conv_transpose2d)
+    )  # fmt: skip
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert RAN.count("forward") == 3  # of the call, and of the gradients of both gradients
+
+
+def test_a_dual_grad_output_is_differentiated():
+    operands = leaves()
+    results = [call(*operands, 2, 1) for call in (ours, F.conv_transpose2d)]
+    assert name_of_node(results[0]) == BY_TORCH
+    torch.manual_seed(3)
+    grad_output, tangent = torch.randn_like(results[0]), torch.randn_like(results[0])
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(grad_output, tangent)
+        found = [
+            forward_ad.unpack_dual(torch.autograd.grad(result, operands[1], dual)[0]).tangent for result in results
+        ]
+        by_name = ours(*(tensor.detach() for tensor in operands), 2, 1)
+        assert by_name is not None
+    assert found[0] is not None
+    torch.testing.assert_close(*found)
+
+
+def test_a_dual_grad_output_of_a_call_by_name_is_refused():
+    operands = leaves()
+    result = ours(*operands, 2, 1, precision="ieee")
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones_like(result), torch.ones_like(result))
+        with pytest.raises(RuntimeError, match="forward-mode"):
+            torch.autograd.grad(result, operands[1], dual)
+
+
+@pytest.mark.parametrize("batched", ["is_grads_batched", "vmap"])
+def test_batches_of_backwards(batched):
+    operands = leaves()
+    results = [call(*operands, 2, 1) for call in (ours, F.conv_transpose2d)]
+    assert name_of_node(results[0]) == BY_TORCH
+    torch.manual_seed(4)
+    several = torch.randn(3, *results[0].shape, dtype=torch.float64)
+    found = []
+    for result in results:
+        if batched == "vmap":
+
+            def backward(one, result=result):
+                return torch.autograd.grad(result, operands, one, retain_graph=True)
+
+            found.append(torch.func.vmap(backward)(several))
+        else:
+            found.append(torch.autograd.grad(result, operands, several, is_grads_batched=True))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_where_memory_is_short(monkeypatch, precision):
+    operands = leaves(torch.float32)
+    expected = grads(F.conv_transpose2d, operands)
+    result = ours(*operands, 2, 1, precision=precision)
+    assert name_of_node(result) == BY_TORCH
+    real = ops.run_gradients
+
+    def run(grad_output, input, weight, call, wanted):
+        if wanted & 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+        return real(grad_output, input, weight, call, wanted)
+
+    monkeypatch.setattr(ops, "run_gradients", run)
+    torch.manual_seed(1)
+    grad_output = torch.randn_like(result)
+    if precision is not None:
+        with pytest.raises(RuntimeError, match="CUDA out of memory"):
+            torch.autograd.grad(result, operands, grad_output)
+        return
+    for one, other in zip(torch.autograd.grad(result, operands, grad_output), expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_mixed_gradients_are_one_op(monkeypatch):
+    monkeypatch.setattr(
+        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == 2 else 90.0, 0)
+    )
+    operands = leaves(torch.float32)
+    for one, other in zip(grads(ours, operands), grads(F.conv_transpose2d, operands), strict=True):
+        torch.testing.assert_close(one, other)
+    assert RAN == ["forward", "grad_input", "grad_bias"]
+    assert MASKS == [[False, True, False]]
+
+
+def test_calls_are_remembered_by_what_they_are():
+    numbers = (2, 2, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1)
+    call = ops.remember(numbers)
+    assert ops.remember(numbers) == torch.ops.convt_ext._remember(numbers) == call
+    assert ops.remembered(call) == numbers
+    assert ops.remember((3, *numbers[1:])) != call
+    for wrong, words in ((numbers[:-1], "a list of 16"), ((*numbers[:12], -1, *numbers[13:]), "must not be negative")):
+        with pytest.raises(RuntimeError, match=words):
+            torch.ops.convt_ext._remember(wrong)
+
+
+def test_a_node_keeps_what_it_needs_and_no_more():
+    operands = leaves()
+    result = ours(*operands, 2, 1)
+    with torch.no_grad():
+        operands[1].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
