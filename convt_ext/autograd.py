@@ -50,9 +50,13 @@ def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) 
     if directions.serves(input, weight, bias, wanted):
         if not wanted:
             return directions.forward(input, weight, bias)
-        if directions.is_recorded_by_torch(wanted) and _num_dispatch_modes() == 0:
+        if not directions.is_recorded_by_torch(wanted) or _num_dispatch_modes() > 0:
+            return _apply_forward(input, weight, bias, directions)
+        try:
             return ops.run_recorded(input, weight, bias, (), (), (), True, (), directions.call)
-        return _apply_forward(input, weight, bias, directions)
+        except torch.OutOfMemoryError:
+            if directions.by_name:
+                raise
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
     return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
@@ -254,14 +258,15 @@ def _raw_grad_bias(grad_output) -> Tensor:
 
 def _gradients_again(
     grad_output: Tensor, input: Tensor, weight: Tensor, call: int, wanted: int
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, str]:
+) -> tuple[Tensor | None, ...]:
     """The backward of a call that PyTorch's node recorded, where its quick way is none: second derivatives, dual
     tensors, little memory. Failures are words, as the binary, which asks for this, can pass on nothing else."""
     try:
         asked = [bool(wanted & bit) for bit in (1, 2, 4)]
-        return (*_gradients(grad_output, input, weight, Eager.remembered(call), asked), "")
+        return (*_gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
     except Exception as error:
-        return None, None, None, str(error) or type(error).__name__
+        words = str(error) or type(error).__name__
+        return None, None, None, torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
 
 
 def _batched_recorded(

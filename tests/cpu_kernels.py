@@ -113,9 +113,9 @@ def _recorded_gradients(grad_output, input, weight, stride, padding, dilation, t
             return ops.run_gradients(grad_output, input, weight, call, wanted)
         except RuntimeError:
             pass
-    *found, failure = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, wanted)
-    if failure:
-        raise RuntimeError(failure)
+    *found, words = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, wanted)
+    if words is not None:
+        raise RuntimeError(bytes(words.tolist()).decode())
     return tuple(found)
 
 

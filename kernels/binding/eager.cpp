@@ -142,8 +142,10 @@ Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const 
       torch_call_dispatcher("convt_ext::_gradients_again", "", stack.data(), TORCH_ABI_VERSION));
   Gradients found{to<std::optional<Tensor>>(stack[0]), to<std::optional<Tensor>>(stack[1]),
                   to<std::optional<Tensor>>(stack[2])};
-  const std::string failure = to<std::string>(stack[3]);
-  if (!failure.empty()) throw std::runtime_error(failure);
+  if (const auto words = to<std::optional<Tensor>>(stack[3]); words.has_value()) {
+    throw std::runtime_error(
+        std::string(static_cast<const char*>(words->const_data_ptr()), static_cast<size_t>(words->numel())));
+  }
   return found;
 }
 

@@ -56,10 +56,10 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "_gradients(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");
   // Made of Python (autograd.py): the same gradients, recorded where that is asked for, and whatever went wrong. The
-  // last result is words of failure.
+  // last result is what failed, in words, as the bytes of a CPU tensor.
   library.def(
       "_gradients_again(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
-      "Tensor?, str)");
+      "Tensor?, Tensor?)");
   // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
   // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
   // problem finds this very plan.
