@@ -196,6 +196,14 @@ def _mma_vectors(rng: Random, vector: int) -> Case:
     return _case(rng, k=kernel, s=stride, p=padding, c_in=c_in, c_out=c_out)
 
 
+def _patch_weight(rng: Random, vector: int) -> Case:
+    """Patches of 2 or 4 columns, whose rows are vectors; those of the input, too, or its images."""
+    kernel_w = rng.choice((2, 4))
+    kernel = (rng.choice((1, 2, 2, 3, 4)), kernel_w)
+    width = rng.choice((vector * rng.randint(1, 9), vector // kernel_w * rng.randint(1, 20)))
+    return _case(rng, k=kernel, s=kernel, w=width)
+
+
 def _mma_weight(rng: Random, vector: int) -> Case:
     return any_case(rng)
 
@@ -234,6 +242,7 @@ FAMILIES = (
     Family("patch_dx", "grad_input", r"patch_\w+_gather_\dx\d", ALL, _patch_pairs, (False,)),
     Family("patch_quads_dx", "grad_input", r"patch_\w+_gather_quads_\dx\d", ALL, _patch_quads, (False,)),
     Family("patch_runs_dx", "grad_input", r"patch_\w+_gather_runs_\d+", HALF_AND_TF32, _patch_matrix, (False,)),
+    Family("patch_weight_dw", "grad_weight", r"patch_\w+_weight_\w+", HALF_AND_TF32, _patch_weight, (False,)),
     Family("strided", "forward", r"strided_\w+?_output_\w+", ALL, _doubled, (False,)),
     Family("strided_turns", "forward", r"strided_\w+?_turns_\w+", HALF_AND_TF32, _doubled, (False,)),
     Family("strided_dx", "grad_input", r"strided_\w+?_gather_\w+", ALL, _doubled, (False,)),

@@ -18,6 +18,7 @@
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/layout.h"
 #include "nhwc_sm90a/layout.h"
+#include "patch_sm90a/grad_weight_layout.h"
 #include "patch_sm90a/layout.h"
 #include "plan/device.h"
 #include "problem/problem.h"
@@ -59,6 +60,7 @@ bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& devic
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores)                    \
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores)    \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores)        \
+  X(PatchGradWeightTile, patch_grad_weight, "patch_sm90a", on_hopper_tensor_cores) \
   X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores)                 \
   X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores)           \
   X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores)   \
