@@ -2,8 +2,9 @@
 
 Called by functional.py while tracing. An explicit precision, and whatever is exported, becomes our compiled op: the
 class is part of the program. In a compiled function without one it becomes `convt_ext::conv_transpose2d`
-(traced_ops.py), which decides each time it runs. Where PyTorch's operator serves for certain, and where PyTorch uses
-tensor cores while tracing, that operator is traced: Inductor knows it better than ours.
+(traced_ops.py), which decides each time it runs, as an eager call does. Where PyTorch's operator serves for certain,
+that operator is traced: Inductor knows it better than ours. So it is in what is exported where PyTorch uses tensor
+cores, because a program for other machines cannot decide.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     exporting = _is_exporting()
     if served is None:
         served = _class_by_switches(dtype, index, exporting)
-        if served not in precisions.EXACT_CLASSES:
+        if not _has_kernel(served, index, exporting):
             return routing.TENSOR_CORES
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
@@ -80,13 +81,14 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     unsupported = _unsupported_reason(index)
     if unsupported is not None:
         return routing.Unavailable("our kernels cannot run", unsupported)
+    if by_switches and not exporting:
+        numbers = [*stride, *padding, *output_padding, groups, *dilation]
+        return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
         input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
         exporting or _cudnn_enabled(),
     )  # fmt: skip
     arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    if by_switches and not exporting:
-        return traced_ops.forward, (*arguments, channels_last)
     return ops.forward, (*arguments, precisions.CODES[served], channels_last)
 
 
@@ -136,6 +138,14 @@ def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
 @_constant
 def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
     return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
+
+
+@_constant
+def _has_kernel(served: str, index: int, exporting: bool) -> bool:
+    """Whether a call that names no precision may be ours; what is exported names the class, and PyTorch's is cores."""
+    if exporting:
+        return served in precisions.EXACT_CLASSES
+    return precisions.has_kernel(served, planner.capability(planner.device_numbers(index)))
 
 
 @_constant
