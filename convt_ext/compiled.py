@@ -10,6 +10,7 @@ cores, because a program for other machines cannot decide.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -82,6 +83,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     if unsupported is not None:
         return routing.Unavailable("our kernels cannot run", unsupported)
     if by_switches and not exporting:
+        _teach_inductor()
         numbers = [*stride, *padding, *output_padding, groups, *dilation]
         return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
@@ -151,6 +153,14 @@ def _has_kernel(served: str, index: int, exporting: bool) -> bool:
 @_constant
 def _cudnn_enabled() -> bool:
     return precisions.cudnn_enabled()
+
+
+@_constant
+def _teach_inductor() -> None:
+    with suppress(ImportError, AttributeError):  # what a release of PyTorch has none of
+        from . import inductor  # imports torch._inductor, of which a program that is not compiled has no need
+
+        inductor.teach()
 
 
 @_constant

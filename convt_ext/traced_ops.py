@@ -1,13 +1,14 @@
 """The ops of compiled functions without an explicit precision: made of Python, they decide each time they run.
 
-    convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, SymInt[] numbers, bool? channels_last)
+    convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last)
         -> Tensor
-    convt_ext::conv_transpose2d_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[] numbers,
+    convt_ext::conv_transpose2d_backward(Tensor grad_output, Tensor input, Tensor weight, int[] numbers,
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
 arguments. The memory formats of the results follow from the strides of input and weight, as those of PyTorch's own,
-until a compiler names them, because the code around a result is compiled for its strides (inductor.py).
+until a compiler names them, because the code around a result is compiled for its strides (inductor.py). A program is
+compiled for these numbers and for the sizes of the weight, as with PyTorch's operator; the input's may be any.
 
 Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
 known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
@@ -117,6 +118,9 @@ def _run_backward(grad_output, input, weight, numbers, channels_last, wanted) ->
 
 
 def _fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+    for size in weight.shape:
+        if isinstance(size, torch.SymInt) and size.node.has_hint():
+            int(size)  # makes a constant of it
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
     return ops.empty(output_size(input.shape, weight.shape, *_arguments_of(numbers)), input, channels_last)
@@ -181,12 +185,12 @@ def _define(name: str, schema: str, run, fake, record, flops) -> Any:
 
 
 forward = _define(
-    "conv_transpose2d", "(Tensor input, Tensor weight, Tensor? bias, SymInt[] numbers, bool? channels_last) -> Tensor",
+    "conv_transpose2d", "(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last) -> Tensor",
     _run_forward, _fake_forward, _record_forward, ops.forward_flops,
 )  # fmt: skip
 backward = _define(
     "conv_transpose2d_backward",
-    "(Tensor grad_output, Tensor input, Tensor weight, SymInt[] numbers, bool[2]? channels_last, bool[2] wanted)"
+    "(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, bool[2]? channels_last, bool[2] wanted)"
     " -> (Tensor, Tensor)",
     _run_backward, _fake_backward, _record_backward, _backward_flops,
 )  # fmt: skip
