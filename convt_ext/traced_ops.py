@@ -27,7 +27,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, ops, routing, scopes
 from .directions import ByTorch, Directions, Gradients
-from .geometry import grad_weight_is_channels_last, memory_format, output_size, result_is_channels_last
+from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from .precision import cudnn_enabled, use_precision
 
 _any_requires_grad = torch._C._any_requires_grad
@@ -104,17 +104,23 @@ def _run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
     result = _directions_now(input, weight, bias, numbers).forward(input, weight, bias)
-    return result.contiguous(memory_format=memory_format(channels_last))
+    return _formatted(result, channels_last)
 
 
 def _run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
-    found = _directions_now(input, weight, None, numbers).gradients(grad_output, input, weight, (*wanted, False))
-    return tuple(
-        None if one is None else one.contiguous(memory_format=memory_format(last))
-        for one, last in zip(found[:2], channels_last, strict=True)
+    directions = _directions_now(input, weight, None, numbers)
+    of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*wanted, False))
+    return (
+        None if of_input is None else _formatted(of_input, channels_last[0]),
+        None if of_weight is None else _formatted(of_weight, channels_last[1]),
     )
+
+
+def _formatted(result: Tensor, channels_last: bool) -> Tensor:
+    """The result itself where it has that format, as those of our kernels and most of PyTorch's have."""
+    return result.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
 def _fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:

@@ -32,6 +32,7 @@ TESTS = {
     "directions": ["test_autograd", "test_backward", "test_errors", "test_routing", "test_explain"],
     "frozen": ["test_frozen"],
     "geometry": ["test_geometry", "test_lengths", "test_ops", "test_routing"],
+    "inductor": ["test_inductor"],
     "precision": ["test_precision", "test_routing", "test_functional"],
     "routing": ["test_routing", "test_functional", "test_explain"],
     "traced_ops": ["test_backward", "test_compile_edges", "test_compile"],

@@ -325,6 +325,20 @@ def test_opcheck_of_what_decides_when_it_runs(case, grads):
         torch.library.opcheck(traced_ops.backward, (grad_output, x, weight, numbers, None, wanted))
 
 
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1), (0, 1, 2)], ids=str)
+def test_derivatives_of_every_order_of_what_decides_when_it_runs(which):
+    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors(torch.float64)]
+    wanted = [operands[one] for one in which]
+
+    def derivatives(call):
+        first = torch.autograd.grad(call(*operands).pow(3).sum(), wanted, create_graph=True)
+        second = torch.autograd.grad(sum(one.square().sum() for one in first), operands, create_graph=True)
+        return *first, *second, *torch.autograd.grad(sum(one.square().sum() for one in second), operands)
+
+    found = derivatives(lambda *tensors: traced_ops.forward(*tensors, NUMBERS, None))
+    torch.testing.assert_close(found, derivatives(lambda *tensors: F.conv_transpose2d(*tensors, 2, 1)))
+
+
 @pytest.mark.parametrize("grads", [False, True])
 def test_opcheck_of_the_bias(grads):
     torch.library.opcheck(ops.grad_bias, (torch.randn(2, 3, 4, 5, requires_grad=grads),))
