@@ -76,6 +76,17 @@ def test_bits_are_those_of_eager_calls(ours_are_faster, monkeypatch, case, wante
         assert torch.equal(one, other), name
 
 
+@each_case("k4s2p1", "channels_last")
+def test_a_fused_bias_keeps_the_bits_of_float32(ours_are_faster, case):
+    """In the class that adds it last, where adding it later is the same."""
+    operands = leaves(case, torch.float32, "cuda")
+    call = lambda *tensors: ours(*tensors, **case.arguments).relu()  # noqa: E731
+    with allow_tf32(False), torch.no_grad():
+        found, codes = run_and_get_code(torch.compile(call, fullgraph=True), *operands)
+        assert torch.equal(found, call(*operands))
+    assert re.search(r"conv_transpose2d\.default\(\w+, \w+, None, ", codes[0])
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @each_case("k4s2p1", "channels_last", "kb75", "channel_slice")
 def test_where_pytorchs_operator_is_faster_it_is_called(torchs_is_faster, monkeypatch, case, backend):
