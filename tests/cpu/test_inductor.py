@@ -158,3 +158,17 @@ def test_one_channel_of_which_the_format_is_ambiguous(layout):
     grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
     for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_batch_that_hangs_on_data(layout):
+    x, weight, _ = named("k4s2p1").tensors()
+    x = torch.cat([x, x + 1]).to(memory_format=layout).requires_grad_()
+    operands = x, torch.tensor([True, False, True, True]), weight.requires_grad_()
+    call = lambda x, mask, weight: ours(x[mask].sin(), weight, None, 2).relu()  # noqa: E731
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        found, expected = torch.compile(call, fullgraph=True)(*operands), call(*operands)
+        assert found.stride() == expected.stride()
+        grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
+    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
