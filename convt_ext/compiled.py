@@ -2,13 +2,15 @@
 
 Called by functional.py while tracing. An explicit precision, and whatever is exported, becomes our compiled op: the
 class is part of the program. In a compiled function without one it becomes `convt_ext::conv_transpose2d`
-(traced_ops.py), which decides each time it runs. Where PyTorch's operator serves for certain, and where PyTorch uses
-tensor cores while tracing, that operator is traced: Inductor knows it better than ours.
+(traced_ops.py), which decides each time it runs, as an eager call does. Where PyTorch's operator serves for certain,
+that operator is traced: Inductor knows it better than ours. So it is in what is exported where PyTorch uses tensor
+cores, because a program for other machines cannot decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -61,7 +63,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     exporting = _is_exporting()
     if served is None:
         served = _class_by_switches(dtype, index, exporting)
-        if served not in precisions.EXACT_CLASSES:
+        if not _has_kernel(served, index, exporting):
             return routing.TENSOR_CORES
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
@@ -80,13 +82,15 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     unsupported = _unsupported_reason(index)
     if unsupported is not None:
         return routing.Unavailable("our kernels cannot run", unsupported)
+    if by_switches and not exporting:
+        _teach_inductor()
+        numbers = [*stride, *padding, *output_padding, groups, *dilation]
+        return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
         input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
         exporting or _cudnn_enabled(),
     )  # fmt: skip
     arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    if by_switches and not exporting:
-        return traced_ops.forward, (*arguments, channels_last)
     return ops.forward, (*arguments, precisions.CODES[served], channels_last)
 
 
@@ -139,8 +143,24 @@ def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
 
 
 @_constant
+def _has_kernel(served: str, index: int, exporting: bool) -> bool:
+    """Whether a call that names no precision may be ours; what is exported names the class, and PyTorch's is cores."""
+    if exporting:
+        return served in precisions.EXACT_CLASSES
+    return precisions.has_kernel(served, planner.capability(planner.device_numbers(index)))
+
+
+@_constant
 def _cudnn_enabled() -> bool:
     return precisions.cudnn_enabled()
+
+
+@_constant
+def _teach_inductor() -> None:
+    with suppress(ImportError, AttributeError):  # what a release of PyTorch has none of
+        from . import inductor  # imports torch._inductor, of which a program that is not compiled has no need
+
+        inductor.teach()
 
 
 @_constant

@@ -1,120 +1,187 @@
 """The ops of compiled functions without an explicit precision: made of Python, they decide each time they run.
 
-    convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, ..., bool channels_last) -> Tensor
-    convt_ext::conv_transpose2d_grad_input(Tensor grad_output, Tensor input, Tensor weight, ...) -> Tensor
-    convt_ext::conv_transpose2d_grad_weight(Tensor grad_output, Tensor input, Tensor weight, ...) -> Tensor
+    convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last)
+        -> Tensor
+    convt_ext::conv_transpose2d_backward(Tensor grad_output, Tensor input, Tensor weight, int[] numbers,
+        bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
-Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and the
-estimates choose, as in an eager call with `precision=None`. The memory format was chosen while tracing, because
-the code around a result is compiled for its strides. A gradient reads the switches when it runs, as PyTorch's own
-does: a graph has no place for the class that its forward ran in.
+`numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
+arguments. The memory formats of the results follow from the strides of input and weight, as those of PyTorch's own,
+until a compiler names them, because the code around a result is compiled for its strides (inductor.py). A program is
+compiled for these numbers and for the sizes of the weight, as with PyTorch's operator; the input's may be any.
+
+Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
+known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
+run, as PyTorch's own do: a graph has no place for the class that its forward ran in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, ops, routing
-from .directions import ByTorch, Directions, arguments_of_weight
-from .geometry import memory_format, output_size
-from .precision import use_precision
+from . import autograd, ops, routing, scopes
+from .directions import ByTorch, Directions, Gradients
+from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
+from .precision import cudnn_enabled, use_precision
 
-_ARGUMENTS = (
-    "SymInt[2] stride, SymInt[2] padding, SymInt[2] output_padding, SymInt groups, SymInt[2] dilation, "
-    "bool channels_last"
-)
+_any_requires_grad = torch._C._any_requires_grad
+_transforms_active = torch._C._are_functorch_transforms_active
+_num_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 class Traced(Directions):
-    """The three directions as these ops; `arguments` as they take them."""
+    """The three directions as these ops, whose results have the formats of PyTorch's."""
 
-    __slots__ = ()
+    __slots__ = ("numbers",)
     by_name = False
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(_arguments_of(numbers))
+        self.numbers = numbers
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
-            return forward(input, weight, bias, *self.arguments)
+            return forward(input, weight, bias, self.numbers, None)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            return grad_input(grad_output, input, weight, *self.arguments)
+        assert input is not None
+        return self.gradients(grad_output, input, weight, (True, False, False))[0]  # type: ignore[return-value]
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            return grad_weight(grad_output, input, weight, *arguments_of_weight(self.arguments, input))
+        assert weight is not None
+        return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
             return grad_output.sum((0, 2, 3))  # which Inductor fuses with its neighbours
 
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        of_input = of_weight = None
+        if wanted[0] or wanted[1]:
+            with torch._C._AutoDispatchBelowAutograd():
+                of_input, of_weight = backward(grad_output, input, weight, self.numbers, None, list(wanted[:2]))
+        return of_input, of_weight, self.grad_bias(grad_output) if wanted[2] else None
 
-def _directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Directions:
+
+def _arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
+    """Stride, padding, output_padding, groups and dilation."""
+    return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:])
+
+
+def result_format(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> bool:
+    """Whether PyTorch's own result is channels_last."""
+    return result_is_channels_last(
+        input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, numbers[:2], numbers[4:6],
+        cudnn_enabled(),
+    )  # fmt: skip
+
+
+def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> tuple[bool, bool]:
+    """Whether PyTorch's own gradients of input and weight are channels_last."""
+    channels_last = result_format(input, weight, numbers)
+    return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
+
+
+def _directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Directions:
     """Who serves the three directions as PyTorch's switches are now."""
-    with use_precision(None):  # a context that is open while the program runs was not open while it was traced
-        stride, padding, output_padding, groups, dilation, _ = arguments
-        decision = routing.route(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
-        )  # fmt: skip
+    if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
+        with use_precision(None):
+            return _directions_now(input, weight, bias, numbers)
+    arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
+    decision = routing.route(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
+    )  # fmt: skip
     return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
-def _run_forward(input, weight, bias, *arguments: Any) -> Tensor:
-    result = _directions_now(input, weight, bias, arguments).forward(input, weight, bias)
-    return result.contiguous(memory_format=memory_format(arguments[-1]))
+def _run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+    if channels_last is None:
+        channels_last = result_format(input, weight, numbers)
+    result = _directions_now(input, weight, bias, numbers).forward(input, weight, bias)
+    return _formatted(result, channels_last)
 
 
-def _run_grad_input(grad_output, input, weight, *arguments: Any) -> Tensor:
-    result = _directions_now(input, weight, None, arguments).grad_input(grad_output, input, weight)
-    return result.contiguous(memory_format=memory_format(arguments[-1]))
+def _run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+    if channels_last is None:
+        channels_last = gradient_formats(input, weight, numbers)
+    directions = _directions_now(input, weight, None, numbers)
+    of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*wanted, False))
+    return (
+        None if of_input is None else _formatted(of_input, channels_last[0]),
+        None if of_weight is None else _formatted(of_weight, channels_last[1]),
+    )
 
 
-def _run_grad_weight(grad_output, input, weight, *arguments: Any) -> Tensor:
-    result = _directions_now(input, weight, None, arguments).grad_weight(grad_output, input, weight)
-    return result.contiguous(memory_format=memory_format(arguments[-1]))
+def _formatted(result: Tensor, channels_last: bool) -> Tensor:
+    """The result itself where it has that format, as those of our kernels and most of PyTorch's have."""
+    return result.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
-def _fake_forward(input, weight, bias, stride, padding, output_padding, groups, dilation, channels_last) -> Tensor:
-    size = output_size(input.shape, weight.shape, stride, padding, output_padding, groups, dilation)
-    return ops.empty(size, input, channels_last)
+def _fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+    for size in weight.shape:
+        if isinstance(size, torch.SymInt) and size.node.has_hint():
+            int(size)  # makes a constant of it
+    if channels_last is None:
+        channels_last = result_format(input, weight, numbers)
+    return ops.empty(output_size(input.shape, weight.shape, *_arguments_of(numbers)), input, channels_last)
 
 
-def _fake_grad_input(grad_output, input, weight, *arguments: Any) -> Tensor:
-    return ops.empty(input.shape, input, arguments[-1])
+def _fake_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+    if channels_last is None:
+        channels_last = gradient_formats(input, weight, numbers)
+    return tuple(
+        ops.empty(one.shape, one, last) if is_wanted else None
+        for one, last, is_wanted in zip((input, weight), channels_last, wanted, strict=True)
+    )
 
 
-def _fake_grad_weight(grad_output, input, weight, *arguments: Any) -> Tensor:
-    return ops.empty(weight.shape, weight, arguments[-1])
-
-
-def _record_forward(input, weight, bias, *arguments: Any) -> Tensor:
+def _record_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+    if _only_runs(input, weight, bias):
+        return _run_forward(input, weight, bias, numbers, channels_last)
     autograd.refuse_tangents("conv_transpose2d", input, weight, bias)
-    return autograd.forward(input, weight, bias, Traced(arguments))
+    return autograd.forward(input, weight, bias, Traced(numbers))
 
 
-def _record_grad_input(grad_output, input, weight, *arguments: Any) -> Tensor:
-    autograd.refuse_tangents("conv_transpose2d_grad_input", grad_output, weight)
-    return autograd.grad_input(grad_output, input, weight, Traced(arguments))
+def _record_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+    if _only_runs(input, grad_output, weight):
+        return _run_backward(grad_output, input, weight, numbers, channels_last, wanted)
+    autograd.refuse_tangents("conv_transpose2d_backward", grad_output, input, weight)
+    directions = Traced(numbers)
+    return (
+        autograd.grad_input(grad_output, input, weight, directions) if wanted[0] else None,
+        autograd.grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
+    )
 
 
-def _record_grad_weight(grad_output, input, weight, *arguments: Any) -> Tensor:
-    autograd.refuse_tangents("conv_transpose2d_grad_weight", grad_output, input)
-    return autograd.grad_weight(grad_output, input, weight, Traced(arguments))
+def _only_runs(input: Tensor, *others: Tensor | None) -> bool:
+    """Whether nothing records and nothing traces, as in a compiled program that runs: to enter the dispatcher a second
+    time would take 5 us."""
+    return (
+        not (torch.is_grad_enabled() and _any_requires_grad(input, *others))
+        and type(input) in routing.PLAIN
+        and routing.on_gpu(input)
+        and _num_dispatch_modes() == 0
+        and not _transforms_active()
+        and forward_ad._current_level < 0
+    )
 
 
-def _grad_input_flops(grad_output_shape, input_shape, weight_shape, *args, **kwargs) -> int:
-    return ops.forward_flops(input_shape, weight_shape, out_shape=grad_output_shape)
+def _backward_flops(grad_output_shape, input_shape, weight_shape, numbers, channels_last, wanted, **kwargs) -> int:
+    return sum(wanted) * ops.forward_flops(input_shape, weight_shape, out_shape=grad_output_shape)
 
 
 _library = torch.library.Library("convt_ext", "FRAGMENT")
 
 
-def _define(name: str, operands: str, run, fake, record, flops) -> Any:
+def _define(name: str, schema: str, run, fake, record, flops) -> Any:
     """Define one op: what it does, what it says of its result, how it is recorded, what it costs."""
-    _library.define(f"{name}({operands}, {_ARGUMENTS}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+    _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, run, "CompositeExplicitAutograd")
     _library.impl(name, record, "Autograd")
     torch.library.register_fake(f"convt_ext::{name}", fake, lib=_library)
@@ -124,14 +191,12 @@ def _define(name: str, operands: str, run, fake, record, flops) -> Any:
 
 
 forward = _define(
-    "conv_transpose2d", "Tensor input, Tensor weight, Tensor? bias", _run_forward, _fake_forward, _record_forward,
-    ops.forward_flops,
+    "conv_transpose2d", "(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last) -> Tensor",
+    _run_forward, _fake_forward, _record_forward, ops.forward_flops,
 )  # fmt: skip
-grad_input = _define(
-    "conv_transpose2d_grad_input", "Tensor grad_output, Tensor input, Tensor weight", _run_grad_input,
-    _fake_grad_input, _record_grad_input, _grad_input_flops,
-)  # fmt: skip
-grad_weight = _define(
-    "conv_transpose2d_grad_weight", "Tensor grad_output, Tensor input, Tensor weight", _run_grad_weight,
-    _fake_grad_weight, _record_grad_weight, _grad_input_flops,
+backward = _define(
+    "conv_transpose2d_backward",
+    "(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, bool[2]? channels_last, bool[2] wanted)"
+    " -> (Tensor, Tensor)",
+    _run_backward, _fake_backward, _record_backward, _backward_flops,
 )  # fmt: skip

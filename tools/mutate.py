@@ -28,13 +28,14 @@ TESTS = {
     "arguments": ["test_arguments", "test_routing"],
     "autocast": ["test_routing", "test_functional"],
     "autograd": ["test_autograd", "test_backward"],
-    "compiled": ["test_compile_edges", "test_compile"],
+    "compiled": ["test_compile_edges", "test_compile", "test_compile_default"],
     "directions": ["test_autograd", "test_backward", "test_errors", "test_routing", "test_explain"],
     "frozen": ["test_frozen"],
     "geometry": ["test_geometry", "test_lengths", "test_ops", "test_routing"],
+    "inductor": ["test_inductor"],
     "precision": ["test_precision", "test_routing", "test_functional"],
     "routing": ["test_routing", "test_functional", "test_explain"],
-    "traced_ops": ["test_backward", "test_compile_edges", "test_compile"],
+    "traced_ops": ["test_backward", "test_compile_edges", "test_compile", "test_compile_default"],
 }
 
 # The test that a busy machine fails: it would be taken for having noticed the change.

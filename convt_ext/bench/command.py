@@ -93,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
     parser.add_argument(
+        "--compiled", action="store_true", help="with --steps: both models under torch.compile, and some layers too"
+    )
+    parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
     )
     parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans for an H200; no GPU needed")
@@ -140,6 +143,8 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
     wrong = [name for name, value in of_layers.items() if value]
     if args.steps and wrong:
         raise ValueError(f"--steps measures programs, for which there is no {', '.join(wrong)}")
+    if args.compiled and not args.steps:
+        raise ValueError("--compiled is for --steps")
 
 
 def _racing(on: bool) -> contextlib.AbstractContextManager[None]:
@@ -161,12 +166,13 @@ def _run_steps(args: argparse.Namespace, argv: list[str], timer: Timer | None) -
     from convt_ext.bench import report
 
     device, gpu = _machine(timer)
+    measured = programs.COMPILED_PROGRAMS if args.compiled else programs.PROGRAMS
     description = describe_run(gpu, argv)
     file = ResultFile(args.out or default_path(gpu, description["date"]), description)
     console = report.make_console()
     with report.make_progress(console) as progress:
-        task = progress.add_task("starting", total=steps.num_rows(programs.PROGRAMS))
-        for row in steps.run(programs.PROGRAMS, device, args.budget_ms):
+        task = progress.add_task("starting", total=steps.num_rows(measured))
+        for row in steps.run(measured, device, args.budget_ms, args.compiled):
             file.add(row)
             progress.update(task, advance=1, description=f"{row['program']} {row['dtype']}")
     file.write(complete=True)

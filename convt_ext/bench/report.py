@@ -182,7 +182,8 @@ def steps_table(rows: Sequence[Row], title: str) -> Table:
         table.add_column(name, justify="right")
     for row in rows:
         ours, theirs = row["ours_ms"], row["torch_ms"]
-        cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
+        step = f"{row['mode']}, compiled" if row.get("compiled") else row["mode"]
+        cells = [row["program"], step, row["inputs"], row["dtype"]]
         for side, value in (("ours", ours), ("torch", theirs)):
             cells += [
                 _text(value, "{:.3f}"),

@@ -1,7 +1,8 @@
 """Whole programs, PyTorch's model beside its converted copy: wall time of a step, host and device together.
 
 Called by command.py for ``bench --steps``. A step is what a user's loop repeats: forward pass, loss, backward pass and
-SGD where a network is trained, the forward pass where it is used. Loops of steps take turns, because clocks and heat
+SGD where a network is trained, the forward pass where it is used. With ``--compiled`` both models are given to
+``torch.compile`` before. Loops of steps take turns, because clocks and heat
 drift; each begins and ends with a synchronised device, and within one nothing waits. The median loop counts.
 """
 
@@ -34,18 +35,24 @@ _AGREEMENT = 0.05  # of what the first steps give; a rounding of operands to bfl
 
 
 def run(
-    programs: Sequence[Program], device: torch.device, budget_ms: float, clock: Callable[[], float] = time.perf_counter
+    programs: Sequence[Program],
+    device: torch.device,
+    budget_ms: float,
+    compiled: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Row]:
     """Yields a row for each program and dtype; `budget_ms` is what a loop of steps is to take."""
     with cudnn_benchmark():
         for program in programs:
             for dtype in DTYPES:
-                row = _empty_row(program, dtype)
+                row = _empty_row(program, dtype, compiled)
                 try:
                     _measure(row, program, DTYPES[dtype], device, budget_ms, clock)
                 except Exception as error:
                     row["failure"] = f"{type(error).__name__}: {error}"
                 yield row
+                if compiled:
+                    torch.compiler.reset()
                 gc.collect()
                 if device.type == "cuda":
                     torch.cuda.empty_cache()
@@ -55,12 +62,13 @@ def num_rows(programs: Sequence[Program]) -> int:
     return len(programs) * len(DTYPES)
 
 
-def _empty_row(program: Program, dtype: str) -> Row:
+def _empty_row(program: Program, dtype: str, compiled: bool) -> Row:
     return {
         "program": program.name,
         "dtype": dtype,
         "batch": program.batch,
         "mode": program.mode,
+        "compiled": compiled,
         "inputs": ", ".join("x".join(map(str, shape)) for shape in program.inputs),
         "converted": None,
         "ours_ms": None,
@@ -79,7 +87,7 @@ def _measure(
     budget_ms: float,
     clock: Callable[[], float],
 ) -> None:
-    steps, row["converted"] = make_steps(program, lowered, device)
+    steps, row["converted"] = make_steps(program, lowered, device, row["compiled"])
     ours, theirs = (step() for step in steps)
     difference = float((ours - theirs).norm() / theirs.norm())
     if not difference <= _AGREEMENT:  # NaN, too
@@ -95,7 +103,9 @@ def _measure(
         row[f"{side}_range_ms"] = [min(of_side), max(of_side)]
 
 
-def make_steps(program: Program, lowered: torch.dtype | None, device: torch.device) -> tuple[list[Step], int]:
+def make_steps(
+    program: Program, lowered: torch.dtype | None, device: torch.device, compiled: bool = False
+) -> tuple[list[Step], int]:
     """A step of the converted copy and one of the model, from the same weights; how many layers were converted."""
     torch.manual_seed(0)
     model = program.make_model().to(device).train(program.mode == "train")
@@ -105,6 +115,9 @@ def make_steps(program: Program, lowered: torch.dtype | None, device: torch.devi
     converted = convt_ext.convert(copy.deepcopy(model))
     number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
     models = (converted, model)
+    if compiled:
+        for one in models:
+            one.compile()
     if program.mode == "infer":
         return [_inference_step(one, inputs, lowered) for one in models], number
     return [_training_step(one, inputs, target, lowered) for one in models], number

@@ -119,7 +119,7 @@ def test_forward_mode_around_a_backward():
 def test_vmap_around_the_backward_of_a_program(which):
     """Its op was asked for no precision by name, so PyTorch's operator computes there."""
     operands = leaves(named("k4s2p1"))
-    result = traced_ops.forward(*operands, (2, 2), (1, 1), (0, 0), 1, (1, 1), False)
+    result = traced_ops.forward(*operands, [2, 2, 1, 1, 0, 0, 1, 1, 1], None)
     grads = torch.randn(3, *result.shape, dtype=result.dtype)
     RAN.clear()
 

@@ -173,7 +173,7 @@ def test_autocast_around_a_program_lowers_nothing_a_second_time():
     result = compiled(Up())(x, weight)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         grads = torch.autograd.grad(result.sum(), (x, weight))
-        traced_ops.forward(x.detach(), weight.detach(), None, (2, 2), (0, 0), (0, 0), 1, (1, 1), False)
+        traced_ops.forward(x.detach(), weight.detach(), None, [2, 2, 0, 0, 0, 0, 1, 1, 1], None)
     assert CODES == [0] * 4
     assert grads[0].dtype is grads[1].dtype is torch.float32
 

@@ -80,15 +80,17 @@ def test_every_mixture(left, case, kind):
         assert_like(found, expected, tolerance)
 
 
+@pytest.mark.parametrize("kind", CLASSES)
 @each_case("k4s2p1", "channels_last", "kb75")
-def test_every_mixture_compiled(left, case):
-    """Without tensor cores, where a compiled program decides when it runs."""
+def test_every_mixture_compiled(left, case, kind):
+    """A compiled program decides each direction when it runs."""
+    dtype, on, tolerance = CLASSES[kind]
     torch._dynamo.reset()
-    with allow_tf32(False), switch(torch.backends.cudnn, "deterministic", True):
-        operands = leaves(case, torch.float32, "cuda")
+    with allow_tf32(on), switch(torch.backends.cudnn, "deterministic", True):
+        operands = leaves(case, dtype, "cuda")
         compiled = torch.compile(lambda *tensors, **named: ours(*tensors, **named), backend="aot_eager", fullgraph=True)
         found = step(compiled, operands, case)
-        assert_like(found, step(F.conv_transpose2d, operands, case), 1e-5)
+        assert_like(found, step(F.conv_transpose2d, operands, case), tolerance)
     torch._dynamo.reset()
 
 

@@ -119,7 +119,8 @@ def patches(draw):
     groups = draw(st.sampled_from([1, 1, 2]))
     size = (draw(st.integers(1, 6)), draw(st.sampled_from([2, 4, 6, 8, 12, 14, 16, 24, 40])))
     return from_row(
-        draw(st.integers(1, 2)), groups * draw(st.sampled_from([1, 20, 70])), groups * draw(st.sampled_from([1, 5, 66])),
+        draw(st.integers(1, 2)), groups * draw(st.sampled_from([1, 20, 70])),
+        groups * draw(st.sampled_from([1, 5, 66])),
         size, kernel, kernel, 0, 0, groups, dtype=dtype, precision=CLASS_OF_DTYPE[dtype],
     ) | {"direction": GRAD_WEIGHT}  # fmt: skip
 

@@ -1,0 +1,174 @@
+"""What Inductor makes of programs with our ops: no copies, no lost fusion, formats that hold. On the CPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import each_case, named
+from cpu_kernels import RAN, cpu_is_gpu
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._inductor import config, lowering
+from torch._inductor.utils import run_and_get_code
+
+import convt_ext
+from convt_ext import conv_transpose2d as ours
+from convt_ext import traced_ops
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+FORWARD, BACKWARD = "conv_transpose2d.default", "conv_transpose2d_backward.default"
+
+
+def code_of(run):
+    """What a function with compiled parts returns, and the lines of their calls, of forward pass and backward."""
+    torch._dynamo.reset()
+    result, codes = run_and_get_code(run)
+    lines = "".join(code[code.index("def call(") : code.index("runner =")] for code in codes).splitlines()
+    return result, [line.strip() for line in lines]
+
+
+def calls(lines, op):
+    return [line for line in lines if f"= torch.ops.convt_ext.{op}(" in line]
+
+
+def num_passes(lines):
+    """Kernels of Inductor's own, and calls of operators."""
+    return sum(bool(re.match(r"cpp_fused|.*= (extern_kernels|torch\.ops)\.", line)) for line in lines)
+
+
+def network(layer):
+    """Convolutions around one of ours: with so many channels Inductor turns all of them to channels_last."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(32, 96, 3, padding=1), nn.ReLU(), layer(96, 96, 4, 2, 1), nn.ReLU(), nn.Conv2d(96, 32, 3, padding=1)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("after", "is_fused"),
+    [
+        (torch.relu, True),
+        (lambda result: torch.cat([result, result], 1), True),
+        (lambda result: result, False),
+        (lambda result: (result, result.relu()), False),
+        (lambda result: F.conv2d(result, torch.ones(1, 6, 1, 1)), False),
+    ],
+    ids=["relu", "cat", "nothing", "saved", "convolution"],
+)
+def test_a_bias_is_fused_with_what_comes_next_or_left_to_the_op(after, is_fused):
+    x, weight, bias = named("k4s2p1").tensors()
+    with torch.no_grad():
+        program = torch.compile(lambda *tensors: after(ours(*tensors, 2, 1)), fullgraph=True)
+        found, lines = code_of(lambda: program(x, weight, bias))
+        torch.testing.assert_close(found, after(F.conv_transpose2d(x, weight, bias, 2, 1)))
+    (call,) = calls(lines, FORWARD)
+    assert (", None, [" in call) == is_fused
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_network_that_is_turned_to_channels_last_has_no_more_passes_than_pytorchs(trains):
+    passes, results = [], []
+    for layer in (convt_ext.ConvTranspose2d, nn.ConvTranspose2d):
+        model = network(layer)
+        x = torch.randn(2, 32, 8, 8, generator=torch.Generator().manual_seed(0)).requires_grad_(trains)
+        program = torch.compile(model, fullgraph=True)
+
+        def step(x=x, model=model, program=program):
+            with torch.set_grad_enabled(trains):
+                result = program(x)
+                return [result, *(torch.autograd.grad(result.sum(), [x, *model.parameters()]) if trains else ())]
+
+        found, lines = code_of(step)
+        passes.append(num_passes(lines))
+        results.append(found)
+        if layer is convt_ext.ConvTranspose2d:
+            (call,) = calls(lines, FORWARD)
+            assert call.endswith(", True)")
+            if trains:
+                (call,) = calls(lines, BACKWARD)
+                assert call.endswith(", [True, True], [True, True])")
+    assert passes[0] <= passes[1]
+    for one, other in zip(*results, strict=True):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+
+@each_case("k4s2p1", "channels_last", "channels_last_weight", "kb75", "channel_slice", "gcd_2")
+def test_a_dynamic_batch_is_one_program(case):
+    counter = CompileCounterWithBackend("inductor")
+    call = lambda x, *others: ours(x.sin(), *others, **case.arguments).relu()  # noqa: E731
+    program = torch.compile(call, backend=counter, fullgraph=True, dynamic=True)
+    x, weight, bias = (tensor if tensor is None else tensor.requires_grad_() for tensor in case.tensors())
+    for factor in (1, 3, 5):
+        several = x.detach().repeat(factor, 1, 1, 1)
+        if case.layout == "channels_last":
+            several = several.to(memory_format=torch.channels_last)
+        several.requires_grad_()
+        found = program(several, weight, bias)
+        expected = F.conv_transpose2d(several.sin(), weight, bias, **case.arguments).relu()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+        for one, other in zip(
+            torch.autograd.grad(found.square().sum(), (several, weight)),
+            torch.autograd.grad(expected.square().sum(), (several, weight)), strict=True,
+        ):  # fmt: skip
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+    assert counter.frame_count == 1
+
+
+def test_operands_have_no_gaps():
+    """Inductor pads what it stores where that is fast for kernels of its own; ours would copy it together."""
+    x, weight = torch.randn(2, 4, 33, 65), torch.randn(4, 6, 3, 3)
+    with config.patch(disable_padding_cpu=False), torch.no_grad():
+        program = torch.compile(lambda x, weight: ours(x.sin(), weight).neg(), fullgraph=True)
+        found, lines = code_of(lambda: program(x, weight))
+    torch.testing.assert_close(found, -F.conv_transpose2d(x.sin(), weight), rtol=1e-4, atol=1e-4)
+    assert "empty_strided_cpu((2, 4, 33, 65), (8580, 2145, 65, 1), torch.float32)" in "".join(lines)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_release_that_cannot_be_taught_is_right_too(monkeypatch, layout):
+    monkeypatch.setattr(convt_ext.inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
+    for op in (traced_ops.forward, traced_ops.backward):
+        monkeypatch.delitem(lowering.lowerings, op, raising=False)
+        monkeypatch.delitem(lowering._maybe_layout_constraints, op, raising=False)
+        monkeypatch.setattr(lowering, "fallbacks", lowering.fallbacks - {op})
+    x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
+    x = x.detach().contiguous(memory_format=layout).requires_grad_()
+    program = torch.compile(lambda *t: ours(t[0].sin(), *t[1:], 2, 1).relu(), fullgraph=True)
+    found, expected = program(x, weight, bias), F.conv_transpose2d(x.sin(), weight, bias, 2, 1).relu()
+    assert found.stride() == expected.stride()
+    grads = [torch.autograd.grad(result.square().sum(), (x, weight, bias)) for result in (found, expected)]
+    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+    assert "grad_weight" in RAN
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_one_channel_of_which_the_format_is_ambiguous(layout):
+    """Its strides say two formats at once; the program's strides are those that Inductor was told of."""
+    x, weight = torch.randn(2, 1, 5, 6).to(memory_format=layout), torch.randn(1, 6, 3, 3)
+    x, weight = x.requires_grad_(), weight.to(memory_format=layout).requires_grad_()
+    program = torch.compile(lambda x, weight: ours(x.sin(), weight).relu(), fullgraph=True)
+    found, expected = program(x, weight), ours(x.sin(), weight).relu()
+    grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
+    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_batch_that_hangs_on_data(layout):
+    x, weight, _ = named("k4s2p1").tensors()
+    x = torch.cat([x, x + 1]).to(memory_format=layout).requires_grad_()
+    operands = x, torch.tensor([True, False, True, True]), weight.requires_grad_()
+    call = lambda x, mask, weight: ours(x[mask].sin(), weight, None, 2).relu()  # noqa: E731
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        found, expected = torch.compile(call, fullgraph=True)(*operands), call(*operands)
+        assert found.stride() == expected.stride()
+        grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
+    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
