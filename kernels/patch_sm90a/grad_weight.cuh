@@ -187,28 +187,31 @@ struct GradWeight {
     store(acc, pass.co + row, pass.ci + ci_part * kColumns, pass.kh + kh_part);
   }
 
+  // A thread has all taps of a row, which are neighbours in the weight.
   __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], int32_t first_co, int32_t first_ci,
                                         int32_t kh) const {
     if (kh >= layout.kernel_h) return;
-    const int32_t pair = static_cast<int32_t>(threadIdx.x) % 4 * 2;
-    const int32_t first = pass.group * layout.group_ci + first_ci + pair, left = layout.group_ci - first_ci - pair;
-    const bool pairs = layout.channels % 2 == 0 && first % 2 == 0;
-    float* g_slab = params.slabs + int64_t{pass.chunk} * layout.group_co * layout.kernel_h * kTaps * layout.channels;
+    first_ci += static_cast<int32_t>(threadIdx.x) % 4 * 2;
+    const int32_t row = layout.kernel_h * kTaps;  // of the slab, to the next output channel
+    float* g_first =
+        params.slabs +
+        (int64_t{pass.chunk} * layout.channels + pass.group * layout.group_ci + first_ci) * layout.group_co * row +
+        int64_t{first_co} * row + kh * kTaps;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int32_t co = first_co + 8 * half;
-      if (co >= layout.group_co) continue;
+    for (int block = 0; block < kColumns / 8; ++block) {
 #pragma unroll
-      for (int tap = 0; tap < kTaps; ++tap) {
-        float* g_row = g_slab + ((int64_t{co} * layout.kernel_h + kh) * kTaps + tap) * layout.channels + first;
+      for (int i = 0; i < 2; ++i) {
+        if (first_ci + 8 * block + i >= layout.group_ci) continue;
+        float* g_channel = g_first + int64_t{8 * block + i} * layout.group_co * row;
 #pragma unroll
-        for (int block = 0; block < kColumns / 8; ++block) {
-          const float* r = &acc[tap][4 * block + 2 * half];
-          if (pairs && 8 * block + 1 < left) {
-            *reinterpret_cast<float2*>(g_row + 8 * block) = make_float2(r[0], r[1]);
+        for (int half = 0; half < 2; ++half) {
+          if (first_co + 8 * half >= layout.group_co) continue;
+          float* g_taps = g_channel + 8 * half * row;
+          const int sum = 4 * block + 2 * half + i;
+          if constexpr (kTaps == 4) {
+            *reinterpret_cast<float4*>(g_taps) = make_float4(acc[0][sum], acc[1][sum], acc[2][sum], acc[3][sum]);
           } else {
-            if (8 * block < left) g_row[8 * block] = r[0];
-            if (8 * block + 1 < left) g_row[8 * block + 1] = r[1];
+            *reinterpret_cast<float2*>(g_taps) = make_float2(acc[0][sum], acc[1][sum]);
           }
         }
       }

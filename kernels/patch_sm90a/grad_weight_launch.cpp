@@ -50,9 +50,8 @@ void launch_patch_grad_weight(const ConvTProblem& problem, const Plan& plan, con
   params.gy = map_taps(problem, layout, pointers.y);
   params.slabs = static_cast<float*>(pointers.workspace);
   launch_kernel(patch_sm90a::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
-  const int64_t size[4] = {layout.group_co, layout.kernel_h, layout.kernel_w, layout.channels};
-  const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
-  launch_add_slabs(problem.dtype, pointers.workspace, layout.chunks, size, stride, pointers.w, stream);
+  const int64_t size[4] = {layout.channels, layout.group_co, layout.kernel_h, layout.kernel_w};
+  launch_add_slabs(problem.dtype, pointers.workspace, layout.chunks, size, problem.w_stride, pointers.w, stream);
 }
 
 }  // namespace convt

@@ -12,7 +12,7 @@ struct GradWeightParams {
   CUtensorMap x;   // [image][channel][row][column] or, of whole rows, [image][channel][1][pixel]
   CUtensorMap gy;  // [image][channel][row of pixels][tap row][column]
   PatchGradWeightLayout layout;
-  float* slabs;  // [chunk][group_co][kernel_h][kernel_w][channels]
+  float* slabs;  // [chunk][channels][group_co][kernel_h][kernel_w]
 };
 
 }  // namespace convt::patch_sm90a

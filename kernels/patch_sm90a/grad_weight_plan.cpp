@@ -50,14 +50,15 @@ void estimate(const ConvTProblem& problem, const PatchGradWeightLayout& layout, 
   const double products = kPatchWeightConsumers * steps * taps * channels / 2;
   const double shared = kPatchWeightConsumers * steps * (taps * channels / 4 + 16 * taps * conflicts(layout)) +
                         layout.stage_bytes / 128.0;
-  const double l2 = layout.stage_bytes / 30.0;
-  const double stage = 1.1 * std::max({products, shared, l2}) + 60;
+  const double l2 = layout.stage_bytes / 26.0;
+  const double few_slots = layout.slots < 3 ? 1.2 : 1;  // copies are waited for
+  const double stage = 1.1 * few_slots * std::max({products, shared, l2}) + 60;
   const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms);
   plan->compute_us = waves * (layout.units_per_chunk * stage + 4000) / (device.clock_ghz * 1e3);
   const double element = static_cast<double>(element_bytes(problem.dtype)), copy = device.copy_gb_per_s * 1e3;
   const double slabs = static_cast<double>(plan->workspace_bytes);
   plan->memory_us = element * (input_elements(problem) + output_elements(problem)) / copy;
-  plan->estimate_us = 8 + std::max(plan->compute_us, 1.1 * plan->memory_us) + 2.2 * slabs / copy;
+  plan->estimate_us = 9 + std::max(plan->compute_us, 1.1 * plan->memory_us) + 2.4 * slabs / copy;
 }
 
 // Pixels to chunks: so many waves of CTAs of the reference GPU, chains that are not too long, slabs that fit.
@@ -165,7 +166,7 @@ void add_patch_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& 
     const PatchGradWeightInstance& instance = kPatchGradWeightInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     if (instance.kernel_w != problem.w.kernel) continue;
-    BestPlans best(4);
+    BestPlans best(6);
     Plan plan = begin_plan(instance.name, problem.precision, PatchGradWeightTile{});
     for (const int32_t ci_parts : {1, 2}) {
       const int32_t kh_parts = kPatchWeightConsumers / ci_parts;
