@@ -153,14 +153,28 @@ class Eager(Directions):
         """Whether PyTorch's node may record the call and these gradients of it."""
         return self.is_light
 
+    @property
+    def by_torch(self) -> int:
+        return ops.remembered(self.call)[15]
+
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         try:
             return ops.run_forward(input, weight, bias, self.call)
-        except torch.OutOfMemoryError:
-            if self.by_name:
+        except RuntimeError as error:
+            if not self.is_torchs_to_try(error, 1):
                 raise
         with _below_autograd():
             return torch_forward(input, weight, bias, self.arguments)
+
+    def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:
+        """Whether PyTorch's operator has the last word after this failure of an op.
+
+        Args:
+            directions: what the op computed, added up as in `by_torch`. Of what PyTorch computed for it nothing is told
+                but that it failed.
+        """
+        missing = isinstance(error, torch.OutOfMemoryError) and not self.by_name
+        return missing or self.by_torch & directions != 0
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
         if input is None:
@@ -175,8 +189,10 @@ class Eager(Directions):
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         try:
             return ops.run_gradients(grad_output, input, weight, self.call, wanted[0] + 2 * wanted[1] + 4 * wanted[2])
-        except torch.OutOfMemoryError:
-            pass
+        except RuntimeError as error:
+            missing = isinstance(error, torch.OutOfMemoryError)
+            if not missing and not self.is_torchs_to_try(error, 2 * wanted[0] + 4 * wanted[1]):
+                raise
         # One by one: each alone needs less, and PyTorch has what needs little.
         found: list[Tensor | None] = [None, None, None]
         for one in (0, 1, 2):
@@ -184,8 +200,8 @@ class Eager(Directions):
                 continue
             try:
                 found[one] = ops.run_gradients(grad_output, input, weight, self.call, 1 << one)[one]
-            except torch.OutOfMemoryError:
-                if one == 2 or self.by_name:
+            except RuntimeError as error:
+                if one == 2 or not self.is_torchs_to_try(error, 2 << one):
                     raise
                 with _below_autograd():
                     mask = [one == 0, one == 1, False]

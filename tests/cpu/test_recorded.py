@@ -146,6 +146,32 @@ def test_where_memory_is_short(monkeypatch, precision):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=[BY_PYTHON, BY_TORCH])
+@pytest.mark.parametrize("failing", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
+def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, failing, light_bytes):
+    """Through the stable ABI nothing is told but that it failed."""
+    monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
+    monkeypatch.setattr(
+        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == failing else 90.0, 0)
+    )
+    operands = leaves(torch.float32)
+
+    def fails(run):
+        def call(*arguments):
+            number, wanted = arguments[3:5] if len(arguments) == 5 else (arguments[-1], 0)
+            by_torch = ops.remembered(number)[15]
+            if by_torch & (2 * wanted & 6 or 1):
+                raise RuntimeError("torch_call_dispatcher failed")
+            return run(*arguments)
+
+        return call
+
+    for name in ("run_forward", "run_recorded", "run_gradients"):
+        monkeypatch.setattr(ops, name, fails(getattr(ops, name)))
+    for one, other in zip(grads(ours, operands), grads(F.conv_transpose2d, operands), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_mixed_gradients_are_one_op(monkeypatch):
     monkeypatch.setattr(
         planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == 2 else 90.0, 0)
