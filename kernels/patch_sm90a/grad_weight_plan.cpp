@@ -9,7 +9,6 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 #include "plan/tensor_map.h"
-#include "simt/grad_weight_layout.h"
 
 namespace convt {
 namespace {

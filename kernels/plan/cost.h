@@ -38,6 +38,10 @@ void estimate_in_proportion(const DeviceInfo& device, bool float64, double longe
 // Slabs are arrays of partial sums, as large as the weight, that reduce/ adds to its gradient.
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
+// The pixels that one float32 sum of a gradient of the weight adds up, where the workspace allows: few enough for small
+// rounding errors. The same on all GPUs, as it decides the order of the sums.
+inline constexpr int64_t kLongestChain = 16384;
+
 // What `slabs` slabs take, or 2^60 where that is more than any memory.
 inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;

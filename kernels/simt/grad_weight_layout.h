@@ -44,12 +44,9 @@ struct SimtGradWeightTile {
 };
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
-// The bytes of shared memory and the longest chain decide tiles and chunks, and with them the order of the sums, in
-// every engine. So all GPUs have the same numbers. The shared memory is that of compute capability 7.5, which has the
-// least (1 KiB is the system's). A chain is the pixels that one float32 sum adds up, where the workspace allows: it is
-// short enough for small rounding errors.
+// The bytes of shared memory decide tiles and chunks, and with them the order of the sums, as kLongestChain (plan/cost.h)
+// does. So all GPUs have the same: those of compute capability 7.5, which has the least (1 KiB is the system's).
 inline constexpr int32_t kGradWeightShared = 63 * 1024;
-inline constexpr int64_t kLongestChain = 16384;
 inline constexpr int32_t kGradWeightStages = 2;
 
 // Counts along each digit of the block index, fastest first; the last is the chunk.
