@@ -28,7 +28,9 @@ def print_grid(console: Console, rows: Sequence[Row], title: str) -> None:
         markup=False,
     )
     for base in dict.fromkeys(row["base"] for row in rows):
-        console.print(_base_table(base, [row for row in rows if row["base"] == base]))
+        of_base = [row for row in rows if row["base"] == base]
+        console.print(f"{base}: {_words(of_base[0])}", markup=False)
+        console.print(_base_table(of_base))
     console.print(_figures_table(rows))
     jumps = sorted(summary.beside_bases(rows), key=lambda one: one.jump, reverse=True)
     console.print(_jumps_table([one for one in jumps if summary.is_judged(one.row)][:_NUM_JUMPS]))
@@ -41,9 +43,9 @@ def _call(row: Row) -> _Call:
     return row["direction"], row["precision"], row["layout"]
 
 
-def _base_table(base: str, rows: Sequence[Row]) -> Table:
+def _base_table(rows: Sequence[Row]) -> Table:
     """A line for the base and one for each neighbour, a column for each direction, precision and layout."""
-    table = Table(title=f"{base}: {_words(rows[0])}", title_justify="left", padding=0)  # many columns
+    table = Table(padding=0)  # of three precisions it has eighteen columns
     table.add_column("change")
     calls = list(dict.fromkeys(map(_call, rows)))
     for call in calls:
