@@ -74,7 +74,7 @@ def _demo_on_cpu(console: Console) -> bool:
     ]
     layers_equal = show_layers(console, layers, device, None, None)
     models_equal = show_models(console, models, device, None)
-    print_plans(console, KERNELBENCH, ["ieee"], ["nchw"])
+    print_plans(console, KERNELBENCH, [_MODE], ["nchw"])
     explanation = explain_on_h200(KERNELBENCH[0], _MODE)
     console.print(f"\n{KERNELBENCH[0].name} at full size:\n{explanation}", markup=False, highlight=False)
     return layers_equal and models_equal

@@ -21,7 +21,8 @@ import convt_ext
 from convt_ext import _extension, _optional
 from convt_ext.bench import floors, programs, steps
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
-from convt_ext.bench.modes import MODES
+from convt_ext.bench.modes import MODES, Mode, by_name
+from convt_ext.bench.neighbours import select_neighbours
 from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layers",
         nargs="+",
         metavar="NAME",
-        help=f"layers: names, globs or all (default kb*, with --csv all): {names}",
+        help=f"layers: names, globs or all (default kb*, with --csv and --neighbours all): {names}",
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="take the layers from a CSV file of model layers")
     parser.add_argument(
@@ -91,6 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
     )
+    parser.add_argument(
+        "--neighbours",
+        action="store_true",
+        help="calls by name of the neighbour grid: layers, and what differs from them in one argument",
+    )
     parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
     parser.add_argument(
         "--compiled", action="store_true", help="with --steps: both models under torch.compile, and some layers too"
@@ -122,9 +128,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             report.print_kept(console, path.name, content)
         return 0
     if args.dry_run:
-        from convt_ext.bench.dry_run import print_plans
-
-        print_plans(report.make_console(), layers, _modes(args), tuple(args.layouts))
+        _print_plans(args, layers)
         return 0
     if timer is None:
         if not torch.cuda.is_available():
@@ -139,12 +143,19 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
     """Raises ValueError for options that exclude each other."""
     if args.budget_ms <= 0:
         raise ValueError(f"--budget-ms must be positive, got {args.budget_ms}")
-    of_layers = {"--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--dry-run": args.dry_run}
+    of_layers = {
+        "--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--dry-run": args.dry_run,
+        "--neighbours": args.neighbours,
+    }  # fmt: skip
     wrong = [name for name, value in of_layers.items() if value]
     if args.steps and wrong:
         raise ValueError(f"--steps measures programs, for which there is no {', '.join(wrong)}")
     if args.compiled and not args.steps:
         raise ValueError("--compiled is for --steps")
+    if args.neighbours and (args.csv is not None or args.default):
+        raise ValueError(
+            "--neighbours has layers of its own and calls them by name: there is no --csv and no --default"
+        )
 
 
 def _racing(on: bool) -> contextlib.AbstractContextManager[None]:
@@ -191,7 +202,7 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
         timer, free_bytes = CudaTimer(device, args.budget_ms), _free_gpu_bytes
     settings = Settings(
         layers=tuple(layers),
-        modes=tuple(MODES[name] for name in _modes(args)),
+        modes=_modes(args),
         directions=tuple(args.directions),
         layouts=tuple(args.layouts),
         device=device,
@@ -217,7 +228,7 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
             lost = str(error)
     file.write(complete=lost is None)
 
-    console.print(report.rows_table(file.rows, f"{gpu}, torch {torch.__version__}"))
+    report.print_rows(console, file.rows, f"{gpu}, torch {torch.__version__}")
     report.print_summary(console, file.rows, file.skipped)
     console.print(f"written: {file.path}", markup=False)
     if args.plot is not None:
@@ -235,14 +246,27 @@ def _plot(console: Console, path: Path, file: ResultFile, title: str) -> None:
     console.print(f"drawn: {path}" if drawn else "nothing to draw: no row has a time and a floor", markup=False)
 
 
+def _print_plans(args: argparse.Namespace, layers: list[Layer]) -> None:
+    from convt_ext.bench import dry_run, report
+
+    console, modes = report.make_console(), _modes(args)
+    if args.neighbours:
+        dry_run.print_neighbours(console, layers, modes, args.directions, args.layouts)
+    else:
+        dry_run.print_plans(console, layers, modes, args.layouts)
+
+
 def _layers(args: argparse.Namespace) -> list[Layer]:
+    if args.neighbours:
+        return list(select_neighbours(args.layers or ["all"]))
     if args.csv is not None:
         return select_layers(read_csv(args.csv), args.layers or ["all"])
     return select_layers(BUILT_IN, args.layers) if args.layers else list(KERNELBENCH)
 
 
-def _modes(args: argparse.Namespace) -> list[str]:
-    return [*args.precisions, *(["default"] if args.default else [])]
+def _modes(args: argparse.Namespace) -> tuple[Mode, ...]:
+    modes = tuple(MODES[name] for name in (*args.precisions, *(["default"] if args.default else [])))
+    return tuple(map(by_name, modes)) if args.neighbours else modes
 
 
 def _free_gpu_bytes() -> int:

@@ -44,6 +44,11 @@ MODES: dict[str, Mode] = {
 }
 
 
+def by_name(mode: Mode) -> Mode:
+    """The mode with a word that asks for our kernels, whatever PyTorch's operator would take."""
+    return dataclasses.replace(mode, ours="half") if mode.dtype in (torch.float16, torch.bfloat16) else mode
+
+
 @contextlib.contextmanager
 def torch_switches(mode: Mode) -> Iterator[None]:
     """Sets PyTorch's switches for ``mode`` and puts the caller's back."""

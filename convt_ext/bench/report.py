@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from convt_ext.bench import neighbour_report
 from convt_ext.bench.runner import Row, Skipped
 from convt_ext.bench.summary import SLOWER_BY, Summary, counts, geometric_mean, parts, ratio, summarise
 
@@ -54,6 +55,14 @@ def geometric_means(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[flo
 def closest_calls(rows: Sequence[Row]) -> list[Row]:
     """The rows of ours that win least against PyTorch, worst first."""
     return sorted((row for row in rows if counts(row)), key=lambda row: ratio(row) or 0.0)[:_NUM_CLOSEST]
+
+
+def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
+    """All rows of a run; those of a neighbour grid in tables of their bases."""
+    if rows and "base" in rows[0]:
+        neighbour_report.print_grid(console, rows, title)
+    else:
+        console.print(rows_table(rows, title))
 
 
 def rows_table(rows: Sequence[Row], title: str) -> Table:
@@ -203,5 +212,8 @@ def print_kept(console: Console, name: str, content: dict[str, Any]) -> None:
         console.print(steps_table(rows, title))
         print_failures(console, rows)
         return
-    console.print(title, markup=False)
+    if rows and "base" in rows[0]:
+        neighbour_report.print_grid(console, rows, title)
+    else:
+        console.print(title, markup=False)
     print_summary(console, rows, [Skipped(**item) for item in content["skipped"]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -99,13 +99,14 @@ def _run_dtype(
         for layout in settings.layouts:
             arranged = operands.in_layout(layout)
             for mode in modes:
-                row = _empty_row(layer, direction, mode, layout, rates)
+                row = empty_row(layer, direction, mode, layout, rates)
                 with torch_switches(mode):
                     _measure(row, settings, layer, mode, arranged, reference, timer)
                 yield row
 
 
-def _empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
+def empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
+    """The row of a call of which nothing is known but its floor."""
     floor = None
     if rates is not None:
         floor = floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
@@ -222,16 +223,20 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
     decision = _decision(layer, mode, operands)
     if isinstance(decision, routing.Reason):
         return "torch"
+    if decision[3].left_to_torch(_NUMBERS[direction]):
+        return "torch"
+    return plan_of(decision, direction, planner.device_numbers(operands.input.get_device()))["kernel"]
+
+
+def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, Any]:
+    """Our plan for one direction of a call that our kernels serve by a decision of routing.py, on such a GPU."""
     input, weight, bias, directions = decision
     number = _NUMBERS[direction]
-    if directions.left_to_torch(number):
-        return "torch"
-    device = planner.device_numbers(input.get_device())
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
     answer = planner.plan(problem, number)
     if answer is None:
         raise RuntimeError("no plan for a call that convt_ext serves")
-    return answer["candidates"][directions.candidates[number]]["kernel"]
+    return answer["candidates"][directions.candidates[number]]
 
 
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:

@@ -255,7 +255,9 @@ def test_a_program_that_fails_ends_with_status_1(monkeypatch, tmp_path, capsys):
     assert [("failure" in row) for row in json.loads(out.read_text())["rows"]] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("words", [["--layers", "kb57"], ["--csv", "a.csv"], ["--plot", "a.png"], ["--dry-run"]])
+@pytest.mark.parametrize(
+    "words", [["--layers", "kb57"], ["--csv", "a.csv"], ["--plot", "a.png"], ["--dry-run"], ["--neighbours"]]
+)
 def test_steps_have_no_options_of_layers(words, capsys):
     assert bench(["--steps", *words]) == 2
     assert f"for which there is no {words[0]}" in capsys.readouterr().err

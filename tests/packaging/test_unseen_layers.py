@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from convt_ext.bench.layers import read_csv
+from convt_ext.bench.layers import Layer, read_csv
+from convt_ext.bench.neighbours import grid
 from convt_ext.tuning import files
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,15 @@ def test_the_shipped_measurements_have_no_layer_of_the_validation(tool, sets):
     named = re.findall(r"x=([0-9x]+):\w+ w=([0-9x]+):\w+ y=\w+ stride=([0-9x]+)", files.SHIPPED.read_text())
     assert len(set(named) & {sizes(layer) for layer in tool.measured_layers()}) > 30
     assert set(named).isdisjoint({sizes(layer) for layer in sets["validation"]})
+
+
+def test_no_list_has_a_layer_of_the_neighbour_grid(tool, sets):
+    """A step from a base to its neighbour would be hidden by a row of a table."""
+    names = [field.name for field in dataclasses.fields(Layer)]
+    of_grid = {tool.problem(Layer(*(getattr(layer, name) for name in names))) for layer in grid()}
+    assert len(of_grid) > 150
+    assert of_grid.isdisjoint({tool.problem(layer) for layer in tool.measured_layers()})
+    assert of_grid.isdisjoint({tool.problem(layer) for layers in sets.values() for layer in layers})
 
 
 @pytest.mark.parametrize("name", NAMES)

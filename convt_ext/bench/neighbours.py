@@ -1,0 +1,121 @@
+"""The neighbour grid: some ordinary layers, and beside each of them the layers that differ from it in one argument.
+
+A kernel may be fast for the layers that it was made for, and slow for what lies beside them: one column less, another
+padding, one channel more. The grid shows that. It is the same on every machine, and none of its layers is in the lists
+that tables and estimates of the planner were made from. Called by command.py; knows nothing of torch or a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from convt_ext.bench.layers import Layer, Pair, select_layers
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbour(Layer):
+    """A layer of the grid, whose rows say which base it belongs to.
+
+    Attributes:
+        base: the name of the layer that it is a neighbour of; of a base its own.
+        change: what differs from the base, a key of `CHANGES`; None of the base itself.
+    """
+
+    base: str = ""
+    change: str | None = None
+
+
+# Kernels from 3 x 3 with stride 1 to 8 x 8 with stride 4, large and small images, few and many channels, one image and
+# many. On an H200 the forward pass of each has a floor above 40 us, in TF32 and in half precision.
+BASES: tuple[Layer, ...] = (
+    Layer("up4", 32, 64, 64, 128, 128, (4, 4), (2, 2), (1, 1), bias=True),
+    Layer("up3", 16, 128, 64, 112, 160, (3, 3), (2, 2), (1, 1), (1, 1), bias=True),
+    Layer("up2", 16, 128, 64, 160, 160, (2, 2), (2, 2), bias=True),
+    Layer("same3", 32, 64, 64, 160, 160, (3, 3), (1, 1), (1, 1), bias=True),
+    Layer("wide8", 48, 64, 32, 64, 64, (8, 8), (4, 4), (2, 2)),
+    Layer("few5", 16, 32, 16, 256, 256, (5, 5), (2, 2), (2, 2), (1, 1), bias=True),
+    Layer("one_large4", 1, 64, 32, 768, 768, (4, 4), (2, 2), (1, 1)),
+    Layer("one_deep3", 1, 768, 768, 80, 80, (3, 3), (1, 1), (1, 1), bias=True),
+    Layer("small_deep4", 256, 256, 128, 16, 16, (4, 4), (2, 2), (1, 1)),
+)
+
+
+def _both(pair: Pair, step: int) -> Pair:
+    return pair[0] + step, pair[1] + step
+
+
+def _of_width(pair: Pair, step: int) -> Pair:
+    return pair[0], pair[1] + step
+
+
+# Name of a change -> the argument of the base that becomes another one. `batch` makes one image of many, or two of one.
+CHANGES: dict[str, Callable[[Layer], dict[str, Any]]] = {
+    "w-1": lambda base: {"w": base.w - 1},
+    "w+1": lambda base: {"w": base.w + 1},
+    "w-2": lambda base: {"w": base.w - 2},
+    "h-1": lambda base: {"h": base.h - 1},
+    "p-1": lambda base: {"p": _both(base.p, -1)},
+    "p+1": lambda base: {"p": _both(base.p, 1)},
+    "pw+1": lambda base: {"p": _of_width(base.p, 1)},
+    "op-1": lambda base: {"op": _both(base.op, -1)},
+    "op+1": lambda base: {"op": _both(base.op, 1)},
+    "k-1": lambda base: {"k": _both(base.k, -1)},
+    "k+1": lambda base: {"k": _both(base.k, 1)},
+    "k+2": lambda base: {"k": _both(base.k, 2)},
+    "kw+1": lambda base: {"k": _of_width(base.k, 1)},
+    "s-1": lambda base: {"s": _both(base.s, -1)},
+    "s+1": lambda base: {"s": _both(base.s, 1)},
+    "sw-1": lambda base: {"s": _of_width(base.s, -1)},
+    "d=2": lambda base: {"d": (2, 2)},
+    "g=2": lambda base: {"g": 2},
+    "g=4": lambda base: {"g": 4},
+    "c_in-1": lambda base: {"c_in": base.c_in - 1},
+    "c_out-1": lambda base: {"c_out": base.c_out - 1},
+    "c_out+1": lambda base: {"c_out": base.c_out + 1},
+    "batch": lambda base: {"n": 1 if base.n > 1 else 2},
+    "bias": lambda base: {"bias": not base.bias},
+}
+
+
+def is_legal(layer: Layer) -> bool:
+    """Whether PyTorch takes the arguments: every base is left without the changes that it refuses."""
+    return (
+        min(layer.k) >= 1
+        and min(layer.s) >= 1
+        and min(*layer.p, *layer.op) >= 0
+        and min(layer.output_size) >= 1
+        and all(op < max(s, d) for op, s, d in zip(layer.op, layer.s, layer.d, strict=True))
+        and layer.c_in % layer.g == layer.c_out % layer.g == 0
+    )
+
+
+def changed(base: Layer, change: str) -> Neighbour:
+    """A base with one argument changed, legal or not; its name is that of the base, a slash and the change."""
+    values = {**vars(base), **CHANGES[change](base), "name": f"{base.name}/{change}"}
+    return Neighbour(**values, base=base.name, change=change)
+
+
+def grid() -> list[Neighbour]:
+    """Each base, followed by its neighbours."""
+    layers: list[Neighbour] = []
+    for base in BASES:
+        layers.append(Neighbour(**vars(base), base=base.name))
+        layers += filter(is_legal, (changed(base, change) for change in CHANGES))
+    return layers
+
+
+def select_neighbours(patterns: Iterable[str]) -> list[Neighbour]:
+    """The part of the grid that names and globs ask for, in its order; always with the bases.
+
+    Args:
+        patterns: `up4` is a base with all its neighbours, `up4/w-1` one of them, `*/w-1` that one of every base.
+
+    Raises:
+        ValueError: a pattern matches no layer of the grid.
+    """
+    layers = grid()
+    named = {layer.name for layer in select_layers(layers, patterns)}
+    bases = {name.partition("/")[0] for name in named}
+    return [layer for layer in layers if not named.isdisjoint((layer.name, layer.base)) or layer.name in bases]

@@ -1,0 +1,185 @@
+"""The planner on the neighbour grid: no estimate of a neighbour lies much farther from its floor than its base's.
+
+Where one does, our kernels have a cliff, and `CLIFFS` says why. The list is to shrink: what is no longer needed in it
+fails. Calls by name on an H200, in tf32 and bfloat16, with a floor above 40 us.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from convt_ext import ops
+from convt_ext.bench.dry_run import planned_rows
+from convt_ext.bench.modes import MODES, by_name
+from convt_ext.bench.neighbour_summary import Beside, beside_bases, is_judged
+from convt_ext.bench.neighbours import BASES, CHANGES, grid
+from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
+
+pytestmark = [
+    pytest.mark.skipif(ops.plan is None, reason="the binary is not installed"),
+    pytest.mark.slow(seconds=8),
+]
+
+ALLOWED = 1.5  # a neighbour's estimate over its floor, beside its base's
+
+EVERY_BASE = tuple(base.name for base in BASES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cliff:
+    """Steps that are known to be larger than `ALLOWED`, in one direction and layout.
+
+    Attributes:
+        changes: what is changed, separated by blanks; each of them is too large a step from one of the bases.
+        at_most: how large the steps may be; the largest is not much smaller.
+        bases: whose neighbours are meant.
+    """
+
+    direction: str
+    layout: str
+    changes: str
+    at_most: float
+    reason: str
+    bases: tuple[str, ...] = EVERY_BASE
+
+    def has(self, one: Beside) -> bool:
+        row = one.row
+        return (
+            (row["direction"], row["layout"]) == (self.direction, self.layout)
+            and row["change"] in self.changes.split()
+            and row["base"] in self.bases
+        )
+
+
+CLIFFS = [
+    Cliff(
+        "fwd", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1", 2.7,
+        "the strided engine takes images that it doubles, in rows on 16 bytes, and the patch engine taps that do not "
+        "overlap and no padding; flat serves what lies beside them",
+    ),
+    Cliff(
+        "fwd", "nchw", "k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 6.0,
+        "the strided, patch and window engines have few kernel sizes and strides; flat and wgmma serve the others",
+    ),
+    Cliff(
+        "fwd", "nchw", "g=4 c_out+1", 2.6,
+        "tiles have 32 or 64 channels of one group: a channel more takes another tile, a small group fills part of one",
+    ),
+    Cliff(
+        "fwd", "nhwc", "c_in-1 c_out-1 c_out+1", 3.2,
+        "the NHWC engine takes channels on 16 bytes; flat and wgmma serve the others",
+    ),
+    Cliff("fwd", "nhwc", "g=2 g=4", 3.2, "the NHWC engine takes no groups; wgmma and thin serve them"),
+    Cliff(
+        "fwd", "nhwc", "k+1 k+2", 1.9,
+        "2 x 2 with stride 2 moves memory alone; where taps overlap every result adds more products",
+        ("up2",),
+    ),
+    Cliff(
+        "dx", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 s-1 sw-1 d=2", 4.5,
+        "as forward: strided and patch have few shapes, and wgmma, flat and mma serve what lies beside them",
+        tuple(name for name in EVERY_BASE if name != "wide8"),
+    ),
+    Cliff(
+        "dx", "nchw", "k+1 k+2 kw+1 s+1", 33.0,
+        "of larger kernels with a stride and of stride 3 simt and thin serve those for which no engine on tensor cores "
+        "has a plan",
+    ),
+    Cliff(
+        "dx", "nchw", "p-1 p+1 pw+1 op+1 k-1 sw-1", 8.7,
+        "in tf32 mma has tiles for some shapes of the result; of these no engine on tensor cores has a plan, and simt "
+        "serves",
+        ("wide8",),
+    ),
+    Cliff(
+        "dx", "nchw", "c_out+1", 23.0,
+        "mma and flat serve 32 channels; of 33 no engine on tensor cores has a plan, and simt and thin serve",
+        ("wide8",),
+    ),
+    Cliff(
+        "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 8.0,
+        "the NHWC engine takes channels on 16 bytes; wgmma, flat and mma serve the others",
+        tuple(name for name in EVERY_BASE if name != "wide8"),
+    ),
+    Cliff(
+        "dx", "nhwc", "g=2 g=4", 8.5,
+        "the NHWC engine takes no groups; mma and wgmma serve them",
+        tuple(name for name in EVERY_BASE if name != "wide8"),
+    ),
+    Cliff(
+        "dx", "nhwc", "c_in-1 c_out-1 c_out+1 g=2 g=4", 65.0,
+        "as of the other bases, but of some no other engine on tensor cores has a plan, and simt and thin serve",
+        ("wide8",),
+    ),
+    Cliff(
+        "dx", "nhwc", "k+2", 1.7,
+        "16 channels fill half of a row of the NHWC engine's operand, which 7 x 7 taps make the longest part",
+        ("few5",),
+    ),
+    Cliff(
+        "dw", "nchw", "w-1 w+1 w-2 p+1 pw+1 op+1 k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 7.0,
+        "the patch engine takes kernels that are their stride, in rows on 16 bytes; mma serves the others",
+        ("up2",),
+    ),
+    Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th channel takes another tile", ("up2",)),
+    Cliff(
+        "dw", "nchw", "k+2", 1.8,
+        "5 x 5 moves memory for as long as it multiplies; 7 x 7 multiplies twice as long, and mma's rate is low",
+        ("few5",),
+    ),
+    Cliff(
+        "dw", "nhwc", "c_in-1 c_out-1 c_out+1", 12.5,
+        "mma copies channels by vectors where they lie on 16 bytes, and one by one where they do not",
+    ),
+    Cliff(
+        "dw", "nhwc", "k+1 k+2 s-1 d=2", 2.2,
+        "memory bounds the floor of these bases; where taps overlap or grow, mma's products take longer than memory",
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Beside]:
+    """Every neighbour with a floor that is long enough, beside its base."""
+    modes = [by_name(MODES[name]) for name in ("tf32", "bf16")]
+    return [one for one in beside_bases(list(planned_rows(grid(), modes, DIRECTIONS, LAYOUTS))) if is_judged(one.row)]
+
+
+def words(one: Beside) -> str:
+    row = one.row
+    call = " ".join(row[key] for key in ("layer", "direction", "precision", "layout"))
+    return f"{call}: {one.own:.2f} times its floor by {row['kernel']}, its base {one.of_base:.2f}: {one.jump:.2f}"
+
+
+def test_no_neighbour_is_much_farther_from_its_floor_than_its_base(steps):
+    assert len(steps) > 2000
+    found = [
+        words(one)
+        for one in steps
+        if one.jump > max((cliff.at_most for cliff in CLIFFS if cliff.has(one)), default=ALLOWED)
+    ]
+    assert not found, "\n".join(["larger steps than are known:", *found])
+
+
+def test_the_list_names_changes_of_the_grid():
+    assert {change for cliff in CLIFFS for change in cliff.changes.split()} <= set(CHANGES)
+
+
+def test_known_cliffs_are_still_there(steps):
+    """A change that is no cliff any more leaves the list, and a cliff that has become lower gets a lower number."""
+    found = []
+    for cliff in CLIFFS:
+        largest = {
+            change: max((one.jump for one in steps if cliff.has(one) and one.row["change"] == change), default=0.0)
+            for change in cliff.changes.split()
+        }
+        name = f"{cliff.direction} {cliff.layout} {cliff.changes}"
+        gone = [change for change, jump in largest.items() if jump <= ALLOWED]
+        if gone:
+            found.append(f"{name}: no cliff any more, so take out {' '.join(gone)}")
+        highest = max(largest.values())
+        if cliff.at_most > 1.5 * highest:
+            found.append(f"{name}: the largest step is {highest:.2f}, so lower {cliff.at_most}")
+    assert not found, "\n".join(["the list is to shrink:", *found])
