@@ -45,7 +45,8 @@ struct SimtGradWeightTile {
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
 // The bytes of shared memory decide tiles and chunks, and with them the order of the sums, as kLongestChain does
-// (plan/cost.h). So all GPUs have the same: those of compute capability 7.5, which has the least (1 KiB is the system's).
+// (plan/cost.h). So all GPUs have the same: those of compute capability 7.5, which has the least (1 KiB is the
+// system's).
 inline constexpr int32_t kGradWeightShared = 63 * 1024;
 inline constexpr int32_t kGradWeightStages = 2;
 
