@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import CODES, RAN, cpu_is_gpu
+from cpu_kernels import CODES, MASKS, RAN, cpu_is_gpu
 from pretend_gpu import A100
 from served import allow_tf32
 from torch._dynamo.testing import CompileCounterWithBackend
