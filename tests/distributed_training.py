@@ -76,12 +76,14 @@ def parallel(model: nn.Module, way: str, device: str, rank: int) -> nn.Module:
 
 
 class Counted:
-    """The backwards of ours that compute a gradient of the weight, in eager code or in a compiled program."""
+    """The backwards of ours that compute a gradient of the weight, in eager code or in a compiled program; and the
+    calls that a node of PyTorch's records, whose backward is no Python."""
 
     def __init__(self, ops) -> None:
         self.calls = 0
         ops.grad_weight._op = self.counting(ops.grad_weight._op)
         ops.run_gradients = self.counting(ops.run_gradients)
+        ops.run_recorded = self.counting(ops.run_recorded)
 
     def counting(self, run):
         def counted(*args, **kwargs):

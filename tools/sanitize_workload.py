@@ -42,7 +42,8 @@ PROBLEMS = (
     "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_nhwc", "depthwise_k3s1", "depthwise_blocks",
     "depthwise_k2s2_nhwc", "depthwise_nhwc_unaligned", "depthwise_nhwc_chunks_k4s2",
     "patches", "patches_nhwc", "patches_rows", "patches_turns", "patches_wide", "patches_unaligned", "few_channels_out",
-    "patches_quads_unaligned", "patches_direct", "patches_runs", "outer_products", "outer_products_blocks",
+    "patches_quads_unaligned", "patches_direct", "patches_runs",
+    "patches_pairs_weight", "patches_quads_weight", "outer_products", "outer_products_blocks",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "doubled_groups", "doubled_k3_groups",
     "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
@@ -62,7 +63,10 @@ SHORT = (
 # Problems for some engines alone. The first: here the wgmma engine's loaders copy a last unit twice, the same bytes to
 # the same place, of which racecheck warns. The others: no other engine has a tile for them.
 SHORT_FOR_SOME = {
-    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a", "mma_sm90a"),
+    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned", "patches_pairs_weight", "patches_quads_weight"): (
+        "patch_sm90a",
+        "mma_sm90a",
+    ),
     ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
         "strided_sm90a",
         "window_sm90a",

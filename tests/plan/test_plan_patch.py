@@ -22,9 +22,10 @@ from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
 
 def engine_plans(module, problem, device=H200):
-    """Without the kernels for weights as they are: test_plan_patch_direct.py, test_plan_patch_runs.py."""
+    """Without the kernels that have a file of tests of their own."""
     plans = plans_of("patch_sm90a", module, problem, device)
-    return [plan for plan in plans if "_direct_" not in plan["kernel"] and "_runs_" not in plan["kernel"]]
+    others = ("_direct_", "_runs_", "_weight_")
+    return [plan for plan in plans if not any(other in plan["kernel"] for other in others)]
 
 
 def alternates(plan):
