@@ -1,0 +1,184 @@
+"""Epilogues: pointwise steps behind a transposed convolution, as users write them and as kernels run them.
+
+A user writes functions and modules of PyTorch, a kernel reads operations and numbers (`Step`). What an epilogue
+means is `apply`: PyTorch's functions, one after the other. Called by functional.py and modules.py. Must not know who
+computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# The operations of kernels/epilogue/program.h, by their numbers there.
+ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH, SIGMOID, HARDSWISH, MISH, SOFTPLUS = (
+    range(14)
+)
+
+# What users may write: one step, or several of them.
+Epilogue = Sequence[Any]
+
+
+class Step(NamedTuple):
+    """One operation on every result y.
+
+    Attributes:
+        operation: y + t, y - t, y * t, y / t, min(max(y, first), second), y > 0 ? y : y * t, or a function of y alone,
+            of which softplus has beta and threshold.
+        first, second: numbers; `first` stands for t where there is no tensor.
+        tensor: t, which broadcasts to the results.
+    """
+
+    operation: int
+    first: float = 0.0
+    second: float = 0.0
+    tensor: Tensor | None = None
+
+
+def apply(result: Tensor, epilogue: Epilogue) -> Tensor:
+    """PyTorch's own functions, one after the other: what an epilogue means, and what serves where no kernel does."""
+    for entry in epilogue:
+        function, *arguments = entry if isinstance(entry, tuple) else (entry,)
+        result = function(result, *arguments)
+    return result
+
+
+def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
+    """What a kernel runs for it.
+
+    Raises:
+        TypeError, ValueError: an entry that no kernel knows.
+    """
+    return tuple(step for entry in epilogue for step in _steps_of_entry(entry))
+
+
+def _steps_of_entry(entry: Any) -> Sequence[Step]:
+    if isinstance(entry, nn.Module):
+        of_module = _OF_MODULES.get(type(entry))
+        if of_module is not None:
+            return of_module(entry)
+    else:
+        function, *arguments = entry if isinstance(entry, tuple) else (entry,)
+        of_function = _OF_FUNCTIONS.get(function)
+        if of_function is not None:
+            try:
+                return of_function(*arguments)
+            except TypeError as error:
+                raise TypeError(f"epilogue: {_name(function)} with {arguments}: {error}") from None
+    raise ValueError(
+        f"epilogue: no kernel knows {_name(entry)}: expected functions of one tensor ({_NAMES}), tuples of such a "
+        f"function and its further arguments, or torch.nn's modules of the same names; call it on the result instead"
+    )
+
+
+def _name(entry: Any) -> str:
+    return getattr(entry, "__name__", None) or repr(entry)
+
+
+def _with_operand(operation: int) -> Callable[[Any], Sequence[Step]]:
+    def step(other: Any) -> Sequence[Step]:
+        if isinstance(other, Tensor):
+            return (Step(operation, tensor=other),)
+        return (Step(operation, _number(other)),)
+
+    return step
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"expected a number or a tensor, got {type(value).__name__}")
+    return float(value)
+
+
+def _clamp(min: Any = None, max: Any = None) -> Sequence[Step]:
+    if min is None and max is None:
+        raise TypeError("at least one of min and max must not be None")
+    low, high = (-math.inf if min is None else _number(min)), (math.inf if max is None else _number(max))
+    return (Step(CLAMP, low, high),)
+
+
+def _rsub(other: Any) -> Sequence[Step]:
+    return (Step(MULTIPLY, -1.0), *_with_operand(ADD)(other))
+
+
+def _gelu(approximate: str = "none") -> Sequence[Step]:
+    return (Step({"none": GELU, "tanh": GELU_TANH}[approximate]),)
+
+
+def _prelu(weight: Tensor) -> Sequence[Step]:
+    return (Step(LEAKY_RELU, tensor=weight if weight.numel() == 1 else weight.view(-1, 1, 1)),)
+
+
+def _alone(operation: int, first: float = 0.0, second: float = 0.0) -> Callable[[], Sequence[Step]]:
+    return lambda: (Step(operation, first, second),)
+
+
+def _hardtanh(min_val: Any = -1.0, max_val: Any = 1.0) -> Sequence[Step]:
+    return _clamp(min_val, max_val)
+
+
+def _leaky_relu(negative_slope: Any = 0.01) -> Sequence[Step]:
+    return (Step(LEAKY_RELU, _number(negative_slope)),)
+
+
+def _softplus(beta: Any = 1, threshold: Any = 20) -> Sequence[Step]:
+    return (Step(SOFTPLUS, _number(beta), _number(threshold)),)
+
+
+_relu, _relu6, _neg = _alone(CLAMP, 0.0, math.inf), _alone(CLAMP, 0.0, 6.0), _alone(MULTIPLY, -1.0)
+
+_OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
+    torch.add: _with_operand(ADD),
+    torch.sub: _with_operand(SUBTRACT),
+    torch.subtract: _with_operand(SUBTRACT),
+    torch.rsub: _rsub,
+    torch.mul: _with_operand(MULTIPLY),
+    torch.multiply: _with_operand(MULTIPLY),
+    torch.div: _with_operand(DIVIDE),
+    torch.divide: _with_operand(DIVIDE),
+    torch.true_divide: _with_operand(DIVIDE),
+    torch.neg: _neg,
+    torch.negative: _neg,
+    torch.clamp: _clamp,
+    torch.clip: _clamp,
+    torch.relu: _relu,
+    F.relu: _relu,
+    F.relu6: _relu6,
+    F.leaky_relu: _leaky_relu,
+    F.prelu: _prelu,
+    torch.prelu: _prelu,
+    F.silu: _alone(SILU),
+    F.gelu: _gelu,
+    torch.tanh: _alone(TANH),
+    F.tanh: _alone(TANH),
+    torch.sigmoid: _alone(SIGMOID),
+    F.sigmoid: _alone(SIGMOID),
+    F.hardtanh: _hardtanh,
+    F.hardswish: _alone(HARDSWISH),
+    F.mish: _alone(MISH),
+    F.softplus: _softplus,
+}
+
+# Exact types: a subclass may compute something else.
+_OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
+    nn.Identity: lambda module: (),
+    nn.ReLU: lambda module: _relu(),
+    nn.ReLU6: lambda module: _relu6(),
+    nn.LeakyReLU: lambda module: _leaky_relu(module.negative_slope),
+    nn.PReLU: lambda module: _prelu(module.weight),
+    nn.SiLU: lambda module: (Step(SILU),),
+    nn.GELU: lambda module: _gelu(module.approximate),
+    nn.Tanh: lambda module: (Step(TANH),),
+    nn.Sigmoid: lambda module: (Step(SIGMOID),),
+    nn.Hardtanh: lambda module: _clamp(module.min_val, module.max_val),
+    nn.Hardswish: lambda module: (Step(HARDSWISH),),
+    nn.Mish: lambda module: (Step(MISH),),
+    nn.Softplus: lambda module: _softplus(module.beta, module.threshold),
+}
+
+_NAMES = ", ".join(sorted({_name(function) for function in _OF_FUNCTIONS}))
