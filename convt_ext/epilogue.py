@@ -106,7 +106,7 @@ def _rsub(other: Any) -> Sequence[Step]:
     return (Step(MULTIPLY, -1.0), *_with_operand(ADD)(other))
 
 
-def _gelu(approximate: str = "none") -> Sequence[Step]:
+def _gelu(approximate: str) -> Sequence[Step]:
     return (Step({"none": GELU, "tanh": GELU_TANH}[approximate]),)
 
 
@@ -153,7 +153,7 @@ _OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
     F.prelu: _prelu,
     torch.prelu: _prelu,
     F.silu: _alone(SILU),
-    F.gelu: _gelu,
+    F.gelu: _alone(GELU),  # nn.GELU takes an approximation, which the function takes by name alone
     torch.tanh: _alone(TANH),
     F.tanh: _alone(TANH),
     torch.sigmoid: _alone(SIGMOID),

@@ -28,7 +28,7 @@ EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
 
 # What the planner says of every plan; the rest of its answer is what was chosen: its threads and its tile.
 OF_EVERY_PLAN = frozenset(
-    ("kernel", "engine", "family", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
+    ("kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
      "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
 )  # fmt: skip
 

@@ -123,8 +123,21 @@ bool order_is_the_plans(const ConvTProblem& problem) {
          (problem.precision == Precision::kIeee || problem.precision == Precision::kAten);
 }
 
+// The plan, and the steps of the epilogue that its kernel does not run behind it.
+void launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointers, int32_t device,
+                 const Epilogue* epilogue) {
+  const cudaStream_t stream = current_stream(device);
+  if (epilogue == nullptr) return launch(problem, plan, pointers, stream);
+  const epilogue::Program steps = epilogue->program(family_of(plan.tile).fuses(problem));
+  pointers.steps = &steps;
+  launch(problem, plan, pointers, stream);
+  const bool exact = problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
+  epilogue->run(steps.num_steps, exact, pointers.y, stream);
+}
+
 // Runs that one of all candidates, or, where the tensors do not begin as it needs, the best that can.
-void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device) {
+void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
+                   const Epilogue* epilogue) {
   const std::vector<Plan>& plans = all_candidates(problem, device_info(device));
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
                   ", got ", candidate);
@@ -136,15 +149,16 @@ void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers poin
   if (!add_workspace(plans[candidate], device, nullptr, &pointers, &workspace)) {
     fail_to_allocate(plans[candidate].workspace_bytes, device);
   }
-  launch(problem, plans[candidate], pointers, current_stream(device));
+  launch_then(problem, plans[candidate], pointers, device, epilogue);
 }
 
 }  // namespace
 
-void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers pointers, int32_t device, Tensor* kept) {
+void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers pointers, int32_t device, Tensor* kept,
+              const Epilogue* epilogue) {
   ConvTProblem problem = asked;
   settle_strides(&problem);
-  if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device);
+  if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device, epilogue);
   const auto plans = cached_plans(problem, device_info(device), candidate.preferred);
   int64_t wanted_bytes = 0;
   for (const Plan& plan : *plans) {
@@ -156,7 +170,7 @@ void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
     Pointers with_workspace = pointers;
     std::optional<Tensor> workspace;
     if (add_workspace(plan, device, kept, &with_workspace, &workspace)) {
-      return launch(problem, plan, with_workspace, current_stream(device));
+      return launch_then(problem, plan, with_workspace, device, epilogue);
     }
     wanted_bytes = plan.workspace_bytes;
     if (kept != nullptr || order_is_the_plans(problem)) break;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "binding/epilogue.h"
 #include "launch/launch.h"
 #include "plan/device.h"
 #include "problem/problem.h"
@@ -82,9 +83,9 @@ struct Candidate {
 // Runs that candidate on the current stream of `device`, which must be the current device. The plan's workspace is the
 // caching allocator's; where the choice's does not fit, a plan that needs less serves, unless that would break a
 // promised order of sums. `kept` takes the place of the part for the packed weight, and has at least its length: then
-// nothing but the choice serves. Throws as empty_result().
+// nothing but the choice serves. `epilogue` are steps on the result. Throws as empty_result().
 void run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
-              torch::stable::Tensor* kept = nullptr);
+              torch::stable::Tensor* kept = nullptr, const Epilogue* epilogue = nullptr);
 
 // candidate >= 0
 void check_candidate(int64_t candidate);
@@ -93,7 +94,8 @@ void check_candidate(int64_t candidate);
 // Throw std::runtime_error. Of the gradient of the weight `arguments.channels_last` is the weight's format.
 torch::stable::Tensor run_forward(const torch::stable::Tensor& input, const torch::stable::Tensor& weight,
                                   const std::optional<torch::stable::Tensor>& bias, const ConvArguments& arguments,
-                                  std::optional<int64_t> only = std::nullopt);
+                                  std::optional<int64_t> only = std::nullopt,
+                                  const EpilogueArguments* epilogue = nullptr);
 torch::stable::Tensor run_grad_input(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& weight,
                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
 torch::stable::Tensor run_grad_weight(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& input,

@@ -82,9 +82,8 @@ Calls& calls() {
 
 int64_t remember(const List& numbers) { return calls().remember(numbers); }
 
-Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t number) {
-  const auto& [arguments, weight_channels_last, by_torch] = calls().at(number);
-  if ((by_torch & 1) == 0) return run_forward(input, weight, bias, arguments);
+Tensor forward_by_torch(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                        const ConvArguments& arguments) {
   std::array<StableIValue, 9> stack{from(input),
                                     from(weight),
                                     from(bias),
@@ -96,6 +95,23 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                                     from(arguments.groups)};
   STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
   return to<Tensor>(stack[0]);
+}
+
+Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t number) {
+  const auto& [arguments, weight_channels_last, by_torch] = calls().at(number);
+  if ((by_torch & 1) != 0) return forward_by_torch(input, weight, bias, arguments);
+  return run_forward(input, weight, bias, arguments);
+}
+
+Tensor forward_then(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t number,
+                    const List& operations, const std::vector<double>& numbers, const std::vector<Tensor>& tensors) {
+  const auto& [arguments, weight_channels_last, by_torch] = calls().at(number);
+  const EpilogueArguments epilogue{operations, numbers, tensors};
+  if ((by_torch & 1) == 0) return run_forward(input, weight, bias, arguments, std::nullopt, &epilogue);
+  Tensor result = forward_by_torch(input, weight, bias, arguments);
+  const bool exact = arguments.precision <= static_cast<int64_t>(Precision::kAten);
+  finish(result, exact, operations, numbers, tensors);
+  return result;
 }
 
 using Gradients = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>;
@@ -198,6 +214,7 @@ STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("_forward", TORCH_BOX(&forward));
+  library.impl("_forward_then", TORCH_BOX(&forward_then));
   library.impl("_gradients", TORCH_BOX(&gradients));
 }
 

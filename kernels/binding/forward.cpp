@@ -16,7 +16,8 @@ using torch::stable::Tensor;
 
 // Runs that one of candidate_plans(), or the planner's choice. `packed` is kept for the weight where there is one.
 Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const ConvArguments& arguments,
-           std::optional<int64_t> only, Tensor* packed = nullptr, bool is_packed = false) {
+           std::optional<int64_t> only, Tensor* packed = nullptr, bool is_packed = false,
+           const EpilogueArguments* steps = nullptr) {
   check_tensor("input", input, "(N, C, H, W)");
   check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
   check_matches("weight", weight, "input", input);
@@ -46,7 +47,10 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
   pointers.bias = bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr;
   pointers.y = output.mutable_data_ptr();
   pointers.is_packed = is_packed;
-  run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed);
+  std::optional<Epilogue> epilogue;
+  if (steps != nullptr) epilogue.emplace(*steps, shapes.y, problem.y_stride, problem.dtype, device);
+  run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed,
+           epilogue.has_value() ? &*epilogue : nullptr);
   if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it from now on
   return output;
 }
@@ -54,8 +58,8 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
 }  // namespace
 
 Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                   const ConvArguments& arguments, std::optional<int64_t> only) {
-  return run(input, weight, bias, arguments, only);
+                   const ConvArguments& arguments, std::optional<int64_t> only, const EpilogueArguments* epilogue) {
+  return run(input, weight, bias, arguments, only, nullptr, false, epilogue);
 }
 
 namespace {
@@ -78,6 +82,18 @@ Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::o
                      candidate);
 }
 
+Tensor forward_then_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                              const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                              const std::vector<int64_t>& output_padding, int64_t groups,
+                              const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
+                              int64_t candidate, const std::vector<int64_t>& operations,
+                              const std::vector<double>& numbers, const std::vector<Tensor>& tensors) {
+  check_candidate(candidate);
+  const EpilogueArguments epilogue{operations, numbers, tensors};
+  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
+                     candidate, &epilogue);
+}
+
 Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                       const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                       const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
@@ -94,6 +110,7 @@ STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("forward", TORCH_BOX(&forward));
   library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
   library.impl("forward_packed", TORCH_BOX(&forward_packed));
+  library.impl("_forward_then_candidate", TORCH_BOX(&forward_then_candidate));
 }
 
 }  // namespace

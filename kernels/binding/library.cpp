@@ -52,6 +52,19 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   // adds up 1 (of input), 2 (of weight) and 4 (of bias).
   library.def("_remember(int[] numbers) -> int");
   library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int call) -> Tensor");
+  // With the steps of an epilogue behind it (convt_ext/epilogue.py): the operation of each, + 256 where its operand is
+  // the next of `tensors`, and two numbers for each. They run on the kernel's accumulators as far as it can, the rest
+  // in a pass over the result. `_finish` is that pass alone, over a dense result; exact: every step rounds as PyTorch's
+  // separate operations do.
+  library.def(
+      "_forward_then(Tensor input, Tensor weight, Tensor? bias, int call, int[] operations, float[] numbers, Tensor[] "
+      "tensors) -> Tensor");
+  library.def("_finish(Tensor(a!) result, bool exact, int[] operations, float[] numbers, Tensor[] tensors) -> ()");
+  // For tests: as forward_candidate.
+  library.def(
+      "_forward_then_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+      "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate, "
+      "int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
   library.def(
       "_gradients(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");

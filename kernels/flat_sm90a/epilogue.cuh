@@ -3,6 +3,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "flat_sm90a/mainloop.cuh"
 #include "ptx/mbarrier_sm90.cuh"
@@ -55,7 +56,7 @@ class Walk {
 
 // 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
 // sequence's rows are a multiple of 4 columns apart.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                               int32_t first_channel, int32_t first_position, float* s_staged) {
   using Element = typename Shape::Traits::Element;
@@ -91,20 +92,38 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
         epilogue::store_vector(s_mine + 8 * j * kPhases, values);
       }
       __syncwarp();
+      float values[4 * 4];  // of every second channel
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
+        const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) values[4 * i + k] = epilogue::finish(sums[k], bias[half][i]);
+      }
+      if constexpr (kSteps) {
+        epilogue::Places<4> places;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int32_t of_run = channel + 8 * half + 2 * i;
+          places.channel[i] = tile.group * params.n_channels + of_run;
+          places.left[i] = of_run < params.n_channels ? left : 0;
+          places.offset[i] = g + 2 * i * params.result_stride[1] - static_cast<Element*>(params.result);
+        }
+        places.step = static_cast<int32_t>(params.result_stride[3]);
+        epilogue::run_steps<Element, 4, 4, false>(params.steps, places, params.steps.by_vectors && params.unit >= 4,
+                                                  values);
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i, g += 2 * params.result_stride[1]) {
         if (left <= 0 || channel + 8 * half + 2 * i >= params.n_channels) continue;
-        const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
-        const float of_channel = bias[half][i];
-        const float values[4] = {epilogue::finish(sum.x, of_channel), epilogue::finish(sum.y, of_channel),
-                                 epilogue::finish(sum.z, of_channel), epilogue::finish(sum.w, of_channel)};
-        epilogue::store_neighbours(g, values, left, params.unit, params.result_stride[3]);
+        const float of_channel[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
+        epilogue::store_neighbours(g, of_channel, left, params.unit, params.result_stride[3]);
       }
     }
   }
 }
 
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                int32_t consumer, int32_t first_channel, int32_t first_position,
                                                float* s_staged) {
@@ -147,9 +166,16 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
         if (offset[i] < 0 || column[i] + phase >= params.result_w || channel >= params.n_channels) continue;
         const float4 sum = *reinterpret_cast<const float4*>(
             s_staged + (thread / kQuads + i * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
-        const float values[4] = {epilogue::finish(sum.x, bias[0]), epilogue::finish(sum.y, bias[1]),
-                                 epilogue::finish(sum.z, bias[2]), epilogue::finish(sum.w, bias[3])};
+        float values[4] = {epilogue::finish(sum.x, bias[0]), epilogue::finish(sum.y, bias[1]),
+                           epilogue::finish(sum.z, bias[2]), epilogue::finish(sum.w, bias[3])};
         Element* g = g_channel + offset[i] + (column[i] + phase) * params.result_stride[3];
+        if constexpr (kSteps) {
+          const epilogue::Places<1> places{{tile.group * params.n_channels + channel},
+                                           {params.n_channels - channel},
+                                           {g - static_cast<Element*>(params.result)}};
+          epilogue::run_steps<Element, 1, 4, true>(params.steps, places, params.steps.by_vectors && params.unit >= 4,
+                                                   values);
+        }
         epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
       }
     }

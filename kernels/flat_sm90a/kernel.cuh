@@ -77,11 +77,22 @@ struct Convolution : hopper::Slots<Params> {
       const int32_t channel_tile =
           params.split_channels ? tile.channel_tile * Shape::kConsumers + consumer : tile.channel_tile;
       const int32_t first_position = tile.begin + (params.split_channels ? 0 : consumer * Shape::kPositions);
-      if (params.channels_last) {
-        store_channels<Shape>(acc, params, tile, consumer, channel_tile * kFlatChannels, first_position, s_mine);
+      const int32_t first_channel = channel_tile * kFlatChannels;
+      if (params.steps.num_steps == 0) {
+        store_tile<false>(acc, tile, consumer, first_channel, first_position, s_mine);
       } else {
-        store_columns<Shape>(acc, params, tile, channel_tile * kFlatChannels, first_position, s_mine);
+        store_tile<true>(acc, tile, consumer, first_channel, first_position, s_mine);
       }
+    }
+  }
+
+  template <bool kSteps>
+  __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Tile& tile, int32_t consumer,
+                                             int32_t first_channel, int32_t first_position, float* s_mine) const {
+    if (params.channels_last) {
+      store_channels<Shape, kSteps>(acc, params, tile, consumer, first_channel, first_position, s_mine);
+    } else {
+      store_columns<Shape, kSteps>(acc, params, tile, first_channel, first_position, s_mine);
     }
   }
 

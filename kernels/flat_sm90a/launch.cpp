@@ -68,15 +68,17 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
 }
 
 flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& plan, const Layout& layout,
-                                   const pack::Params& weights, const void* source, const void* bias, void* result) {
+                                   const pack::Params& weights, const Pointers& pointers) {
   const TapProgram& program = layout.program;
   const GemmShape& gemm = layout.gemm;
   flat_sm90a::Params params{};
   static_cast<FlatTile&>(params) = plan;
-  params.source = source;
+  const bool forward = problem.direction == Direction::kForward;
+  params.source = pointers.workspace;
   params.packed = pack::PackedTaps::of(weights);
-  params.bias = bias;
-  params.result = result;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
+  params.result = forward ? pointers.y : pointers.x;
   std::copy_n(result_stride(problem), 4, params.result_stride);
   const int64_t* to = params.result_stride;
   params.batch = static_cast<int32_t>(problem.batch);
@@ -85,7 +87,7 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& 
   params.result_w = gemm.result_w;
   params.result_step_h = gemm.result_step_h;
   params.channels_last = is_channels_last(to);
-  params.unit = storable_neighbours(problem, result);
+  params.unit = storable_neighbours(problem, params.result);
   params.block_tiles = Divisor::of(layout.grid.block_tiles);
   params.h_phases = Divisor::of(program.phases_h);
   params.group_tiles = Divisor::of(static_cast<int32_t>(problem.groups));
@@ -138,8 +140,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
   const Grid packing{plan.kernel, weights.blocks + source_blocks, dim3(kFlatPackThreads)};
   launch_kernel(kernels.pack, packing, stream, source, weights.params, static_cast<int32_t>(weights.blocks));
 
-  flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers.workspace,
-                                              forward ? pointers.bias : nullptr, forward ? pointers.y : pointers.x);
+  const flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers);
   launch_kernel(kernels.convolve, grid_of(plan, true), stream, params);
 }
 

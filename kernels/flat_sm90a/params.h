@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "flat_sm90a/layout.h"
 #include "pack/params.h"
 #include "plan/divisor.h"
@@ -35,6 +36,7 @@ struct Params : FlatTile {
   const void* source;  // packed
   pack::PackedTaps packed;
   const void* bias;  // [groups * n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;      // [batch, groups * n_channels, result_h, result_w], NCHW or channels_last
   int64_t result_stride[4];  // elements
   int32_t batch, n_channels;  // channels per group: GEMM N

@@ -19,6 +19,11 @@ namespace convt {
 // Tensors may begin anywhere; copies of several elements may not.
 inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
+// What a kernel is to do with results.
+inline epilogue::Program steps_of(const Pointers& pointers) {
+  return pointers.steps == nullptr ? epilogue::Program{} : *pointers.steps;
+}
+
 // Whether test(value) is true, or has no meaning because the value lacks a member that the test names in its result
 // type.
 template <typename Value, typename Test>

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "epilogue/program.h"
 #include "plan/plan.h"
 #include "problem/problem.h"
 
@@ -18,6 +19,8 @@ struct Pointers {
   void* packed;      // plan.packed_bytes, or null where that is 0
   void* workspace;   // the rest of plan.workspace_bytes, or null
   bool is_packed;    // `packed` already holds this weight as this plan packs it
+  // Steps on the result that the plan's family can run, or null; of the forward pass alone.
+  const epilogue::Program* steps;
 };
 
 // Whether the tensors begin where the plan needs them to.

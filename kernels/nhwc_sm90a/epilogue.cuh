@@ -4,6 +4,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "nhwc_sm90a/tile.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -14,33 +15,64 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
+// Where the results of a thread's positions begin, in elements; negative where there is none.
 template <typename Shape>
+struct Offsets {
+  int64_t of[Shape::kBlocks][2];
+
+  __device__ __forceinline__ Offsets(const Params& params, const Tile& tile, int32_t warp) {
+#pragma unroll
+    for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        Position position;
+        const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+        const int32_t number = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
+        const bool exists = position_of_tile(params, number, &position);
+        const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
+        const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
+        const int32_t image = tile.image + position.image;
+        of[block][h] =
+            image * params.result_stride[0] + row * params.result_stride[2] + column * params.result_stride[3];
+        if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) of[block][h] = -1;
+      }
+    }
+  }
+};
+
+// The results of both positions of a block, neighbouring channels from `channel` on, of accumulators from `first` on.
+template <typename Shape, bool kSteps, int kCount>
+__device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, const Params& params, int block, int first,
+                                             int32_t channel, const float (&bias)[kCount],
+                                             const Offsets<Shape>& offsets, float (&values)[2 * kCount]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      values[h * kCount + k] = epilogue::finish(acc.of(block, h, first + k), bias[k]);
+    }
+  }
+  if constexpr (kSteps) {
+    epilogue::Places<2> places;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      places.channel[h] = channel;
+      places.left[h] = offsets.of[block][h] >= 0 ? params.n_channels - channel : 0;
+      places.offset[h] = offsets.of[block][h] + channel;
+    }
+    epilogue::run_steps<typename Shape::Element, 2, kCount, true>(
+        params.steps, places, params.steps.by_vectors && params.unit >= kCount, values);
+  }
+}
+
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            const Share& share, int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
-  const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
-  auto* g_first = static_cast<Element*>(params.result) + first;
-  int64_t offset[Shape::kBlocks][2];
-#pragma unroll
-  for (int block = 0; block < Shape::kBlocks; ++block) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      Position position;
-      const int32_t number = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
-      const bool exists = position_of_tile(params, number, &position);
-      const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
-      const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
-      const int32_t image = tile.image + position.image;
-      offset[block][h] =
-          image * params.result_stride[0] + row * params.result_stride[2] + column * params.result_stride[3];
-      if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) {
-        offset[block][h] = -1;
-      }
-    }
-  }
+  const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x % 4) * kCount;
+  const Offsets<Shape> offsets(params, tile, warp);
 #pragma unroll
   for (int m = 0; m < Shape::kN / 8 / kInterleaved; ++m) {
     const int32_t channel = first + m * 4 * kCount;
@@ -52,16 +84,16 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
     if (channel >= params.n_channels || !share.has(m * kInterleaved)) continue;
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) {
+      float values[2 * kCount];
+      finish_block<Shape, kSteps>(acc, params, block, m * kCount, channel, bias, offsets, values);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if (offset[block][h] < 0) continue;
-        float values[kCount];
+        if (offsets.of[block][h] < 0) continue;
+        float of_position[kCount];
 #pragma unroll
-        for (int k = 0; k < kCount; ++k) {
-          values[k] = epilogue::finish(acc.of(block, h, m * kCount + k), bias[k]);
-        }
-        epilogue::store_neighbours(g_first + offset[block][h] + m * 4 * kCount, values, params.n_channels - channel,
-                                   params.unit, 1);
+        for (int k = 0; k < kCount; ++k) of_position[k] = values[h * kCount + k];
+        epilogue::store_neighbours(static_cast<Element*>(params.result) + offsets.of[block][h] + channel, of_position,
+                                   params.n_channels - channel, params.unit, 1);
       }
     }
   }
@@ -77,7 +109,7 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
 }
 
 // By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            int32_t warp, float bias, uint32_t s_staged, uint32_t s_bias,
                                            uint32_t* buffer) {
@@ -86,6 +118,8 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
   constexpr int kOfRow = Shape::kStagedRowBytes / 64;  // runs of 64 bytes, of four threads
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
+  const Offsets<Shape> offsets(params, tile, warp);  // of no use without steps, and then not computed
   if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
 #pragma unroll
   for (int box = 0; box < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++box) {
@@ -96,24 +130,24 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
 #pragma unroll
     for (int run = 0; run < kOfRow; ++run) {
       const int m = box * kOfRow + run;
-      float values[kCount];
+      float bias_of[kCount];
 #pragma unroll
       for (int k = 0; k < kCount; k += 4) {
         float four[4];
         ptx::load_shared<0>(four, s_bias + 4 * (m * 4 * kCount + lane % 4 * kCount + k));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) values[k + i] = four[i];
+        for (int i = 0; i < 4; ++i) bias_of[k + i] = four[i];
       }
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
+        float values[2 * kCount];
+        finish_block<Shape, kSteps>(acc, params, block, m * kCount, first + m * 4 * kCount, bias_of, offsets, values);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int32_t row = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
           Element elements[kCount];
 #pragma unroll
-          for (int k = 0; k < kCount; ++k) {
-            elements[k] = element::to_element<Element>(epilogue::finish(acc.of(block, h, m * kCount + k), values[k]));
-          }
+          for (int k = 0; k < kCount; ++k) elements[k] = element::to_element<Element>(values[h * kCount + k]);
           uint32_t words[4];
           memcpy(words, elements, sizeof(words));
           const uint32_t vector = ptx::tensor_swizzle(Shape::kStagedRowBytes, row, 4 * run + lane % 4);

@@ -118,7 +118,6 @@ struct Convolution : hopper::Slots<Params> {
     int32_t places[Shape::kBlocks];
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
-    const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
     uint32_t buffer = 0;
     for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
@@ -133,13 +132,25 @@ struct Convolution : hopper::Slots<Params> {
       }
       if (params.splits > 1) add_splits(acc);
       ptx::forget(number);  // what follows from it takes registers from the products
-      if (params.staged) {
-        stage_tile<Shape>(acc, params, tile_of(params, number), warp, bias, s_staged, s_bias, &buffer);
+      const Tile tile = tile_of(params, number);
+      if (params.steps.num_steps == 0) {
+        put<false>(acc, tile, warp, bias, &buffer);
       } else {
-        store_tile<Shape>(acc, params, tile_of(params, number), share, warp);
+        put<true>(acc, tile, warp, bias, &buffer);
       }
     }
     if (threadIdx.x == 0) ptx::bulk_wait_read();  // shared memory stays until then
+  }
+
+  template <bool kSteps>
+  __device__ __forceinline__ void put(const Accumulators<Shape>& acc, const Tile& tile, int32_t warp, float bias,
+                                      uint32_t* buffer) const {
+    if (params.staged) {
+      const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
+      stage_tile<Shape, kSteps>(acc, params, tile, warp, bias, s_staged, s_bias, buffer);
+    } else {
+      store_tile<Shape, kSteps>(acc, params, tile, share, warp);
+    }
   }
 
   // Where tiles are few, the CTAs of a cluster share one, which is then their only one.

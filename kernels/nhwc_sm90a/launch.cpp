@@ -96,6 +96,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   const auto channels = static_cast<int32_t>(nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype));
   params.packed = plan.direct ? nullptr : weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
   params.result = forward ? pointers.y : pointers.x;
   std::copy_n(result_stride(problem), 4, params.result_stride);
   params.batch = static_cast<int32_t>(problem.batch);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/divisor.h"
 
@@ -28,6 +29,7 @@ struct Params {
   bool boxes;  // positions of a tile are neighbours in its boxes, and copies round the source to TF32
   const void* packed;  // weights as pack/ leaves them, or null
   const void* bias;    // [n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;        // [batch, n_channels, result_h, result_w], channels are neighbours
   int64_t result_stride[4];  // elements
   int32_t batch, result_h, result_w;

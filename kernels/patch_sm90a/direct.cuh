@@ -4,6 +4,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/direct_mainloop.cuh"
 #include "patch_sm90a/instances.h"
@@ -92,11 +93,11 @@ __device__ __forceinline__ int64_t quad_offset(const DirectParams& params, int32
   return channel * params.result_stride[1] + row * params.result_stride[2] + 4 * of_row;
 }
 
-// What the warp has staged, in vectors of kVector bytes; lanes have neighbours. `own_offset` is the one of the thread's
-// quad.
-template <typename Shape, int kVector>
+// What the warp has staged, in vectors of kVector bytes; lanes have neighbours. `own_offset` and `own_channel` are
+// those of the thread's quad.
+template <typename Shape, int kVector, bool kSteps>
 __device__ __forceinline__ void store_staged_quads(const DirectParams& params, int32_t first_position,
-                                                   int64_t own_offset, uint32_t s_staged) {
+                                                   int64_t own_offset, int32_t own_channel, uint32_t s_staged) {
   using Element = typename Shape::Element;
   constexpr int kVectors = Shape::kQuadBytes / kVector;  // of a quad
   constexpr int kOfRow = Shape::kRowBytes / kVector;
@@ -122,6 +123,15 @@ __device__ __forceinline__ void store_staged_quads(const DirectParams& params, i
       } else {
         ptx::load_shared(words, s_vector);
       }
+      if constexpr (kSteps) {
+        constexpr int kCount = kVector / Shape::kElement;
+        const int32_t channel = __shfl_sync(0xffffffffu, own_channel, 4 * staged_quad);
+        Element elements[kCount];
+        memcpy(elements, words, sizeof(words));
+        const epilogue::Places<1> places{{channel}, {offset < 0 || of_quad < 0 ? 0 : kCount}, {offset + of_quad}};
+        epilogue::run_elements<Element, 1, kCount>(params.steps, places, params.steps.by_vectors, elements);
+        memcpy(words, elements, sizeof(words));
+      }
       if (offset < 0 || of_quad < 0) continue;
       epilogue::store_vector(reinterpret_cast<uint32_t*>(g_first + of_quad), words);
     }
@@ -129,9 +139,10 @@ __device__ __forceinline__ void store_staged_quads(const DirectParams& params, i
 }
 
 // All of the warp's quads, of the warpgroup's positions; `quad` is the thread's.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_direct(const DirectAccumulators& acc, const DirectParams& params,
-                                             int32_t first_position, int32_t quad, float bias, uint32_t s_staged) {
+                                             int32_t first_position, int32_t quad, int32_t channel, float bias,
+                                             uint32_t s_staged) {
   constexpr int kElement = Shape::kElement;
   const int64_t offset = quad_offset<Shape>(params, quad);
 #pragma unroll
@@ -141,11 +152,11 @@ __device__ __forceinline__ void store_direct(const DirectAccumulators& acc, cons
     __syncwarp();
     const int32_t position = first_position + pass * Shape::kPositions;
     if (params.vector * kElement == 16) {
-      store_staged_quads<Shape, 16>(params, position, offset, s_staged);
+      store_staged_quads<Shape, 16, kSteps>(params, position, offset, channel, s_staged);
     } else if (params.vector * kElement == 8) {
-      store_staged_quads<Shape, 8>(params, position, offset, s_staged);
+      store_staged_quads<Shape, 8, kSteps>(params, position, offset, channel, s_staged);
     } else if constexpr (kElement * Shape::kColumns == 4) {
-      store_staged_quads<Shape, 4>(params, position, offset, s_staged);
+      store_staged_quads<Shape, 4, kSteps>(params, position, offset, channel, s_staged);
     }
   }
 }
@@ -199,10 +210,17 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
       const float bias = epilogue::bias_of<Element>(params.bias, 0, params.n_channels, channel);
       DirectAccumulators acc;
       multiply_direct<Element, kConsumers>(acc, params, s_positions, s_source_barriers, quads, &ring);
+      const auto store = [&](auto shape) {
+        if (params.steps.num_steps == 0) {
+          store_direct<decltype(shape), false>(acc, params, position, quad, channel, bias, s_staged);
+        } else {
+          store_direct<decltype(shape), true>(acc, params, position, quad, channel, bias, s_staged);
+        }
+      };
       if (params.kernel_w == 2) {
-        store_direct<StagedShape<Element, true>>(acc, params, position, quad, bias, s_staged);
+        store(StagedShape<Element, true>{});
       } else {
-        store_direct<StagedShape<Element, false>>(acc, params, position, quad, bias, s_staged);
+        store(StagedShape<Element, false>{});
       }
     }
   } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/tile.cuh"
 #include "ptx/shared.cuh"
@@ -78,7 +79,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
 }
 
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Share& share, uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -106,18 +107,28 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
       for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
         if (channel + row * kBlockChannels >= params.n_channels) continue;
         if (Shape::kShares && !share.has(8 * row + j)) continue;
-        float values[2][kColumns];
+        float both[2 * kColumns];
 #pragma unroll
         for (int k = 0; k < 2 * kColumns; ++k) {
-          values[k / kColumns][k % kColumns] =
-              epilogue::finish(acc.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i], bias[i]);
+          both[k] = epilogue::finish(acc.r[row * kColumns + k % kColumns][4 * j + 2 * (k / kColumns) + i], bias[i]);
+        }
+        if constexpr (kSteps) {
+          epilogue::Places<2> places;
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            places.channel[h] = tile.group * params.n_channels + channel;
+            places.left[h] = offset[h] >= 0 ? kColumns : 0;
+            places.offset[h] = g + offset[h] - static_cast<Element*>(params.result);
+          }
+          epilogue::run_steps<Element, 2, kColumns, false>(params.steps, places,
+                                                           params.steps.by_vectors && params.unit >= kColumns, both);
         }
         if (neighbours) {
-          float both[2 * kColumns];
-#pragma unroll
-          for (int k = 0; k < 2 * kColumns; ++k) both[k] = values[k / kColumns][k % kColumns];
           epilogue::store_neighbours(g + offset[0], both, 2 * kColumns, params.unit, 1);
         } else {
+          float values[2][kColumns];
+#pragma unroll
+          for (int k = 0; k < 2 * kColumns; ++k) values[k / kColumns][k % kColumns] = both[k];
           epilogue::store_neighbours(g + offset[0], values[0], kColumns, params.unit, 1);
           if (offset[1] >= 0) epilogue::store_neighbours(g + offset[1], values[1], kColumns, params.unit, 1);
         }
@@ -166,7 +177,7 @@ __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, 
 }
 
 // channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -192,14 +203,32 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
       const bool two_rows = params.kernel_w == 2;
       const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.result_stride[2] +
                              (two_rows ? tap % 2 : tap) * params.result_stride[3] + m * 8 * kInterleaved;
+      constexpr int kCount = 2 * kInterleaved;
+      float both[2 * kCount];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+          both[h * kCount + k] = epilogue::finish(acc.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2], bias[k]);
+        }
+      }
+      if constexpr (kSteps) {
+        epilogue::Places<2> places;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          places.channel[h] = tile.group * params.n_channels + channel;
+          places.left[h] = offset[h] >= 0 ? params.n_channels - channel : 0;
+          places.offset[h] = g_channel + offset[h] + of_tap - static_cast<Element*>(params.result);
+        }
+        epilogue::run_steps<Element, 2, kCount, true>(params.steps, places,
+                                                      params.steps.by_vectors && params.unit >= kCount, both);
+      }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if (offset[h] < 0 || channel >= params.n_channels) continue;
-        float values[2 * kInterleaved];
+        float values[kCount];
 #pragma unroll
-        for (int k = 0; k < 2 * kInterleaved; ++k) {
-          values[k] = epilogue::finish(acc.r[tap][4 * (m * kInterleaved + k / 2) + 2 * h + k % 2], bias[k]);
-        }
+        for (int k = 0; k < kCount; ++k) values[k] = both[h * kCount + k];
         epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
       }
     }

@@ -66,33 +66,40 @@ struct Convolution {
         if (params.splits > 1) reduce_cluster<Shape>(acc, params, share, s_source);
       }
       tile.begin += consumer * params.step;
-      store_tile(acc, tile, share, consumer, s_bias);
+      if (Shape::kGathers || params.steps.num_steps == 0) {
+        store_tile<false>(acc, tile, share, consumer, s_bias);
+      } else {
+        store_tile<!Shape::kGathers>(acc, tile, share, consumer, s_bias);
+      }
     }
   }
 
+  template <bool kSteps>
   __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Tile& tile, const Share& share,
                                              int32_t consumer, uint32_t s_bias) const {
     auto* s_staged =
         reinterpret_cast<Element*>(s_bytes + params.staged_begin) + consumer * patch_staged_elements(Shape::kElement);
     if constexpr (Shape::kByChannels) {
-      return store_channels<Shape>(acc, params, tile, s_bias);
+      return store_channels<Shape, kSteps>(acc, params, tile, s_bias);
     } else if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
       if (params.whole_rows) {
-        if (params.by_row.value % 2 == 0) return store_rows<Shape, true>(acc, params, tile, s_staged, consumer, s_bias);
-        return store_rows<Shape, false>(acc, params, tile, s_staged, consumer, s_bias);
+        if (params.by_row.value % 2 == 0) {
+          return store_rows<Shape, true, kSteps>(acc, params, tile, s_staged, consumer, s_bias);
+        }
+        return store_rows<Shape, false, kSteps>(acc, params, tile, s_staged, consumer, s_bias);
       }
     }
     if constexpr (!Shape::kGathers) {
       if (params.staged) {
         constexpr int kVector = 16 / Shape::kElement;
-        if (params.vectors) return store_runs<Shape, kVector>(acc, params, tile, s_staged, consumer, s_bias);
-        return store_runs<Shape, 4>(acc, params, tile, s_staged, consumer, s_bias);
+        if (params.vectors) return store_runs<Shape, kVector, kSteps>(acc, params, tile, s_staged, consumer, s_bias);
+        return store_runs<Shape, 4, kSteps>(acc, params, tile, s_staged, consumer, s_bias);
       }
     }
     if constexpr (Shape::kExchanges) {
       if (params.exchange) return store_exchanged<Shape>(acc, params, tile, share);
     }
-    store_planes<Shape>(acc, params, tile, share, s_bias);
+    store_planes<Shape, kSteps>(acc, params, tile, share, s_bias);
   }
 
   __device__ __forceinline__ void serve(int32_t warp) const {

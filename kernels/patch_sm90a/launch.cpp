@@ -25,6 +25,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.source = forward ? pointers.x : pointers.y;
   params.packed = weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
   params.result = forward ? pointers.y : pointers.x;
   std::copy_n(source_stride(problem), 4, params.source_stride);
   std::copy_n(result_stride(problem), 4, params.result_stride);
@@ -142,6 +143,7 @@ void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pa
   params.weights = map_direct_weights(problem, params, pointers.w);
   params.source = pointers.x;
   params.bias = pointers.bias;
+  params.steps = steps_of(pointers);
   params.result = pointers.y;
   std::copy_n(problem.x_stride, 2, params.source_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "patch_sm90a/layout.h"
 
 namespace convt::patch_sm90a {
@@ -15,6 +16,7 @@ struct Params {
   const void* source;  // [batch, groups * k_channels, ...], NCHW or channels_last
   const void* packed;  // weights as pack/ leaves them
   const void* bias;    // [groups * n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;        // [batch, groups * n_channels, ...], in the layout of the source
   int64_t source_stride[4];  // elements
   int64_t result_stride[4];
@@ -52,6 +54,7 @@ struct DirectParams : PatchDirectLayout {
   CUtensorMap weights;
   const void* source;  // [batch, k_channels, h.in, w.in]
   const void* bias;    // [channels of the result], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;        // [batch, channels, h.out, w.out]
   int64_t source_stride[2];  // elements, of images and channels; positions are neighbours
   int64_t result_stride[3];  // of images, channels, rows; columns are neighbours

@@ -120,6 +120,7 @@ class RowStore {
     }
   }
 
+  template <bool kSteps>
   __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              uint32_t parity) const {
     ptx::mbarrier_wait(s_store_ + 8 * consumer_, parity);  // the other warpgroup has read its results
@@ -134,8 +135,17 @@ class RowStore {
         if (pass * kOfPass + k >= mine.channels) continue;
         uint32_t words[4];
         ptx::load_shared(words, mine.s_first + buffer + k * kPitch);
-        *reinterpret_cast<uint4*>(mine.g_first + (pass * kOfPass + k) * params.result_stride[1] * kElement) =
-            uint4{words[0], words[1], words[2], words[3]};
+        auto* g = reinterpret_cast<Element*>(mine.g_first) + (pass * kOfPass + k) * params.result_stride[1];
+        if constexpr (kSteps) {
+          constexpr int kCount = 16 / kElement;
+          Element elements[kCount];
+          memcpy(elements, words, sizeof(words));
+          const int32_t channel = (tile.group + 1) * params.n_channels - mine.channels + pass * kOfPass + k;
+          const epilogue::Places<1> places{{channel}, {kCount}, {g - static_cast<Element*>(params.result)}};
+          epilogue::run_elements<Element, 1, kCount>(params.steps, places, params.steps.by_vectors, elements);
+          memcpy(words, elements, sizeof(words));
+        }
+        *reinterpret_cast<uint4*>(g) = uint4{words[0], words[1], words[2], words[3]};
       }
     }
     pipeline::release(s_store_ + 8 * (consumer_ ^ 1));
@@ -279,7 +289,11 @@ struct Convolution<PingPongShape<Traits>> {
       multiply_ping_pong<Shape>(acc, params, number < 2 * step, s_mine + lead * Shape::kElement, s_weights,
                                 s_weight_barriers, s_multiply + 8 * (consumer ^ 1), &sources);
       sources.advance(params.num_chunks);  // the other warpgroup's
-      store.store_tile(acc, params, tile, parity);
+      if (params.steps.num_steps == 0) {
+        store.template store_tile<false>(acc, params, tile, parity);
+      } else {
+        store.template store_tile<true>(acc, params, tile, parity);
+      }
       parity ^= 1;
     }
   }

@@ -21,12 +21,13 @@ struct Staging {
   int32_t positions;       // of the warpgroup, that exist
   int32_t row_step;        // from a row of the patches to the next
   int32_t channels;  // of the result, from the thread's first on; 0 where it has no such vector
+  int32_t first_channel;  // the thread's, of all groups
   const Element* s_vector;
   Element* g_vector;
 };
 
 // Stages a tile's results some channels at a time and stores them. kTogether: a thread's two positions are of one row.
-template <typename Shape, int kVector, bool kTogether>
+template <typename Shape, int kVector, bool kTogether, bool kSteps>
 __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, const Params& params,
                                              const Staging<Shape, kVector>& staging, int32_t consumer,
                                              uint32_t s_bias) {
@@ -75,15 +76,24 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
     for (int k = 0; k < 8 * kBlocks; k += Staging<Shape, kVector>::kChannels) {
       if (8 * begin + k >= staging.channels) continue;
       using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
-      *reinterpret_cast<Word*>(staging.g_vector + (8 * begin + k) * params.result_stride[1]) =
-          *reinterpret_cast<const Word*>(staging.s_vector + buffer + k * kStride);
+      Element* g = staging.g_vector + (8 * begin + k) * params.result_stride[1];
+      Word word = *reinterpret_cast<const Word*>(staging.s_vector + buffer + k * kStride);
+      if constexpr (kSteps) {
+        Element elements[kVector];
+        memcpy(elements, &word, sizeof(word));
+        const epilogue::Places<1> places{
+            {staging.first_channel + 8 * begin + k}, {kVector}, {g - static_cast<Element*>(params.result)}};
+        epilogue::run_elements<Element, 1, kVector>(params.steps, places, params.steps.by_vectors, elements);
+        memcpy(&word, elements, sizeof(word));
+      }
+      *reinterpret_cast<Word*>(g) = word;
     }
   }
 }
 
 // Tiles of whole rows of pairs of columns, which are one run of memory as far as the end of an image. kEven: rows have
 // an even number of positions.
-template <typename Shape, bool kEven>
+template <typename Shape, bool kEven, bool kSteps>
 __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -107,16 +117,17 @@ __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const
   const bool exists = place * kVector < params.step * kPatchTaps && image < params.batch;
   const int32_t first = first_channel<Shape>(tile) + thread / Staging::kPlaces;
   staging.channels = exists ? params.n_channels - first : 0;
+  staging.first_channel = tile.group * params.n_channels + first;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + place * kVector;
   staging.g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
                      (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
-  store_staged<Shape, kVector, kEven>(acc, params, staging, consumer, s_bias);
+  store_staged<Shape, kVector, kEven, kSteps>(acc, params, staging, consumer, s_bias);
 }
 
 // Tiles that begin and end anywhere, and store runs of up to 64 positions of every row of a channel's patches. kVector
 // results never are of two rows.
-template <typename Shape, int kVector>
+template <typename Shape, int kVector, bool kSteps>
 __device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -135,10 +146,11 @@ __device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const
   const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / Shape::kColumns);
   const int32_t first = first_channel<Shape>(tile) + thread / Staging::kPlaces;
   staging.channels = offset >= 0 ? params.n_channels - first : 0;
+  staging.first_channel = tile.group * params.n_channels + first;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + result;
   staging.g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
-  store_staged<Shape, kVector, Shape::kNeighbours>(acc, params, staging, consumer, s_bias);
+  store_staged<Shape, kVector, Shape::kNeighbours, kSteps>(acc, params, staging, consumer, s_bias);
 }
 
 #endif

@@ -13,6 +13,7 @@
 #include "depthwise/channels_last_layout.h"
 #include "depthwise/layout.h"
 #include "direct/layout.h"
+#include "epilogue/program.h"
 #include "flat_sm90a/layout.h"
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
@@ -42,35 +43,43 @@ bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
 
-// X(tile, name, engine, serves). Of equal estimates the plans of the first row come first.
+// How much of an epilogue a family's kernels run on their accumulators.
+inline epilogue::Fuses fuses_nothing(const ConvTProblem&) { return epilogue::Fuses::kNothing; }
+inline epilogue::Fuses fuses_channels(const ConvTProblem&) { return epilogue::Fuses::kChannels; }
+inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fuses::kResults; }
+inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channels_last nothing
+  return is_channels_last(problem.y_stride) ? epilogue::Fuses::kNothing : epilogue::Fuses::kResults;
+}
+
+// X(tile, name, engine, serves, fuses). Of equal estimates the plans of the first row come first.
 // clang-format off
-#define CONVT_FAMILIES(X)                                                    \
-  X(SimtTile, simt, "simt", any_class)                                       \
-  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class)                 \
-  X(ThinDepthwiseTile, thin_depthwise, "thin", sums_as_ieee)                 \
-  X(ThinChannelsLastTile, thin_channels_last, "thin", sums_as_ieee)          \
-  X(ThinDirectTile, thin_direct, "thin", sums_as_ieee)                       \
-  X(ThinGatherTile, thin_gather, "thin", sums_as_ieee)                       \
-  X(ThinStreamedTile, thin_streamed, "thin", sums_as_ieee)                   \
-  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee)                \
-  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee)              \
-  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee)            \
-  X(ThinTile, thin, "thin", sums_as_ieee)                                    \
-  X(WgmmaTile, wgmma, "wgmma_sm90a", on_hopper_tensor_cores)                 \
-  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores)                    \
-  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores)    \
-  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores)        \
-  X(PatchGradWeightTile, patch_grad_weight, "patch_sm90a", on_hopper_tensor_cores) \
-  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores)                 \
-  X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores)           \
-  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores)   \
-  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores) \
-  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores)              \
-  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores)                       \
-  X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores)              \
-  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores)                    \
-  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores)           \
-  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores)
+#define CONVT_FAMILIES(X)                                                                         \
+  X(SimtTile, simt, "simt", any_class, fuses_nothing)                                             \
+  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, fuses_nothing)                       \
+  X(ThinDepthwiseTile, thin_depthwise, "thin", sums_as_ieee, fuses_nothing)                       \
+  X(ThinChannelsLastTile, thin_channels_last, "thin", sums_as_ieee, fuses_nothing)                \
+  X(ThinDirectTile, thin_direct, "thin", sums_as_ieee, fuses_nothing)                             \
+  X(ThinGatherTile, thin_gather, "thin", sums_as_ieee, fuses_nothing)                             \
+  X(ThinStreamedTile, thin_streamed, "thin", sums_as_ieee, fuses_nothing)                         \
+  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, fuses_nothing)                      \
+  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, fuses_nothing)                    \
+  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, fuses_nothing)                  \
+  X(ThinTile, thin, "thin", sums_as_ieee, fuses_nothing)                                          \
+  X(WgmmaTile, wgmma, "wgmma_sm90a", on_hopper_tensor_cores, fuses_planes)                        \
+  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, fuses_results)                          \
+  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, fuses_results)          \
+  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
+  X(PatchGradWeightTile, patch_grad_weight, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing) \
+  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, fuses_results)                       \
+  X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores, fuses_results)                 \
+  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)         \
+  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)       \
+  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
+  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                             \
+  X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
+  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
+  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)
 // clang-format on
 
 // The tile of one of them, or of none yet.
@@ -91,10 +100,11 @@ struct Family {
   const char* name;
   const char* engine;
   bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
+  epilogue::Fuses (*fuses)(const ConvTProblem& problem);
   void (*add)(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
 };
 
-#define CONVT_ROW(tile, name, engine, serves) {#name, engine, &serves, &add_##name##_plans},
+#define CONVT_ROW(tile, name, engine, serves, fuses) {#name, engine, &serves, &fuses, &add_##name##_plans},
 inline constexpr Family kFamilies[] = {CONVT_FAMILIES(CONVT_ROW)};
 #undef CONVT_ROW
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "reduce/cluster.cuh"
 #include "strided_sm90a/tile.cuh"
@@ -22,7 +23,7 @@ __device__ __forceinline__ void store_run(const Params& params, Element* g, cons
 
 // The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
 // quads exchange halves, so that each of them reaches whole sectors.
-template <typename Shape>
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Quad& quad, const Share& share) {
   using Element = typename Shape::Element;
@@ -33,6 +34,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
   // Of some blocks of channels, loaded together: one after the other, between stores, loads took a tenth of a tile's
   // time.
   constexpr int kBiasBlocks = 4;
+  constexpr int kRows = Shape::kPhases / 2;
   float bias[kBiasBlocks][2];
   int64_t even = quad.result, odd_quad = quad.result;
   if constexpr (Shape::kElement == 4) {
@@ -54,21 +56,35 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t channel = first + 8 * j + i;
+      float values[8 * kRows];  // of the phases along W of each row
 #pragma unroll
-      for (int phase = 0; phase < Shape::kPhases; phase += 2) {
-        Element* g = g_first + (8 * j + i) * params.result_stride[1] + phase / 2 * params.result_stride[2];
-        float values[8];
+      for (int k = 0; k < 8 * kRows; ++k) {
+        values[k] =
+            epilogue::finish(acc.of_position(k / 8 * 2 + k % 2, k % 8 / 2, 4 * j + i), bias[j % kBiasBlocks][i]);
+      }
+      if constexpr (kSteps) {
+        epilogue::Places<kRows> places;
 #pragma unroll
-        for (int k = 0; k < 8; ++k) {
-          values[k] = epilogue::finish(acc.of_position(phase + k % 2, k / 2, 4 * j + i), bias[j % kBiasBlocks][i]);
+        for (int row = 0; row < kRows; ++row) {
+          places.channel[row] = tile.group * params.n_channels + channel;
+          places.left[row] = quad.result >= 0 && channel < params.n_channels ? 8 : 0;
+          places.offset[row] =
+              quad.result + places.channel[row] * params.result_stride[1] + row * params.result_stride[2];
         }
+        const bool by_vectors = params.steps.by_vectors && params.unit * Shape::kElement >= 16;
+        epilogue::run_steps<Element, kRows, 8, false>(params.steps, places, by_vectors, values);
+      }
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        Element* g = g_first + (8 * j + i) * params.result_stride[1] + row * params.result_stride[2];
         if constexpr (Shape::kElement == 4) {
           float of_even[4], of_odd[4];
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
-            const float other = __shfl_xor_sync(0xffffffffu, odd ? values[k] : values[4 + k], 4);
-            of_even[k] = odd ? other : values[k];
-            of_odd[k] = odd ? values[4 + k] : other;
+            const float first_half = values[8 * row + k], second_half = values[8 * row + 4 + k];
+            const float other = __shfl_xor_sync(0xffffffffu, odd ? first_half : second_half, 4);
+            of_even[k] = odd ? other : first_half;
+            of_odd[k] = odd ? second_half : other;
           }
           if (channel >= params.n_channels) continue;
           if (even >= 0) store_run(params, g + even, of_even);
@@ -77,7 +93,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
           if (channel >= params.n_channels || even < 0) continue;
           Element elements[8];
 #pragma unroll
-          for (int k = 0; k < 8; ++k) elements[k] = element::to_element<Element>(values[k]);
+          for (int k = 0; k < 8; ++k) elements[k] = element::to_element<Element>(values[8 * row + k]);
           store_run(params, g + even, elements);
         }
       }

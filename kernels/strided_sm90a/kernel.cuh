@@ -176,7 +176,11 @@ struct Convolution : hopper::Slots<Params> {
       const Tile tile = tile_of(params, number);
       const Quad quad = quad_of_thread<Shape>(params, tile);
       if constexpr (Shape::kOutput) {
-        store_output<Shape>(acc, params, tile, quad, mine);
+        if (params.steps.num_steps == 0) {
+          store_output<Shape, false>(acc, params, tile, quad, mine);
+        } else {
+          store_output<Shape, true>(acc, params, tile, quad, mine);
+        }
       } else {
         store_gradient<Shape>(acc, params, tile, quad, mine);
       }

@@ -52,6 +52,7 @@ strided_sm90a::Params convolve_params(const ConvTProblem& problem, const Strided
   params.source = forward ? pointers.x : pointers.y;
   params.packed = weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
   params.result = forward ? pointers.y : pointers.x;
   const int64_t* from = source_stride(problem);
   std::copy_n(from, 4, params.source_stride);

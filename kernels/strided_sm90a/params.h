@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "plan/divisor.h"
 #include "strided_sm90a/layout.h"
 
@@ -29,6 +30,7 @@ struct Params {
   const void* source;  // of the gradient grad_output, otherwise the input
   const void* packed;  // weights as pack/ leaves them
   const void* bias;    // [groups * n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;        // [batch, groups * n_channels, ...], NCHW
   int64_t source_stride[4];  // elements
   int64_t result_stride[4];

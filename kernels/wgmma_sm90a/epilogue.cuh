@@ -4,6 +4,7 @@
 #pragma once
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "wgmma_sm90a/mainloop.cuh"
@@ -99,22 +100,21 @@ __device__ __forceinline__ void stage_channels(const Accumulators<Traits>& acc, 
 // Staged channels -> rows of the result. Thread t stores elements t, t + 128, ... of every channel,
 // kWidth at a time; `offset` is -1 for what does not exist.
 template <typename Traits, int kWidth, int kUnits>
-__device__ __forceinline__ void store_rows(typename Traits::Element* g_channel, int64_t channel_step, int32_t channels,
-                                           const int32_t (&offset)[kUnits], const float* s_mine,
-                                           int32_t staged_stride) {
+__device__ __forceinline__ void store_rows(const Params& params, typename Traits::Element* g_channel, int32_t channels,
+                                           const int32_t (&offset)[kUnits], const float* s_mine) {
   // All reads of shared memory before the first store, so that none waits for another.
   float r[kPassChannels][kUnits][kWidth];
 #pragma unroll
   for (int c = 0; c < kPassChannels; ++c) {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
-      const float* s_unit = s_mine + c * staged_stride + kConsumerThreads * kWidth * i;
+      const float* s_unit = s_mine + c * params.staged_stride + kConsumerThreads * kWidth * i;
       if (offset[i] < 0) continue;
       memcpy(r[c][i], __builtin_assume_aligned(s_unit, sizeof(r[c][i])), sizeof(r[c][i]));
     }
   }
 #pragma unroll
-  for (int c = 0; c < kPassChannels; ++c, g_channel += channel_step) {
+  for (int c = 0; c < kPassChannels; ++c, g_channel += params.result_stride[1]) {
     if (c >= channels) break;
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
@@ -123,8 +123,39 @@ __device__ __forceinline__ void store_rows(typename Traits::Element* g_channel, 
   }
 }
 
+// The same with steps, one channel after the other.
+template <typename Traits, int kWidth, int kUnits>
+__device__ __forceinline__ void finish_rows(const Params& params, typename Traits::Element* g_channel,
+                                            int32_t first_channel, int32_t channels, const int32_t (&offset)[kUnits],
+                                            const float* s_mine) {
+  using Element = typename Traits::Element;
+  channels = min(channels, kPassChannels);
+#pragma unroll 1
+  for (int32_t c = 0; c < channels; ++c, g_channel += params.result_stride[1], s_mine += params.staged_stride) {
+    float values[kUnits * kWidth];
+    epilogue::Places<kUnits> places;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      places.channel[i] = first_channel + c;
+      places.left[i] = offset[i] >= 0 ? kWidth : 0;
+      places.offset[i] = g_channel + offset[i] - static_cast<Element*>(params.result);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) {
+        values[i * kWidth + k] = offset[i] >= 0 ? s_mine[kConsumerThreads * kWidth * i + k] : 0.0f;
+      }
+    }
+    epilogue::run_steps<Element, kUnits, kWidth, false>(params.steps, places, params.steps.by_vectors, values);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      float of_unit[kWidth];
+      memcpy(of_unit, values + i * kWidth, sizeof(of_unit));
+      if (offset[i] >= 0) epilogue::store_neighbours(g_channel + offset[i], of_unit, kWidth, kWidth, 1);
+    }
+  }
+}
+
 // kWidth is 2 where pairs of elements are neighbours in the result.
-template <typename Traits, int kPhases, int kBlocks, int kWidth>
+template <typename Traits, int kPhases, int kBlocks, int kWidth, bool kSteps>
 __device__ __forceinline__ void store_staged(const Accumulators<Traits>& acc, const Params& params, const Tile& tile,
                                              float* s_staged) {
   constexpr int kUnits = (kBlocks * kPhases + 2 * kWidth - 1) / (2 * kWidth);  // 64 positions a block, 128 threads
@@ -162,8 +193,12 @@ __device__ __forceinline__ void store_staged(const Accumulators<Traits>& acc, co
     ptx::named_barrier(kStagingBarrier, kConsumerThreads);  // everybody has read the pass before
     stage_channels<Traits, kPhases, kBlocks>(acc, pass, staged, bias, params.staged_stride, s_staged);
     ptx::named_barrier(kStagingBarrier, kConsumerThreads);  // the pass is staged
-    store_rows<Traits, kWidth, kUnits>(g_channel, params.result_stride[1], params.n_channels - first_channel, offset,
-                                       s_mine, params.staged_stride);
+    if constexpr (kSteps) {
+      finish_rows<Traits, kWidth, kUnits>(params, g_channel, tile.group * params.n_channels + first_channel,
+                                          params.n_channels - first_channel, offset, s_mine);
+    } else {
+      store_rows<Traits, kWidth, kUnits>(params, g_channel, params.n_channels - first_channel, offset, s_mine);
+    }
     g_channel += kPassChannels * params.result_stride[1];
   }
 }

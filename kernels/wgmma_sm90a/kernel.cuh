@@ -74,11 +74,20 @@ struct Convolution : hopper::Slots<Params> {
       multiply_tile<Traits, kPhases, kBlocks>(acc, params, tile, s_source, s_weights, &sources, &weights);
       if (params.channels_last) {
         store_channels_last<Traits, kPhases, kBlocks>(acc, params, tile);
-      } else if (params.column_pairs) {
-        store_staged<Traits, kPhases, kBlocks, 2>(acc, params, tile, s_staged);
+      } else if (params.steps.num_steps == 0) {
+        store_planes<kPhases, kBlocks, false>(acc, tile);
       } else {
-        store_staged<Traits, kPhases, kBlocks, 1>(acc, params, tile, s_staged);
+        store_planes<kPhases, kBlocks, true>(acc, tile);
       }
+    }
+  }
+
+  template <int kPhases, int kBlocks, bool kSteps>
+  __device__ __forceinline__ void store_planes(const Accumulators<Traits>& acc, const Tile& tile) const {
+    if (params.column_pairs) {
+      store_staged<Traits, kPhases, kBlocks, 2, kSteps>(acc, params, tile, s_staged);
+    } else {
+      store_staged<Traits, kPhases, kBlocks, 1, kSteps>(acc, params, tile, s_staged);
     }
   }
 

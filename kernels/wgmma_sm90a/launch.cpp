@@ -50,17 +50,18 @@ void set_loaders(const ConvTProblem& problem, const WgmmaTile& plan, const TapPr
   params->by_convert_units = Divisor::of(convert.units);
 }
 
-// `source` and `result` by direction.
 wgmma_sm90a::Params convolve_params(const ConvTProblem& problem, const WgmmaTile& plan, const TapProgram& program,
-                                    const pack::Params& weights, const void* source, const void* bias, void* result) {
+                                    const pack::Params& weights, const Pointers& pointers) {
   const GemmShape gemm = make_gemm_shape(problem);
   const WgmmaGrid grid = make_wgmma_grid(problem, program, plan);
   wgmma_sm90a::Params params{};
   static_cast<WgmmaTile&>(params) = plan;
-  params.source = source;
+  const bool forward = problem.direction == Direction::kForward;
+  params.source = forward ? pointers.x : pointers.y;
   params.packed = pack::PackedTaps::of(weights);
-  params.bias = bias;
-  params.result = result;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
+  params.result = forward ? pointers.y : pointers.x;
   std::copy_n(source_stride(problem), 4, params.source_stride);
   std::copy_n(result_stride(problem), 4, params.result_stride);
   params.batch = static_cast<int32_t>(problem.batch);
@@ -74,10 +75,10 @@ wgmma_sm90a::Params convolve_params(const ConvTProblem& problem, const WgmmaTile
   params.result_step_w = gemm.result_step_w;
   set_loaders(problem, plan, program, &params);
   params.channels_last = is_channels_last(params.result_stride);
-  params.result_pairs = is_aligned(result, 8) && gemm.n_channels % 2 == 0;
+  params.result_pairs = is_aligned(params.result, 8) && gemm.n_channels % 2 == 0;
   const int64_t* to = params.result_stride;
   params.column_pairs = to[3] == 1 && to[0] % 2 == 0 && to[1] % 2 == 0 && to[2] % 2 == 0 && gemm.result_w % 2 == 0 &&
-                        is_aligned(result, 2 * element_bytes(problem.dtype)) &&
+                        is_aligned(params.result, 2 * element_bytes(problem.dtype)) &&
                         gemm.result_step_w == plan.split_phases && plan.tile_w * plan.split_phases % 2 == 0;
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.w_tiles = Divisor::of(grid.w_tiles);
@@ -109,13 +110,10 @@ void launch_wgmma(const ConvTProblem& problem, const Plan& plan, const WgmmaTile
                              ", or no workspace for it");
   }
   const PackedKernel kernels = wgmma_sm90a::kKernels[tile.instance]();
-  const bool forward = problem.direction == Direction::kForward;
   const PackLaunch weights = make_pack_launch(problem, program, tile.block_n, tile.k_steps, tile.num_chunks,
                                               tile.tap_bytes, pointers.w, pointers.packed);
   if (weights.blocks > 0 && !pointers.is_packed) launch_pack(kernels.pack, plan, weights, stream);
-  const wgmma_sm90a::Params params =
-      convolve_params(problem, tile, program, weights.params, forward ? pointers.x : pointers.y,
-                      forward ? pointers.bias : nullptr, forward ? pointers.y : pointers.x);
+  const wgmma_sm90a::Params params = convolve_params(problem, tile, program, weights.params, pointers);
   launch_kernel(kernels.convolve, grid_of(plan), stream, params);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "pack/params.h"
 #include "plan/divisor.h"
 #include "plan/tap_program.h"
@@ -17,6 +18,7 @@ struct Params : WgmmaTile {
   const void* source;  // [batch, groups * k_channels, source_h, source_w], any strides
   pack::PackedTaps packed;
   const void* bias;    // [groups * n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;        // [batch, groups * n_channels, result_h, result_w], NCHW or channels_last
   int64_t source_stride[4];  // elements
   int64_t result_stride[4];

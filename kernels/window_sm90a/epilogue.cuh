@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "epilogue/finish.cuh"
+#include "epilogue/steps.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "window_sm90a/tile.cuh"
@@ -14,10 +15,12 @@ namespace convt::window_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A piece of a warpgroup's channels: accumulators and their bias, as elements, to [channel][row][column].
-template <typename Shape>
+// A piece of a warpgroup's channels: accumulators and their bias, as elements, to [channel][row][column]. Steps run
+// here and not where results are stored: the warps that do that have too few registers. Here nobody knows where a
+// result lies.
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int piece, const Params& params,
-                                            int32_t warp, uint32_t s_staged) {
+                                            const Tile& tile, int32_t warp, uint32_t s_staged) {
   constexpr int kPitch = Shape::kStagedPitch;
   constexpr int kBlocks = Shape::kStagedChannels / 8;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
@@ -33,14 +36,23 @@ __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int 
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       uint32_t s_row = s_mine + (8 * block + i) * kPitch * Shape::kElement;
+      float values[4 * Shape::kRows];
+#pragma unroll
+      for (int k = 0; k < 4 * Shape::kRows; ++k) {
+        const int c = k % 4;
+        values[k] = epilogue::finish(acc.r[k / 4][c / 2][4 * j + 2 * (c % 2) + i], __uint_as_float(bias[i]));
+      }
+      if constexpr (kSteps) {
+        const int32_t channel = tile.channel_tile * Shape::kN + 8 * j + lane % 4 * 2 + i;
+        const epilogue::Places<1> places{{tile.group * params.n_channels + channel},
+                                         {channel < params.n_channels ? 4 * Shape::kRows : 0}};
+        epilogue::run_steps<typename Shape::Element, 1, 4 * Shape::kRows, false>(params.steps, places, false, values);
+      }
 #pragma unroll
       for (int row = 0; row < Shape::kRows; ++row, s_row += Shape::kElement << params.tile_w_log2) {
         typename Shape::Element elements[4];
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          const float result = epilogue::finish(acc.r[row][c / 2][4 * j + 2 * (c % 2) + i], __uint_as_float(bias[i]));
-          elements[c] = element::to_element<typename Shape::Element>(result);
-        }
+        for (int c = 0; c < 4; ++c) elements[c] = element::to_element<typename Shape::Element>(values[4 * row + c]);
         uint32_t words[Shape::kElement];
         memcpy(words, elements, sizeof(elements));
         ptx::store_shared(s_row, words);

@@ -100,7 +100,12 @@ struct Convolution {
 #pragma unroll
       for (int piece = 0; piece < Shape::kStagedPieces; ++piece, parity ^= 1) {
         ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
-        stage_piece<Shape>(acc, piece, params, warp, s_staged + consumer * Shape::kStagedBytes);
+        const uint32_t s_mine = s_staged + consumer * Shape::kStagedBytes;
+        if (params.steps.num_steps == 0) {
+          stage_piece<Shape, false>(acc, piece, params, tile_of(params, number), warp, s_mine);
+        } else {
+          stage_piece<Shape, true>(acc, piece, params, tile_of(params, number), warp, s_mine);
+        }
         ptx::mbarrier_arrive(s_staged_barriers + 16 * consumer);
       }
     }

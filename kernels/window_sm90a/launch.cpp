@@ -47,6 +47,7 @@ window_sm90a::Params convolve_params(const ConvTProblem& problem, const WindowTi
   }
   params.packed = weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
   params.result = forward ? pointers.y : pointers.x;
   std::copy_n(result_stride(problem), 3, params.result_stride);
   params.k_channels = gemm.k_channels;

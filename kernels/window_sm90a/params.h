@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "epilogue/program.h"
 #include "plan/divisor.h"
 #include "window_sm90a/layout.h"
 
@@ -18,6 +19,7 @@ struct Params {
   CUtensorMap source[kWindowMaps];
   const void* packed;  // [group][channel tile][stage][tap by ascending source row, column][term][2][block_n][16 bytes]
   const void* bias;  // [groups * n_channels], contiguous, or null
+  epilogue::Program steps;  // of results, behind the bias
   void* result;  // [batch, groups * n_channels, result_h, result_w], columns are neighbours
   int64_t result_stride[3];  // elements, of images, channels, rows
   int32_t k_channels, n_channels;  // per group

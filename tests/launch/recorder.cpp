@@ -11,6 +11,7 @@
 
 #include "depthwise/instances.h"
 #include "direct/instances.h"
+#include "epilogue/pass.h"
 #include "flat_sm90a/instances.h"
 #include "launch/kernel.h"
 #include "mma_sm90a/instances.h"
@@ -128,6 +129,10 @@ const void* add_slabs(DataType) { return "add_slabs"; }
 const void* add_few_slabs(DataType) { return "add_few_slabs"; }
 const void* channel_sums(DataType) { return "channel_sums"; }
 }  // namespace reduce
+
+namespace epilogue {
+const void* run_pass(DataType) { return "run_pass"; }
+}  // namespace epilogue
 
 }  // namespace convt
 

@@ -16,13 +16,13 @@ SHARED = {
     "ptx": set(),
     "element": {"problem", "ptx"},
     "pipeline": {"ptx"},
-    "epilogue": {"element"},
-    "plan": {"problem"},
+    "epilogue": {"element", "launch", "problem"},
+    "plan": {"epilogue", "problem"},
     "pack": {"element", "plan", "ptx"},
     "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
-    "launch": {"plan", "problem", "pack"},
+    "launch": {"epilogue", "plan", "problem", "pack"},
     "reduce": {"element", "launch", "problem", "ptx"},
-    "binding": {"launch", "plan", "problem", "reduce"},
+    "binding": {"epilogue", "launch", "plan", "problem", "reduce"},
 }
 # Engines know all shared rooms but the ops, and of other engines those whose code they build on.
 BUILDS_ON = {

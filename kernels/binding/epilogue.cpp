@@ -1,0 +1,148 @@
+// Epilogues: the ops that run them, and their steps as kernels read them.
+#include "binding/epilogue.h"
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+
+#include "binding/call.h"
+
+namespace convt::binding {
+
+using torch::stable::Tensor;
+
+namespace {
+
+constexpr int64_t kHasTensor = 256;  // of the schema
+
+}  // namespace
+
+Epilogue::Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
+                   int32_t device)
+    : dtype_(dtype) {
+  std::copy_n(size, 4, size_.begin());
+  std::copy_n(stride, 4, stride_.begin());
+  const auto& [operations, numbers, tensors] = arguments;
+  STD_TORCH_CHECK(numbers.size() == 2 * operations.size(), "convt_ext: numbers must be two for each of the ",
+                  operations.size(), " operations, got ", numbers.size());
+  size_t next = 0;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const bool has_tensor = operations[i] >= kHasTensor;
+    STD_TORCH_CHECK(!has_tensor || next < tensors.size(),
+                    "convt_ext: an epilogue has more steps with tensors than the ", tensors.size(), " tensors");
+    add_step(operations[i] - (has_tensor ? kHasTensor : 0), numbers[2 * i], numbers[2 * i + 1],
+             has_tensor ? &tensors[next++] : nullptr, device);
+  }
+  STD_TORCH_CHECK(next == tensors.size(), "convt_ext: an epilogue has ", tensors.size(), " tensors, but ", next,
+                  " steps with one");
+}
+
+void Epilogue::add_step(int64_t code, double first, double second, const Tensor* tensor, int32_t device) {
+  using epilogue::Operation;
+  STD_TORCH_CHECK(code >= 0 && code < epilogue::kNumOperations, "convt_ext: no operation of an epilogue has number ",
+                  code);
+  epilogue::Step<double> step{static_cast<Operation>(code), epilogue::Operand::kNumber, first, second, nullptr, 0};
+  std::array<int64_t, 4> stride{};
+  if (tensor != nullptr) {
+    STD_TORCH_CHECK(epilogue::has_operand(step.operation), "convt_ext: operation ", code,
+                    " of an epilogue has no tensor");
+    STD_TORCH_CHECK(tensor->is_cuda() && tensor->get_device_index() == device,
+                    "convt_ext: a tensor of an epilogue must be on the result's GPU, ", device);
+    STD_TORCH_CHECK(data_type_of("a tensor of an epilogue", *tensor) == dtype_,
+                    "convt_ext: a tensor of an epilogue must have the result's dtype");
+    const int64_t dims = tensor->dim();
+    STD_TORCH_CHECK(dims <= 4, "convt_ext: a tensor of an epilogue must have at most 4 dimensions, got ", dims);
+    for (int64_t i = 0; i < dims; ++i) {
+      const int64_t axis = 4 - dims + i, length = tensor->size(i);
+      STD_TORCH_CHECK(length == 1 || length == size_[axis], "convt_ext: a tensor of an epilogue has size ", length,
+                      " where the result has ", size_[axis], " and must broadcast to it");
+      stride[axis] = length == 1 ? 0 : tensor->stride(i);
+    }
+    step.tensor = tensor->const_data_ptr();
+    step.operand = operand_of(stride);
+    step.channel_step = static_cast<int32_t>(stride[1]);
+  } else if (step.operation == Operation::kSubtract) {
+    step.operation = Operation::kAdd;
+    step.first = -first;
+  } else if (step.operation == Operation::kDivide) {
+    // As PyTorch on a GPU: by the rounded reciprocal.
+    step.operation = Operation::kMultiply;
+    step.first = dtype_ == DataType::kFloat64 ? 1.0 / first : 1.0f / static_cast<float>(first);
+  }
+  steps_.push_back(step);
+  strides_.push_back(stride);
+}
+
+epilogue::Operand Epilogue::operand_of(const std::array<int64_t, 4>& stride) const {
+  if (stride[0] == 0 && stride[2] == 0 && stride[3] == 0 && (stride[1] == 0 || stride[1] == 1)) {
+    return epilogue::Operand::kChannel;
+  }
+  for (int axis = 0; axis < 4; ++axis) {
+    if (size_[axis] > 1 && stride[axis] != stride_[axis]) return epilogue::Operand::kBroadcast;
+  }
+  return epilogue::Operand::kResult;
+}
+
+epilogue::Program Epilogue::program(epilogue::Fuses fuses) const {
+  using epilogue::Fuses, epilogue::Operand;
+  epilogue::Program program{};
+  program.by_vectors = true;
+  if (fuses == Fuses::kNothing || dtype_ == DataType::kFloat64) return program;
+  for (const epilogue::Step<double>& step : steps_) {
+    const bool runs = step.operand == Operand::kNumber || step.operand == Operand::kChannel ||
+                      (step.operand == Operand::kResult && fuses == Fuses::kResults);
+    if (!runs || program.num_steps == epilogue::kMostSteps) break;
+    program.steps[program.num_steps++] = {
+        step.operation, step.operand,     static_cast<float>(step.first), static_cast<float>(step.second),
+        step.tensor,    step.channel_step};
+    if (step.operand == Operand::kResult && reinterpret_cast<uintptr_t>(step.tensor) % 16 != 0) {
+      program.by_vectors = false;
+    }
+  }
+  return program;
+}
+
+void Epilogue::run(int32_t first, bool exact, void* result, cudaStream_t stream) const {
+  if (first == static_cast<int32_t>(steps_.size())) return;
+  EpiloguePass pass{};
+  pass.dtype = dtype_;
+  pass.channels_last = is_channels_last(stride_.data());
+  std::copy_n(size_.begin(), 4, pass.size);
+  pass.exact = exact;
+  pass.num_steps = static_cast<int32_t>(steps_.size()) - first;
+  pass.steps = steps_.data() + first;
+  std::vector<int64_t> strides(4 * static_cast<size_t>(pass.num_steps));
+  for (int32_t i = 0; i < pass.num_steps; ++i) std::copy_n(strides_[first + i].begin(), 4, &strides[4 * i]);
+  pass.stride = reinterpret_cast<const int64_t (*)[4]>(strides.data());
+  launch_epilogue_pass(pass, result, stream);
+}
+
+void finish(Tensor result, bool exact, const std::vector<int64_t>& operations, const std::vector<double>& numbers,
+            const std::vector<Tensor>& tensors) {
+  check_tensor("result", result, "(N, C, H, W)");
+  if (result.numel() == 0) return;
+  int64_t stride[4], dense[2][4];
+  const int64_t* size = result.sizes().data();
+  for (int last = 0; last < 2; ++last) fill_dense_strides(size, last == 1, dense[last]);
+  bool is_dense[2] = {true, true};
+  for (int i = 0; i < 4; ++i) {
+    stride[i] = result.stride(i);
+    for (int last = 0; last < 2; ++last) {
+      is_dense[last] = is_dense[last] && (size[i] == 1 || stride[i] == dense[last][i]);
+    }
+  }
+  STD_TORCH_CHECK(is_dense[0] || is_dense[1], "convt_ext: result must be dense, in NCHW or channels_last");
+  const int32_t device = result.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  const Epilogue epilogue({operations, numbers, tensors}, size, dense[is_dense[0] ? 0 : 1],
+                          data_type_of("result", result), device);
+  epilogue.run(0, exact, result.mutable_data_ptr(), current_stream(device));
+}
+
+namespace {
+
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) { library.impl("_finish", TORCH_BOX(&finish)); }
+
+}  // namespace
+}  // namespace convt::binding

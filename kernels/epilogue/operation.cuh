@@ -1,0 +1,88 @@
+// The operations of epilogues on one value, as PyTorch's CUDA kernels compute them: with their formulas where every
+// bit counts, and with faster ones where products of tensor cores have rounded more than these ever do.
+// Must not know: where values and operands come from.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "epilogue/program.h"
+
+namespace convt::epilogue {
+
+// NaN where `value` is one, as PyTorch's clamp.
+__device__ __forceinline__ float clamp(float value, float low, float high) {
+  const float clamped = fminf(fmaxf(value, low), high);
+  return value != value ? value : clamped;
+}
+__device__ __forceinline__ double clamp(double value, double low, double high) {
+  const double clamped = fmin(fmax(value, low), high);
+  return value != value ? value : clamped;
+}
+
+// Operations with an operand. Spelled out so that the compiler does not fuse two of them into one rounding.
+__device__ __forceinline__ float with_operand(Operation operation, float y, float t) {
+  switch (operation) {
+    case Operation::kAdd: return __fadd_rn(y, t);
+    case Operation::kSubtract: return __fsub_rn(y, t);
+    case Operation::kMultiply: return __fmul_rn(y, t);
+    case Operation::kDivide: return __fdiv_rn(y, t);
+    default: return y > 0 ? y : __fmul_rn(y, t);  // kLeakyRelu
+  }
+}
+__device__ __forceinline__ double with_operand(Operation operation, double y, double t) {
+  switch (operation) {
+    case Operation::kAdd: return __dadd_rn(y, t);
+    case Operation::kSubtract: return __dsub_rn(y, t);
+    case Operation::kMultiply: return __dmul_rn(y, t);
+    case Operation::kDivide: return __ddiv_rn(y, t);
+    default: return y > 0 ? y : __dmul_rn(y, t);
+  }
+}
+
+// Functions of y alone, in the formulas of PyTorch. Of softplus the numbers are beta and the threshold.
+template <typename Number>
+__device__ __forceinline__ Number exactly(Operation operation, Number y, Number first, Number second) {
+  constexpr Number kOne = 1, kHalf = 0.5;
+  switch (operation) {
+    case Operation::kClamp: return clamp(y, first, second);
+    case Operation::kSilu: return y / (kOne + exp(-y));
+    case Operation::kGelu: return y * kHalf * (kOne + erf(y * Number(0.70710678118654752440)));
+    case Operation::kGeluTanh: {
+      const Number inner = Number(0.79788456080286535588) * (y + Number(0.044715) * (y * y * y));
+      return kHalf * y * (kOne + tanh(inner));
+    }
+    case Operation::kTanh: return tanh(y);
+    case Operation::kSigmoid: return kOne / (kOne + exp(-y));
+    case Operation::kHardswish: {
+      const Number gate = y + Number(3) > 0 ? y + Number(3) : Number(0);
+      return y * (gate < Number(6) ? gate : Number(6)) * Number(1.0 / 6.0);
+    }
+    case Operation::kMish: return y * tanh(log1p(exp(y)));
+    default: return y * first > second ? y : log1p(exp(y * first)) / first;  // kSoftplus
+  }
+}
+
+// 1 / (1 + e^-y), within 2e-7.
+__device__ __forceinline__ float quick_sigmoid(float y) { return __fdividef(1.0f, 1.0f + __expf(-y)); }
+
+// The same within 1e-6 of the larger of 1 and |y|.
+__device__ __forceinline__ float quickly(Operation operation, float y, float first, float second) {
+  switch (operation) {
+    case Operation::kSilu: return y * quick_sigmoid(y);
+    case Operation::kGelu: return 0.5f * y * (1.0f + erff(y * 0.70710678f));
+    case Operation::kGeluTanh: return y * quick_sigmoid(1.5957691f * (y + 0.044715f * (y * y * y)));
+    case Operation::kTanh: return tanhf(y);
+    case Operation::kSigmoid: return quick_sigmoid(y);
+    case Operation::kHardswish: return y * fminf(fmaxf(y + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
+    case Operation::kMish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1)
+      const float e = __expf(y), n = e * (e + 2.0f);
+      return y > 20.0f ? y : y * __fdividef(n, n + 2.0f);
+    }
+    case Operation::kSoftplus: return y * first > second ? y : __fdividef(__logf(1.0f + __expf(y * first)), first);
+    default: return clamp(y, first, second);
+  }
+}
+
+}  // namespace convt::epilogue
