@@ -57,7 +57,7 @@ __device__ __forceinline__ Number exactly(Operation operation, Number y, Number 
     case Operation::kSigmoid: return kOne / (kOne + exp(-y));
     case Operation::kHardswish: {
       const Number gate = y + Number(3) > 0 ? y + Number(3) : Number(0);
-      return y * (gate < Number(6) ? gate : Number(6)) * Number(1.0 / 6.0);
+      return y * (gate < Number(6) ? gate : Number(6)) * Number(1.0f / 6.0f);  // rounded so in every dtype
     }
     case Operation::kMish: return y * tanh(log1p(exp(y)));
     default: return y * first > second ? y : log1p(exp(y * first)) / first;  // kSoftplus

@@ -21,7 +21,7 @@ PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
 LAUNCH_KEYS = ["shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes"]
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
-NAME_KEYS = ["kernel", "engine", "family", "requested_precision", "served_precision", "threads"]
+NAME_KEYS = ["kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "threads"]
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
