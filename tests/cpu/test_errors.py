@@ -96,7 +96,15 @@ def test_every_op_that_computes_is_wrapped():
 def test_no_op_returns_a_string():
     """PyTorch leaks the strings that ops of its stable ABI return."""
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("convt_ext::")]
-    results = (["Tensor"], ["Tensor"] * 2, ["int"], ["List[int]"], ["Optional[Tensor]"] * 3, ["Optional[Tensor]"] * 4)
+    results = (
+        [],
+        ["Tensor"],
+        ["Tensor"] * 2,
+        ["int"],
+        ["List[int]"],
+        ["Optional[Tensor]"] * 3,
+        ["Optional[Tensor]"] * 4,
+    )
     assert len(names) > 10
     for name in names:
         schema = getattr(torch.ops.convt_ext, name.removeprefix("convt_ext::").split(".")[0]).default._schema

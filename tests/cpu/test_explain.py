@@ -14,7 +14,8 @@ from convt_ext.tuning.verdicts import GRAD_WEIGHT
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {
-    "kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "threads", "shared_bytes", "num_blocks",
+    "kernel", "engine", "family", "fuses", "requested_precision", "served_precision",
+    "threads", "shared_bytes", "num_blocks",
     "compute_us", "memory_us", "estimate_us",
 }  # fmt: skip
 SIMT_KEYS = {"block_co", "tile_n", "tile_h", "tile_w", "phases_w", "stages"}
