@@ -95,7 +95,7 @@ def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
     return directions.grad_bias(grad_output)
 
 
-def _gradients(
+def gradients(
     grad_output: Tensor, input: Tensor, weight: Tensor, directions: Directions, wanted: Sequence[bool]
 ) -> Gradients:
     """Those gradients of input, weight and bias that are wanted; recorded where a gradient of them is asked for."""
@@ -139,7 +139,7 @@ with torch.enable_grad():
     _stranger: Any = torch.zeros((), requires_grad=True).clone().grad_fn
 
 
-def _requested(ctx: Any, count: int) -> Sequence[bool]:
+def requested(ctx: Any, count: int) -> Sequence[bool]:
     """Whether this backward was asked for the gradients of `forward`'s first `count` tensors; in doubt it was.
 
     `needs_input_grad` tells which tensors require gradients. PyTorch's own operator asks its engine, too.
@@ -166,7 +166,7 @@ class _Forward(Function):
     @staticmethod
     def backward(ctx, grad_output):
         input, weight = ctx.saved_tensors
-        return (*_gradients(grad_output, input, weight, ctx.directions, _requested(ctx, 3)), None)
+        return (*gradients(grad_output, input, weight, ctx.directions, requested(ctx, 3)), None)
 
 
 # What `Function.apply` ends in; before that it takes 2 us to ask for transforms.
@@ -183,7 +183,7 @@ class _GradInput(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, weight = ctx.saved_tensors
-        wanted = _requested(ctx, 2)
+        wanted = requested(ctx, 2)
         return (
             _forward_again(grad, weight, ctx.directions) if wanted[0] else None,
             grad_weight(grad_output, grad, weight, ctx.directions) if wanted[1] else None,
@@ -202,7 +202,7 @@ class _GradWeight(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, input = ctx.saved_tensors
-        wanted = _requested(ctx, 2)
+        wanted = requested(ctx, 2)
         return (
             _forward_again(input, grad, ctx.directions) if wanted[0] else None,
             grad_input(grad_output, input, grad, ctx.directions) if wanted[1] else None,
@@ -263,7 +263,7 @@ def _gradients_again(
     tensors, little memory. Failures are words, as the binary, which asks for this, can pass on nothing else."""
     try:
         asked = [bool(wanted & bit) for bit in (1, 2, 4)]
-        return (*_gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
+        return (*gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
     except Exception as error:
         words = str(error) or type(error).__name__
         return None, None, None, torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
@@ -273,7 +273,7 @@ def _batched_recorded(
     grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask
 ) -> tuple[Tensor | None, ...]:
     """The same of a batch of backwards, under vmap."""
-    return _gradients(grad_output, input, weight, Eager.remembered(call), mask)
+    return gradients(grad_output, input, weight, Eager.remembered(call), mask)
 
 
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
@@ -307,7 +307,7 @@ if ops.forward is not None:
         _library.impl(f"{_name}_candidate", _without_gradient(f"{_name}_candidate", _name), "Autograd")
     _library.impl("forward_packed", _without_gradient("forward_packed", "forward"), "Autograd")
     # Eager calls run these below autograd as they are: leaving it around each by hand takes 1 us.
-    for _name in ("_forward", "_gradients"):
+    for _name in ("_forward", "_forward_then", "_finish", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl("_gradients", _batched_gradients, "Batched")
     _library.impl("_gradients_again", _gradients_again, "CompositeImplicitAutograd")

@@ -15,6 +15,7 @@ from torch import Tensor
 from . import ops, planner
 from . import precision as precisions
 from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
+from .epilogue import Step, apply_steps
 from .tuning import race, verdicts
 from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
 
@@ -95,13 +96,22 @@ class Chosen(Eager):
         return self._settled[wanted] or (self.is_light and self._is_settled_now(wanted))
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if self._verdicts[FORWARD] is None:
-            if self.races:
-                self._race_forward(input, weight, bias)
-            if self.left_to_torch(FORWARD) and self._verdicts[FORWARD] is None:
-                with _below_autograd():
-                    return torch_forward(input, weight, bias, self.arguments)
+        if self._is_left_to_torch_unsettled(input, weight, bias):
+            with _below_autograd():
+                return torch_forward(input, weight, bias, self.arguments)
         return super().forward(input, weight, bias)
+
+    def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
+        if self._is_left_to_torch_unsettled(input, weight, bias):
+            with _below_autograd():
+                return apply_steps(torch_forward(input, weight, bias, self.arguments), steps)
+        return super().forward_then(input, weight, bias, steps)
+
+    def _is_left_to_torch_unsettled(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        """Whether the forward pass is PyTorch's and `call` does not say so, as this moment does not settle it."""
+        if self._verdicts[FORWARD] is None and self.races:
+            self._race_forward(input, weight, bias)
+        return self._verdicts[FORWARD] is None and self.left_to_torch(FORWARD) and self._verdicts[FORWARD] is None
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         directions = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1]]

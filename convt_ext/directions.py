@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .epilogue import Step, apply_steps, lists_of
 from .geometry import grad_weight_is_channels_last
+from .precision import CODES, EXACT_CLASSES
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of input, weight and bias
 
@@ -22,6 +24,8 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _AUTOCAST = _AUTOCAST | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+_EXACT_CODES = frozenset(CODES[word] for word in EXACT_CLASSES)
 
 _convolution = torch.ops.aten.convolution.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
@@ -166,6 +170,23 @@ class Eager(Directions):
         with _below_autograd():
             return torch_forward(input, weight, bias, self.arguments)
 
+    def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
+        """As `forward`, with the steps of an epilogue: in the kernel where it fuses them, else in a pass in place.
+
+        Args:
+            steps: their tensors broadcast to the result, and have its dtype and device.
+        """
+        lists = lists_of(steps)
+        try:
+            return ops.run_forward_then(input, weight, bias, self.call, *lists)
+        except RuntimeError as error:
+            if not self.is_torchs_to_try(error, 1):
+                raise
+        with _below_autograd():
+            result = torch_forward(input, weight, bias, self.arguments)
+        ops.finish(result, self.arguments[5] in _EXACT_CODES, *lists)
+        return result
+
     def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:
         """Whether PyTorch's operator has the last word after this failure of an op.
 
@@ -218,6 +239,11 @@ class ByTorch(Directions):
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with _below_autograd():
             return torch_forward(input, weight, bias, self.arguments)
+
+    def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
+        """The steps by PyTorch's functions too: our kernels may not run here."""
+        with _below_autograd():
+            return apply_steps(torch_forward(input, weight, bias, self.arguments), steps)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
         assert input is not None

@@ -20,6 +20,9 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH,
     range(14)
 )
 
+# Added to an operation that has a tensor.
+_HAS_TENSOR = 256
+
 # What users may write: one step, or several of them.
 Epilogue = Sequence[Any]
 
@@ -32,12 +35,14 @@ class Step(NamedTuple):
             of which softplus has beta and threshold.
         first, second: numbers; `first` stands for t where there is no tensor.
         tensor: t, which broadcasts to the results.
+        open_interval: of a clamp, that its gradient at the bounds is 0, as of relu and hardtanh, and not 1.
     """
 
     operation: int
     first: float = 0.0
     second: float = 0.0
     tensor: Tensor | None = None
+    open_interval: bool = False
 
 
 def apply(result: Tensor, epilogue: Epilogue) -> Tensor:
@@ -55,6 +60,41 @@ def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
         TypeError, ValueError: an entry that no kernel knows.
     """
     return tuple(step for entry in epilogue for step in _steps_of_entry(entry))
+
+
+def apply_steps(result: Tensor, steps: Sequence[Step]) -> Tensor:
+    """The steps by PyTorch's functions, where no kernel runs them and what the user wrote is not known any more."""
+    for step in steps:
+        result = _BY_TORCH[step.operation](result, step)
+    return result
+
+
+def lists_of(steps: Sequence[Step]) -> tuple[list[int], list[float], list[Tensor]]:
+    """Operations, numbers and tensors, as the compiled ops take them (kernels/binding/epilogue.h)."""
+    return (
+        [step.operation if step.tensor is None else step.operation + _HAS_TENSOR for step in steps],
+        [number for step in steps for number in step[1:3]],
+        [step.tensor for step in steps if step.tensor is not None],
+    )
+
+
+def steps_in(operations: Sequence[int], numbers: Sequence[float], tensors: Sequence[Tensor]) -> tuple[Step, ...]:
+    """What `lists_of` made lists of, but for what gradients need."""
+    remaining = iter(tensors)
+    return tuple(
+        Step(
+            operation % _HAS_TENSOR, numbers[2 * i], numbers[2 * i + 1],
+            next(remaining) if operation >= _HAS_TENSOR else None,
+        )
+        for i, operation in enumerate(operations)
+    )  # fmt: skip
+
+
+def name_of(entry: Any) -> str:
+    """An entry in a word: "relu", "GELU"."""
+    if isinstance(entry, tuple) and entry:
+        return name_of(entry[0])
+    return type(entry).__name__ if isinstance(entry, nn.Module) else _name(entry)
 
 
 def _steps_of_entry(entry: Any) -> Sequence[Step]:
@@ -119,7 +159,7 @@ def _alone(operation: int, first: float = 0.0, second: float = 0.0) -> Callable[
 
 
 def _hardtanh(min_val: Any = -1.0, max_val: Any = 1.0) -> Sequence[Step]:
-    return _clamp(min_val, max_val)
+    return (Step(CLAMP, _number(min_val), _number(max_val), open_interval=True),)
 
 
 def _leaky_relu(negative_slope: Any = 0.01) -> Sequence[Step]:
@@ -130,7 +170,43 @@ def _softplus(beta: Any = 1, threshold: Any = 20) -> Sequence[Step]:
     return (Step(SOFTPLUS, _number(beta), _number(threshold)),)
 
 
-_relu, _relu6, _neg = _alone(CLAMP, 0.0, math.inf), _alone(CLAMP, 0.0, 6.0), _alone(MULTIPLY, -1.0)
+_neg = _alone(MULTIPLY, -1.0)
+
+
+def _relu() -> Sequence[Step]:
+    return (Step(CLAMP, 0.0, math.inf, open_interval=True),)
+
+
+def _relu6() -> Sequence[Step]:
+    return _hardtanh(0.0, 6.0)
+
+
+def _operand(step: Step) -> Any:
+    return step.first if step.tensor is None else step.tensor
+
+
+def _leaky_relu_by_torch(result: Tensor, step: Step) -> Tensor:
+    if step.tensor is None:
+        return F.leaky_relu(result, step.first)
+    return torch.where(result > 0, result, result * step.tensor)
+
+
+_BY_TORCH: dict[int, Callable[[Tensor, Step], Tensor]] = {
+    ADD: lambda result, step: result + _operand(step),
+    SUBTRACT: lambda result, step: result - _operand(step),
+    MULTIPLY: lambda result, step: result * _operand(step),
+    DIVIDE: lambda result, step: result / _operand(step),
+    CLAMP: lambda result, step: result.clamp(step.first, step.second),
+    LEAKY_RELU: _leaky_relu_by_torch,
+    SILU: lambda result, step: F.silu(result),
+    GELU: lambda result, step: F.gelu(result),
+    GELU_TANH: lambda result, step: F.gelu(result, approximate="tanh"),
+    TANH: lambda result, step: result.tanh(),
+    SIGMOID: lambda result, step: result.sigmoid(),
+    HARDSWISH: lambda result, step: F.hardswish(result),
+    MISH: lambda result, step: F.mish(result),
+    SOFTPLUS: lambda result, step: F.softplus(result, step.first, step.second),
+}
 
 _OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
     torch.add: _with_operand(ADD),
@@ -175,7 +251,7 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.GELU: lambda module: _gelu(module.approximate),
     nn.Tanh: lambda module: (Step(TANH),),
     nn.Sigmoid: lambda module: (Step(SIGMOID),),
-    nn.Hardtanh: lambda module: _clamp(module.min_val, module.max_val),
+    nn.Hardtanh: lambda module: _hardtanh(module.min_val, module.max_val),
     nn.Hardswish: lambda module: (Step(HARDSWISH),),
     nn.Mish: lambda module: (Step(MISH),),
     nn.Softplus: lambda module: _softplus(module.beta, module.threshold),

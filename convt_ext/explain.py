@@ -17,6 +17,7 @@ from . import autocast, planner, routing
 from . import precision as precisions
 from .chosen import Chosen
 from .directions import Directions
+from .epilogue import Epilogue, name_of, steps_of
 from .tuning import verdicts
 
 # Where a precision class would mean nothing.
@@ -37,6 +38,7 @@ class Explanation:
         device: the GPU that the plan is for, in words.
         gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
             convt_ext serves the call.
+        epilogue: what follows, and where it is computed; empty without one.
     """
 
     served_by: str
@@ -46,6 +48,7 @@ class Explanation:
     problem: str = ""
     device: str = ""
     gradients: dict[str, str] = field(default_factory=dict)
+    epilogue: str = ""
 
     def __str__(self) -> str:
         return self.text()
@@ -57,6 +60,8 @@ class Explanation:
             lines.append(f"precision         {self.precision}")
         if self.gradients:
             lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
+        if self.epilogue:
+            lines.append(f"epilogue          {self.epilogue}")
         if self.plan is not None:
             lines += _plan_lines(self.plan, self.device, self.served_by == "convt_ext", all_candidates)
         return "\n".join(lines)
@@ -73,6 +78,7 @@ def explain(
     dilation=1,
     *,
     precision: str | None = None,
+    epilogue: Epilogue = (),
     device: int | str | torch.device | Sequence[int] | None = None,
 ) -> Explanation:
     """Which kernel would serve `convt_ext.conv_transpose2d` with these arguments, and why.
@@ -122,7 +128,20 @@ def explain(
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
-    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients)
+    steps = _epilogue_words(epilogue, served_by, plan)
+    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps)
+
+
+def _epilogue_words(epilogue: Epilogue, served_by: str, plan: dict[str, Any] | None) -> str:
+    """What follows, and where that is computed in a call that records no gradient."""
+    if not epilogue:
+        return ""
+    steps_of(epilogue)
+    names = ", ".join(name_of(entry) for entry in epilogue)
+    if served_by != "convt_ext" or plan is None:
+        return f"{names}: PyTorch's functions, one after the other"
+    fuses = plan["plan"]["fuses"]
+    return f"{names}: {'in the kernel' if fuses else 'in one pass over the result'}"
 
 
 def _served(directions: Directions, precision: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:

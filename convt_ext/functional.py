@@ -14,7 +14,8 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import autograd, compiled, routing
+from . import autograd, compiled, fused, routing
+from .epilogue import Epilogue, apply
 
 
 def conv_transpose2d(
@@ -28,6 +29,7 @@ def conv_transpose2d(
     dilation=1,
     *,
     precision: str | None = None,
+    epilogue: Epilogue = (),
 ) -> Tensor:
     r"""2-D transposed convolution: `torch.nn.functional.conv_transpose2d` with a documented order of every sum.
 
@@ -52,13 +54,22 @@ def conv_transpose2d(
             float32. "ieee" is for every dtype, "half" for float16 and bfloat16, the others for float32. CPU
             tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
             whatever the word. Gradients are computed in the class of their forward pass.
+        epilogue: what follows the layer, computed before its result is written where our kernel can: functions of one
+            tensor (``torch.relu``), tuples of such a function and its further arguments (``(torch.add, residual)``,
+            ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). The result is that of PyTorch's functions, one after
+            the other: to the bit in "ieee" and "aten" where those are exactly rounded, within 2 units in the last
+            place where they are not; in tensor-core classes the steps are computed in float32 and rounded once.
+            Known are add, sub, rsub, mul, div, neg, clamp, relu, relu6, hardtanh, leaky_relu, prelu, silu, gelu, tanh,
+            sigmoid, hardswish, mish and softplus. A gradient is recorded by those functions themselves where it does
+            not follow from operands and result.
 
     Returns:
         (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
 
     Raises:
         TypeError, RuntimeError, ValueError: what PyTorch raises for the same arguments, in its words.
-        ValueError: an unknown precision, or one that the dtype cannot have.
+        ValueError: an unknown precision, or one that the dtype cannot have; an entry of the epilogue that is not
+            known.
         RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
 
     Determinism:
@@ -77,6 +88,8 @@ def conv_transpose2d(
     Source of the formula: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning"
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
+    if epilogue:
+        return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if is_compiling():
         return compiled.conv_transpose2d(
             input, weight, bias, stride, padding, output_padding, groups, dilation, precision
@@ -95,6 +108,22 @@ def conv_transpose2d(
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
+
+
+def _then(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
+) -> Tensor:
+    """With an epilogue; a compiler fuses PyTorch's functions with ours by itself."""
+    if not is_compiling():
+        result = fused.conv_transpose2d(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue
+        )
+        if result is not None:
+            return result
+    result = conv_transpose2d(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision
+    )
+    return apply(result, epilogue)
 
 
 _warned = False

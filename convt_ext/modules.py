@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.common_types import _size_2_t
 
+from .epilogue import Epilogue, name_of, steps_of
 from .frozen import FrozenWeight
 from .functional import conv_transpose2d
 from .precision import checked_word
@@ -29,6 +30,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
             padding_mode, device, dtype: as PyTorch's class takes them.
         precision: None, or a precision class for every call of this module, as `convt_ext.conv_transpose2d` takes it.
+        epilogue: what follows every call of this module, as `convt_ext.conv_transpose2d` takes it. Modules among the
+            entries are registered, so that their parameters train, move and are saved; a tensor in a tuple is not.
 
     Shape:
         input (N, C_in, H, W) or (C_in, H, W); weight (in_channels, out_channels / groups, kH, kW);
@@ -49,6 +52,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # A class attribute, so that modules converted or pickled without one have it too. TorchScript cannot read a
     # union in an annotation here.
     precision = None  # type: str | None
+    epilogue: Any = ()
     _frozen = None
 
     def __init__(
@@ -67,6 +71,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         dtype: Any = None,
         *,
         precision: str | None = None,
+        epilogue: Epilogue = (),
     ) -> None:
         super().__init__(
             in_channels,
@@ -83,6 +88,29 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             dtype,
         )
         self.precision = checked_word(precision)
+        self._set_epilogue(epilogue)
+
+    def _set_epilogue(self, epilogue: Epilogue) -> None:
+        steps_of(epilogue)  # refuses what no kernel knows
+        if not epilogue:
+            return
+        self.epilogue = tuple(epilogue)
+        modules = [entry for entry in self.epilogue if isinstance(entry, nn.Module)]
+        if modules:
+            self.epilogue_modules = nn.ModuleList(modules)
+
+    def __prepare_scriptable__(self) -> ConvTranspose2d:
+        """What torch.jit.script compiles.
+
+        Raises:
+            RuntimeError: there is an epilogue.
+        """
+        if self.epilogue:
+            raise RuntimeError(
+                f"TorchScript cannot compile the epilogue ({_names(self.epilogue)}) of a ConvTranspose2d: call these "
+                f"functions on the module's result instead"
+            )
+        return self
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """The transposed convolution of `input`; `output_size` (2 long or full rank) chooses the output_padding."""
@@ -102,7 +130,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         output_padding: Any = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
-        if self._frozen is not None and self._frozen.weight is self.weight and not is_compiling():
+        if self._frozen is not None and not self.epilogue and self._frozen.weight is self.weight and not is_compiling():
             frozen = self._frozen.forward(
                 input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, self.precision
             )
@@ -118,6 +146,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
             precision=self.precision,
+            epilogue=self.epilogue,
         )
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
@@ -139,8 +168,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         size packs, waits for that and keeps the copy: at most 8, each at most 4 MiB larger than four times the weight
         (kernels that would need more, as with many groups, pack on every call). The same kernels compute the same
         bits. Calls that record gradients, run under autocast, are traced, have an input that begins between 16 bytes,
-        or are captured before there is a copy do as if nothing were frozen. train(), load_state_dict() and moves to
-        another device or dtype end it; copies and pickles of the module are not frozen.
+        are captured before there is a copy, or are followed by an epilogue do as if nothing were frozen. train(),
+        load_state_dict() and moves to another device or dtype end it; copies and pickles of the module are not
+        frozen.
 
         A changed weight is seen by the next call, which packs again: an optimizer's step (a fused one too), in-place
         operations under no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`,
@@ -189,19 +219,26 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return {name: value for name, value in self.__dict__.items() if name != "_frozen"}
 
     def extra_repr(self) -> str:
-        """PyTorch's text, and the precision where one is set."""
+        """PyTorch's text, the precision where one is set, and what follows."""
         text = super().extra_repr()
-        return text if self.precision is None else f"{text}, precision={self.precision!r}"
+        if self.precision is not None:
+            text += f", precision={self.precision!r}"
+        return f"{text}, epilogue=({_names(self.epilogue)})" if self.epilogue else text
+
+
+def _names(epilogue: Epilogue) -> str:
+    return ", ".join(name_of(entry) for entry in epilogue)
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
     """`torch.nn.LazyConvTranspose2d` that becomes our `ConvTranspose2d` when its first input tells in_channels.
 
-    What `convert` makes of PyTorch's lazy module; takes `precision=` as `ConvTranspose2d` does.
+    What `convert` makes of PyTorch's lazy module; takes `precision=` and `epilogue=` as `ConvTranspose2d` does.
     """
 
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]
 
-    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, precision: str | None = None, epilogue: Epilogue = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.precision = checked_word(precision)
+        self._set_epilogue(epilogue)

@@ -20,6 +20,8 @@ from .geometry import input_length, kernel_length, memory_format, output_size
 forward: Any = None
 forward_packed: Any = None
 run_forward: Any = None  # of eager calls: `forward` with its arguments by a number, below autograd
+run_forward_then: Any = None  # the same with the steps of an epilogue (epilogue.py)
+finish: Any = None  # those steps alone, in place, below autograd
 run_gradients: Any = None  # of eager backwards: those gradients of the three that are wanted, in one call
 run_recorded: Any = (
     None  # of eager calls: the same, recorded by an autograd node of PyTorch's (kernels/binding/eager.cpp)
@@ -122,6 +124,15 @@ def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
     return fake_forward(input, weight, bias, *arguments_of(call))
 
 
+def fake_run_forward_then(input, weight, bias, call, operations, numbers, tensors) -> torch.Tensor:
+    """As `fake_run_forward`; an epilogue changes neither size nor format."""
+    return fake_run_forward(input, weight, bias, call)
+
+
+def fake_finish(result, exact, operations, numbers, tensors) -> None:
+    """Nothing: the steps are computed in place."""
+
+
 def fake_run_gradients(grad_output, input, weight, call, wanted) -> tuple[torch.Tensor | None, ...]:
     """As `fake_grad_input` and its like, of all three gradients."""
     by = fake_grad_input, fake_grad_weight, fake_grad_bias
@@ -200,6 +211,8 @@ if _extension.load_error is None:
     forward = _raises_as_torch(torch.ops.convt_ext.forward.default)
     # What calling an op passes on to, without the 0.2 us of Python in between.
     run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
+    run_forward_then = _raises_as_torch(torch.ops.convt_ext._forward_then.default)._op
+    finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op
     run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
     forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
@@ -224,5 +237,8 @@ if _extension.load_error is None:
     torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)
     torch.library.register_fake("convt_ext::_forward", fake_run_forward)
     register_flop_formula(torch.ops.convt_ext._forward)(forward_flops)
+    torch.library.register_fake("convt_ext::_forward_then", fake_run_forward_then)
+    register_flop_formula(torch.ops.convt_ext._forward_then)(forward_flops)
+    torch.library.register_fake("convt_ext::_finish", fake_finish)
     torch.library.register_fake("convt_ext::_gradients", fake_run_gradients)
     register_flop_formula(torch.ops.convt_ext._gradients)(gradients_flops)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from served import allow_tf32
 
-from convt_ext import _extension, geometry, ops, planner, routing
+from convt_ext import _extension, epilogue, geometry, ops, planner, routing
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 
@@ -85,6 +85,17 @@ def _run_forward(input, weight, bias, call):
     return _forward(input, weight, bias, *arguments, channels_last)
 
 
+def _run_forward_then(input, weight, bias, call, operations, numbers, tensors):
+    result = _run_forward(input, weight, bias, call)
+    RAN.append("steps")
+    return epilogue.apply_steps(result, epilogue.steps_in(operations, numbers, tensors))
+
+
+def _finish(result, exact, operations, numbers, tensors):
+    RAN.append("finish")
+    result.copy_(epilogue.apply_steps(result, epilogue.steps_in(operations, numbers, tensors)))
+
+
 def _run_gradients(grad_output, input, weight, call, wanted):
     theirs = _by_torch(call) >> 1 & wanted & 3
     by = _grad_input, _grad_weight, _grad_bias
@@ -125,6 +136,8 @@ if ops.forward is not None:
     _aten.impl("convolution_overrideable", _recorded_forward, "CPU")
     _aten.impl("convolution_backward_overrideable", _recorded_gradients, "AutogradCPU")
     _library.impl("_forward", _run_forward, "CPU")
+    _library.impl("_forward_then", _run_forward_then, "CPU")
+    _library.impl("_finish", _finish, "CPU")
     _library.impl("_gradients", _run_gradients, "CPU")
     for _name, _function in (
         ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),

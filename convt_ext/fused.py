@@ -1,0 +1,182 @@
+"""Eager calls with an epilogue: its steps inside of the kernel, or in one pass behind it, where nothing differs for it.
+
+Called by functional.py, which otherwise calls PyTorch's functions one after the other: so it does where a tensor
+changes dtype or size of the result, and where a gradient does not follow from what is saved.
+
+Gradients of a recorded call: y = f(conv(x, w, b)) saves x, w and, where the derivative of the last step follows from
+it, y. That holds for ReLU, hardtanh, leaky ReLU, tanh and sigmoid; the steps before must be sums, differences,
+products or quotients, of which only the first two may ask for a gradient of their tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from . import autograd, routing
+from .directions import Eager, wanted_gradients
+from .epilogue import (
+    ADD,
+    CLAMP,
+    DIVIDE,
+    LEAKY_RELU,
+    MULTIPLY,
+    SIGMOID,
+    SOFTPLUS,
+    SUBTRACT,
+    TANH,
+    Epilogue,
+    Step,
+    steps_of,
+)
+from .geometry import output_size
+
+# A recorded call whose result is smaller keeps PyTorch's separate operations where PyTorch's node records the
+# convolution: a pass over it takes less time than a node of Python takes on the host.
+_SMALL_BYTES = 1 << 25
+
+_LINEAR = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
+_aten = torch.ops.aten
+
+
+def conv_transpose2d(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
+) -> Tensor | None:
+    """The result, or None where PyTorch's functions are to follow one after the other.
+
+    Raises:
+        TypeError, ValueError: an entry that no kernel knows; a precision, as `routing.route`.
+    """
+    steps: Sequence[Step] | None = steps_of(epilogue)
+    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    if isinstance(decision, routing.Reason):
+        return None
+    batched, weight, bias, directions = decision
+    size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
+    steps = _ready(steps, size[4 - input.dim() :], batched)
+    if steps is None:
+        return None
+    if not torch.is_grad_enabled() or not _requires_grad(batched, weight, bias, steps):
+        if not directions.serves(batched, weight, bias, 0):
+            return None
+        result = directions.forward_then(batched, weight, bias, steps)
+    else:
+        wanted = wanted_gradients(batched, weight, bias)
+        is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
+        if not _are_differentiable(steps) or not directions.serves(batched, weight, bias, wanted):
+            return None
+        if is_small and directions.is_recorded_by_torch(wanted):
+            return None
+        result = _Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+def _requires_grad(input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> bool:
+    tensors = (step.tensor for step in steps if step.tensor is not None)
+    return torch._C._any_requires_grad(input, weight, bias, *tensors)
+
+
+def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:
+    """The steps with tensors of the result's dtype; None where one changes the result's dtype or size, or is elsewhere.
+
+    Args:
+        size: the result's, as the user sees it.
+        input: of the result's dtype, on its device.
+    """
+    ready = []
+    for step in steps:
+        if step.tensor is not None:
+            step = _ready_step(step, step.tensor, size, input)  # type: ignore[assignment]
+            if step is None:
+                return None
+        elif step.operation == SOFTPLUS and torch.is_autocast_enabled(routing.DEVICE_TYPE):
+            return None  # autocast has it computed in float32
+        ready.append(step)
+    return ready
+
+
+def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor) -> Step | None:
+    if type(tensor) not in routing.PLAIN or tensor.layout is not torch.strided or tensor.is_complex():
+        return None
+    dims = tensor.dim()
+    if dims == 0 and tensor.device.type == "cpu" and step.operation != LEAKY_RELU and not tensor.requires_grad:
+        return step._replace(first=float(tensor), tensor=None)  # PyTorch takes such a tensor for a number
+    if tensor.device != input.device or dims > len(size):
+        return None
+    if any(length not in (1, whole) for length, whole in zip(tensor.shape, size[len(size) - dims :], strict=True)):
+        return None
+    if step.operation == LEAKY_RELU and tensor.numel() > 1 and len(size) == 3:
+        return None  # prelu counts channels by the second axis, which of an unbatched result is its height
+    if tensor.dtype is not input.dtype:
+        if step.operation == LEAKY_RELU or (dims > 0 and torch.promote_types(tensor.dtype, input.dtype) != input.dtype):
+            return None
+        return step._replace(tensor=tensor.to(input.dtype))
+    return step
+
+
+def _are_differentiable(steps: Sequence[Step]) -> bool:
+    """Whether the gradients follow from operands and result."""
+    *before, last = steps or (Step(ADD),)
+    if not all(_is_linear(step) for step in before):
+        return False
+    return _is_linear(last) or (
+        last.operation in (TANH, SIGMOID)
+        or (last.operation == CLAMP and last.open_interval)
+        or (last.operation == LEAKY_RELU and last.tensor is None and last.first >= 0)
+    )
+
+
+def _is_linear(step: Step) -> bool:
+    needs_result = step.operation in (MULTIPLY, DIVIDE) and step.tensor is not None and step.tensor.requires_grad
+    return step.operation in _LINEAR and not needs_result
+
+
+def _before(step: Step, grad: Tensor, result: Tensor) -> Tensor:
+    """The gradient of what a step was applied to, from that of its result; recorded as PyTorch's own."""
+    by = step.first if step.tensor is None else step.tensor
+    if step.operation == MULTIPLY:
+        return grad * by
+    if step.operation == DIVIDE:
+        return grad / by
+    if step.operation == TANH:
+        return _aten.tanh_backward(grad, result)
+    if step.operation == SIGMOID:
+        return _aten.sigmoid_backward(grad, result)
+    if step.operation == LEAKY_RELU:
+        return _aten.leaky_relu_backward(grad, result, step.first, True)
+    if step.operation == CLAMP and step.second == math.inf:
+        return _aten.threshold_backward(grad, result, step.first)
+    if step.operation == CLAMP:
+        return _aten.hardtanh_backward(grad, result, step.first, step.second)
+    return grad
+
+
+class _Then(Function):
+    @staticmethod
+    def forward(ctx, input, weight, bias, directions: Eager, steps: Sequence[Step], *tensors):
+        result = directions.forward_then(input, weight, bias, steps)
+        is_linear = not steps or _is_linear(steps[-1])
+        factors = [step.tensor if step.operation in (MULTIPLY, DIVIDE) else None for step in steps]
+        ctx.save_for_backward(input, weight, None if is_linear else result, *factors)
+        ctx.directions = directions
+        ctx.steps = [step._replace(tensor=None) for step in steps]
+        ctx.sizes = [None if tensor is None else tensor.shape for tensor in tensors]
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        input, weight, result, *factors = ctx.saved_tensors
+        of_tensors: list[Any] = [None] * len(ctx.steps)
+        needed = ctx.needs_input_grad[5:]
+        for i in reversed(range(len(ctx.steps))):
+            if needed[i]:
+                of_one = grad.sum_to_size(ctx.sizes[i])
+                of_tensors[i] = -of_one if ctx.steps[i].operation == SUBTRACT else of_one
+            grad = _before(ctx.steps[i]._replace(tensor=factors[i]), grad, result)
+        wanted = autograd.requested(ctx, 3)
+        return (*autograd.gradients(grad, input, weight, ctx.directions, wanted), None, None, *of_tensors)

@@ -1,0 +1,136 @@
+"""The keyword `epilogue` on a GPU: against PyTorch's functions one after the other on the bare result, and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from served import allow_tf32
+from torch import nn
+
+import convt_ext
+from convt_ext import conv_transpose2d as ours
+from convt_ext import epilogue as epilogues
+from convt_ext import fused
+
+# Input, weight, the other arguments: of families that fuse, and of those that do not.
+LAYERS = {
+    "k4s2p1": ((4, 64, 24, 24), (64, 64, 4, 4), {"stride": 2, "padding": 1}),
+    "k2s2": ((2, 64, 20, 24), (64, 32, 2, 2), {"stride": 2}),
+    "k3s2_groups": ((2, 64, 17, 19), (64, 24, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
+    "few_channels": ((2, 3, 30, 31), (3, 5, 3, 3), {"stride": 2}),
+    "dilated": ((2, 32, 12, 13), (32, 16, 3, 3), {"stride": 1, "dilation": 2}),
+}
+CLASSES = [
+    (torch.float32, "ieee"), (torch.float32, "aten"), (torch.float32, "tf32x3"), (torch.float32, "tf32"),
+    (torch.float64, "ieee"), (torch.float16, "half"), (torch.bfloat16, "half"), (torch.bfloat16, "ieee"),
+]  # fmt: skip
+CHAINS = {
+    "relu": [torch.relu],
+    "bias_clamp_scale": [(torch.add, 0.3), (torch.clamp, -0.5, 0.5), (torch.mul, 2)],
+    "tanh": [torch.tanh],
+    "gelu": [F.gelu],
+    "silu": [nn.SiLU()],
+    "mish_add_hardtanh_scale": [F.mish, (torch.add, 0.5), F.hardtanh, (torch.mul, 1.5)],
+    "leaky": [(F.leaky_relu, 0.2)],
+    "channel_tanh": [(torch.sub, "channel"), torch.tanh],
+    "residual_relu": [(torch.add, "residual"), torch.relu],
+    "strange_residual": [(torch.mul, "strange"), torch.neg],
+}
+ROUNDED = {"tanh", "gelu", "silu", "mish_add_hardtanh_scale", "channel_tanh"}
+
+
+def layer(name, dtype, channels_last, device="cuda"):
+    size, weight_size, arguments = LAYERS[name]
+    generator = torch.Generator(device).manual_seed(2)
+    x, weight, bias = (
+        torch.randn(one, device=device, generator=generator).to(dtype)
+        for one in (size, weight_size, (weight_size[1] * arguments.get("groups", 1),))
+    )
+    weight /= weight_size[0] ** 0.5
+    return (x.contiguous(memory_format=torch.channels_last) if channels_last else x, weight, bias), arguments
+
+
+def chain_for(name, result):
+    n, c, h, w = result.shape
+    tensors = {
+        "channel": torch.randn(c, 1, 1, device=result.device).to(result.dtype),
+        "residual": torch.randn_like(result),
+        "strange": torch.randn(n, h, c, w, device=result.device).to(result.dtype).transpose(1, 2),
+    }
+    return [
+        (entry[0], *(tensors.get(one, one) if isinstance(one, str) else one for one in entry[1:]))
+        if isinstance(entry, tuple)
+        else entry
+        for entry in CHAINS[name]
+    ]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(("dtype", "word"), CLASSES, ids=str)
+def test_as_pytorchs_functions_on_the_bare_result(dtype, word, chain, channels_last):
+    with torch.no_grad():
+        for name in LAYERS:
+            operands, arguments = layer(name, dtype, channels_last)
+            bare = ours(*operands, **arguments, precision=word)
+            entries = chain_for(chain, bare)
+            expected = epilogues.apply(bare, entries)
+            found = ours(*operands, **arguments, precision=word, epilogue=entries)
+            assert found.stride() == bare.stride()
+            if word in ("ieee", "aten") and chain not in ROUNDED:
+                assert torch.equal(found, expected), name
+                continue
+            eps = torch.finfo(dtype).eps
+            torch.testing.assert_close(found, expected, rtol=8 * eps, atol=8 * eps, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("benchmark", [False, True])
+def test_by_default_whoever_is_faster(benchmark):
+    with torch.no_grad(), allow_tf32(True):
+        torch.backends.cudnn.benchmark = benchmark
+        try:
+            for name in LAYERS:
+                operands, arguments = layer(name, torch.float32, False)
+                for chain in ("silu", "residual_relu"):
+                    expected = F.conv_transpose2d(*operands, **arguments)
+                    entries = chain_for(chain, expected)
+                    for _ in range(2):
+                        found = ours(*operands, **arguments, epilogue=entries)
+                        torch.testing.assert_close(found, epilogues.apply(expected, entries), rtol=5e-3, atol=5e-3)
+        finally:
+            torch.backends.cudnn.benchmark = False
+
+
+@pytest.mark.parametrize("last", [torch.relu, F.hardtanh, (F.leaky_relu, 0.2), torch.tanh, torch.sigmoid], ids=str)
+@pytest.mark.parametrize("small_bytes", [0, 1 << 30], ids=["fused", "separate"])
+def test_gradients(monkeypatch, last, small_bytes):
+    monkeypatch.setattr(fused, "_SMALL_BYTES", small_bytes)
+    for name in LAYERS:
+        operands, arguments = layer(name, torch.float32, False)
+        leaves = [one.requires_grad_() for one in operands]
+        bare = F.conv_transpose2d(*leaves, **arguments)
+        residual = torch.randn_like(bare).requires_grad_()
+        leaves.append(residual)
+        entries = [(torch.mul, 0.5), (torch.add, residual), last]
+        found = ours(*leaves[:3], **arguments, precision="ieee", epilogue=entries)
+        expected = epilogues.apply(bare, entries)
+        cotangent = torch.randn_like(found)
+        for one, other in zip(
+            torch.autograd.grad(found, leaves, cotangent), torch.autograd.grad(expected, leaves, cotangent), strict=True
+        ):
+            assert (one - other).norm() <= 1e-4 * other.norm(), name
+
+
+def test_modules_in_graphs():
+    """A module with an epilogue, captured and replayed."""
+    module = convt_ext.ConvTranspose2d(64, 64, 4, stride=2, padding=1, epilogue=[nn.PReLU(64), nn.SiLU()]).cuda().eval()
+    x = torch.randn(2, 64, 16, 16, device="cuda")
+    with torch.no_grad():
+        expected = module(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = module(x)
+        result.fill_(float("nan"))
+        graph.replay()
+        torch.testing.assert_close(result, expected)
