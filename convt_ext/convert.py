@@ -50,7 +50,8 @@ def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) 
             while something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
             Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
             rounding (docs/numerics.md). It sees the writes to parameters and buffers that `freeze_weights` sees, and
-            misses the same ones, such as `weight.data.mul_(2)`.
+            misses the same ones, such as `weight.data.mul_(2)`. Called by itself, a convolution computes what it did;
+            `freeze_weights()` does nothing for calls in which it takes something.
 
     Returns:
         `model` itself.
