@@ -93,7 +93,8 @@ def run(conv: Any, followers: Sequence[Any], input: Any) -> Any:
 
 def _take(conv: Any, followers: Sequence[Any], input: Tensor) -> tuple[Any, list[Any], int]:
     """The BatchNorm to fold, the entries of the epilogue, and how many followers these are."""
-    norm, entries = None, []
+    norm: Any = None
+    entries: list[Any] = []
     for num_taken, follower in enumerate(followers):
         is_first = norm is None and not entries and not conv.epilogue
         if obstacle(follower, is_first) is not None:

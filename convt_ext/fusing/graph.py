@@ -113,19 +113,19 @@ def _chain_behind(
     last, is_first = node, not conv.epilogue
     while len(last.users) == 1:
         following = next(iter(last.users))
-        module = _module(model, following)
-        if module is not None:
+        follower: Any = _module(model, following)
+        if follower is not None:
             if following.args != (last,) or following.kwargs:
                 break
-            reason = chain.obstacle(module, is_first)
+            reason = chain.obstacle(follower, is_first)
             if reason is None and not chain.is_bare(conv):
                 reason = f"the convolution: {chain.HOOKS}"
             if reason is not None:
                 return nodes, followers, None if reason == chain.OTHER else (_label(following), reason)
-            is_first = is_first and chain.gives_back_its_input(module)
+            is_first = is_first and chain.gives_back_its_input(follower)
         else:
-            module = _function(following, last)
-            if module is None or not chain.is_bare(conv):
+            follower = _function(following, last)
+            if follower is None or not chain.is_bare(conv):
                 break
             is_first = False
         # The convolution moves to the end of the chain, so nothing on the way may write to what it reads.
@@ -136,7 +136,7 @@ def _chain_behind(
                 (following.name, "something before it may write to an operand or draw random numbers"),
             )
         nodes.append(following)
-        followers.append(module)
+        followers.append(follower)
         last = following
     return nodes, followers, None
 

@@ -57,7 +57,7 @@ def _segments(sequential: nn.Sequential) -> Iterator[tuple[nn.Module, tuple[nn.M
 
 
 @functools.cache
-def _fused_class(plain: type) -> type:
+def _fused_class(plain: Any) -> Any:
     """What a subclass of nn.Sequential with its forward becomes."""
     return type(f"Fused{plain.__name__}", (FusedSequential, plain), {"_plain": plain, "__module__": __name__})
 
@@ -87,7 +87,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
             if reason is not None:
                 left.append(f"{behind[taken]} behind {label} ({reason})")
         position += 1 + len(followers)
-    cls = type(sequential)
+    cls: Any = type(sequential)
     if not done or issubclass(cls, FusedSequential):
         return done, left
     if cls.forward is not nn.Sequential.forward or "forward" in vars(sequential):

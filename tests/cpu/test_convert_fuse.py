@@ -239,6 +239,22 @@ class Net(nn.Module):
 
 
 @torch.no_grad()
+def test_one_of_two_convolutions_takes_their_sum(calls):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.side = layer(), layer()
+
+        def forward(self, x):
+            return torch.relu(self.up(x) + self.side(x)) * 0.5
+
+    plain = Two().eval()
+    model = convert(fx.symbolic_trace(plain), fuse=True)
+    assert torch.equal(model(X), plain(X))
+    assert [len(entries) for _, entries in calls] == [3]
+
+
+@torch.no_grad()
 def test_traced_model(calls):
     plain = randomized(Net())
     traced = fx.symbolic_trace(plain)
