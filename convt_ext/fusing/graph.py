@@ -160,11 +160,15 @@ def _may_write(model: fx.GraphModule, node: fx.Node) -> bool:
         return not of_torch or "dropout" in type(module).__name__.lower() or bool(getattr(module, "inplace", False))
     if node.target is run_chain:
         return False
+    of_module = getattr(node.target, "__module__", None) or "torch"  # PyTorch's compiled functions have none
+    if node.op == "call_function" and not of_module.startswith(("torch", "_operator", "math", "builtins")):
+        return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
     if name.startswith("__"):
         return name == "__setitem__"
-    of_operator = getattr(node.target, "__module__", None) == "_operator"
-    return name.endswith("_") or "dropout" in name or (of_operator and (name == "setitem" or name in _WRITING))
+    if of_module == "_operator" and (name == "setitem" or name in _WRITING):
+        return True
+    return name.endswith("_") or "dropout" in name
 
 
 _WRITING = frozenset(name for name in dir(operator) if name.startswith("i") and hasattr(operator, name[1:]))

@@ -272,6 +272,11 @@ def test_traced_model(calls):
     torch.testing.assert_close(compiled(X), plain(X))
 
 
+@fx.wrap
+def doubled(x):
+    return x.mul_(2)
+
+
 @pytest.mark.parametrize(
     ("rest", "num_entries"),
     [
@@ -283,6 +288,7 @@ def test_traced_model(calls):
         (lambda up, x: torch.relu(up) * x.mean(), 2),
         (lambda up, x: torch.clamp(up, -0.1, 0.1).sub_(x.sum()), 2),
         (lambda up, x: (x.mul_(2), torch.relu(up))[1] + x.mean(), None),  # up reads x before it is written to
+        (lambda up, x: (doubled(x), torch.relu(up))[1] + x.mean(), None),
         (lambda up, x: torch.tanh(up) + torch.ones(3, 1, 6, 11, 13), 2),  # a larger result
     ],
 )  # fmt: skip
