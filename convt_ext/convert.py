@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import warnings
 
-from torch import nn
+from torch import fx, nn
 from torch.nn.utils import parametrize
 
+from .fusing import graph, sequential
 from .modules import ConvTranspose2d, LazyConvTranspose2d
 from .precision import checked_word
 
@@ -26,7 +27,7 @@ _BECOMES: dict[type, type] = {
 }
 
 
-def convert(model: nn.Module, precision: str | None = None) -> nn.Module:
+def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) -> nn.Module:
     """Make every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
 
     Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize` and weight_norm / spectral_norm of
@@ -35,11 +36,22 @@ def convert(model: nn.Module, precision: str | None = None) -> nn.Module:
 
     Subclasses that this function does not know, and modules whose `forward` was replaced on the
     object, are left alone and named in one UserWarning. Every conversion is logged at INFO to the
-    logger "convt_ext".
+    logger "convt_ext", and so is every fusion; one more UserWarning names what looks as if it could be fused and was
+    left, with the reason.
 
     Args:
         model: any module, also a single `ConvTranspose2d`.
         precision: precision class of the converted modules, or None to follow PyTorch's switches.
+        fuse: whether the convolutions also take what follows them, into the kernel that computes them. In every
+            `nn.Sequential`, and in models traced by `torch.fx`: a BatchNorm2d that directly follows and is in eval mode
+            (it becomes part of the weight and the bias), activations, Dropout in eval mode; in traced models also
+            operations such as `relu(y)`, `y + residual` and `y * 0.5` whose operand nobody else reads. Each call
+            looks at the modules anew. In training mode, where gradients are recorded through a BatchNorm, with hooks,
+            while something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
+            Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
+            rounding (docs/numerics.md). It sees the writes to parameters and buffers that `freeze_weights` sees, and
+            misses the same ones, such as `weight.data.mul_(2)`. Called by itself, a convolution computes what it did;
+            `freeze_weights()` does nothing for calls in which it takes something.
 
     Returns:
         `model` itself.
@@ -81,7 +93,33 @@ def convert(model: nn.Module, precision: str | None = None) -> nn.Module:
             UserWarning,
             stacklevel=2,
         )
+    if fuse:
+        _fuse(model)
     return model
+
+
+def _fuse(model: nn.Module) -> None:
+    done, left = [], []
+    for name, module in list(model.named_modules()):
+        of_module: tuple[list[str], list[str]] = [], []
+        if isinstance(module, fx.GraphModule):
+            of_module = graph.fuse(module, name)
+        elif isinstance(module, nn.Sequential):
+            of_module = sequential.fuse(module, name)
+        done += of_module[0]
+        left += of_module[1]
+    for text in done:
+        _log.info("fused %s", text)
+    if left:
+        text = f"left {len(left)} that look(s) as if it could be fused: {', '.join(left)}"
+    elif not done:
+        text = (
+            "found nothing to fuse: it looks in nn.Sequential and in traced models, so for a model with a forward of "
+            "its own call convert(torch.fx.symbolic_trace(model), fuse=True)"
+        )
+    else:
+        return
+    warnings.warn(f"convt_ext.convert(fuse=True) {text}", UserWarning, stacklevel=3)
 
 
 def _set_precision(module: nn.Module, precision: str | None) -> None:

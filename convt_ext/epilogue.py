@@ -258,3 +258,6 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
 }
 
 _NAMES = ", ".join(sorted({_name(function) for function in _OF_FUNCTIONS}))
+
+# The modules that an epilogue takes.
+MODULES = tuple(_OF_MODULES)

@@ -46,7 +46,7 @@ class _Uncounted:
 
 
 @functools.cache
-def _see_uncounted_writes() -> None:
+def see_uncounted_writes() -> None:
     """Has PyTorch tell of them: fused optimizers' steps and, before torch 2.13, averages by `torch._foreach_lerp_`."""
     from torch.nn.modules.module import register_module_buffer_registration_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -67,6 +67,11 @@ def _see_uncounted_writes() -> None:
     register_module_buffer_registration_hook(when_set)
 
 
+def num_uncounted_writes() -> int:
+    """How many `see_uncounted_writes` has seen."""
+    return _Uncounted.number
+
+
 class _Weight(NamedTuple):
     """What tells one state of a weight from another."""
 
@@ -85,7 +90,7 @@ class FrozenWeight:
     """
 
     def __init__(self, weight: Tensor) -> None:
-        _see_uncounted_writes()
+        see_uncounted_writes()
         self.weight = weight
         self._state: _Weight | None = None
         self._memory: torch.UntypedStorage | None = None

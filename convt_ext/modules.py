@@ -52,8 +52,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # A class attribute, so that modules converted or pickled without one have it too. TorchScript cannot read a
     # union in an annotation here.
     precision = None  # type: str | None
-    epilogue: Any = ()
     _frozen = None
+    epilogue: tuple[Any, ...] = ()
+    _fold = None  # what fusing/folding.py keeps
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return super().train(mode)
 
     def _apply(self, fn: Any, recurse: bool = True) -> ConvTranspose2d:
-        self._frozen = None
+        self._frozen = self._fold = None
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -216,7 +217,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_frozen"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_frozen", "_fold")}
 
     def extra_repr(self) -> str:
         """PyTorch's text, the precision where one is set, and what follows."""

@@ -1,4 +1,4 @@
-"""The keyword `epilogue` on a GPU: against PyTorch's functions one after the other on the bare result, and gradients."""
+"""The keyword `epilogue` on a GPU: against PyTorch's functions one after the other, and gradients."""
 
 from __future__ import annotations
 

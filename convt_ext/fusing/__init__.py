@@ -1,0 +1,5 @@
+"""What `convert(model, fuse=True)` does: transposed convolutions take the modules behind them into their epilogue.
+
+sequential.py and graph.py find what follows a convolution, chain.py decides on each call how much of it can be taken,
+folding.py folds a BatchNorm. Parameters and modules stay where they are, so that a state_dict keeps its keys.
+"""
