@@ -1,4 +1,4 @@
-"""``python -m convt_ext bench``: options, and one run from them, of layers or of programs' steps.
+"""``python -m convt_ext bench``: options, and one run from them, of layers, of programs or of networks' steps.
 
 Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a wrong option, rich missing).
 """
@@ -19,7 +19,7 @@ import torch
 
 import convt_ext
 from convt_ext import _extension, _optional
-from convt_ext.bench import floors, programs, steps
+from convt_ext.bench import floors, program_rows, programs, steps
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, Mode, by_name
 from convt_ext.bench.neighbours import select_neighbours
@@ -99,7 +99,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
     parser.add_argument(
-        "--compiled", action="store_true", help="with --steps: both models under torch.compile, and some layers too"
+        "--programs",
+        nargs="*",
+        metavar="NAME",
+        help="layers with what follows them and compiled training steps, instead of layers: names, globs or all",
+    )
+    parser.add_argument(
+        "--modes",
+        type=_list_of("--modes", program_rows.MODES),
+        metavar="LIST",
+        help=f"with --programs: {', '.join(program_rows.MODES)} (default all)",
     )
     parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
@@ -112,7 +121,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
     try:
         _refuse_mixtures(args)
         kept = [json.loads(path.read_text(encoding="utf-8")) for path in args.summary or ()]
-        layers = _layers(args)
+        layers, cases = _layers(args), _cases(args)
     except (OSError, ValueError) as error:
         return _refuse(str(error))
     try:
@@ -128,7 +137,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             report.print_kept(console, path.name, content)
         return 0
     if args.dry_run:
-        _print_plans(args, layers)
+        _print_plans(args, layers, cases)
         return 0
     if timer is None:
         if not torch.cuda.is_available():
@@ -136,22 +145,25 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
         if not convt_ext.is_available():
             return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
     with _racing(args.race == "on"):
-        return _run_steps(args, argv, timer) if args.steps else _run(args, argv, layers, timer)
+        if cases or args.steps:
+            return _run_programs(args, argv, cases, timer)
+        return _run(args, argv, layers, timer)
 
 
 def _refuse_mixtures(args: argparse.Namespace) -> None:
     """Raises ValueError for options that exclude each other."""
     if args.budget_ms <= 0:
         raise ValueError(f"--budget-ms must be positive, got {args.budget_ms}")
-    of_layers = {
-        "--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--dry-run": args.dry_run,
-        "--neighbours": args.neighbours,
-    }  # fmt: skip
+    of_layers = {"--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--neighbours": args.neighbours}
     wrong = [name for name, value in of_layers.items() if value]
-    if args.steps and wrong:
-        raise ValueError(f"--steps measures programs, for which there is no {', '.join(wrong)}")
-    if args.compiled and not args.steps:
-        raise ValueError("--compiled is for --steps")
+    if args.steps:
+        others = {"--dry-run": args.dry_run, "--programs": args.programs is not None}
+        wrong += [name for name, value in others.items() if value]
+    if wrong and (args.steps or args.programs is not None):
+        option, measured = ("--steps", "networks") if args.steps else ("--programs", "programs")
+        raise ValueError(f"{option} measures {measured}, for which there is no {', '.join(wrong)}")
+    if args.modes and args.programs is None:
+        raise ValueError("--modes is for --programs")
     if args.neighbours and (args.csv is not None or args.default):
         raise ValueError(
             "--neighbours has layers of its own and calls them by name: there is no --csv and no --default"
@@ -173,22 +185,28 @@ def _machine(timer: Timer | None) -> tuple[torch.device, str]:
     return device, torch.cuda.get_device_name(device)
 
 
-def _run_steps(args: argparse.Namespace, argv: list[str], timer: Timer | None) -> int:
+def _run_programs(
+    args: argparse.Namespace, argv: list[str], cases: list[program_rows.Case], timer: Timer | None
+) -> int:
+    """Measures `cases`, or the steps of networks where there are none."""
     from convt_ext.bench import report
 
     device, gpu = _machine(timer)
-    measured = programs.COMPILED_PROGRAMS if args.compiled else programs.PROGRAMS
+    if cases:
+        num_rows = len(cases)
+        rows = program_rows.run(cases, device, timer or CudaTimer(device, args.budget_ms), args.budget_ms)
+    else:
+        num_rows, rows = steps.num_rows(programs.PROGRAMS), steps.run(programs.PROGRAMS, device, args.budget_ms)
     description = describe_run(gpu, argv)
     file = ResultFile(args.out or default_path(gpu, description["date"]), description)
     console = report.make_console()
     with report.make_progress(console) as progress:
-        task = progress.add_task("starting", total=steps.num_rows(measured))
-        for row in steps.run(measured, device, args.budget_ms, args.compiled):
+        task = progress.add_task("starting", total=num_rows)
+        for row in rows:
             file.add(row)
-            progress.update(task, advance=1, description=f"{row['program']} {row['dtype']}")
+            progress.update(task, advance=1, description=f"{row['program']} {row['mode']} {row['dtype']}")
     file.write(complete=True)
-    console.print(report.steps_table(file.rows, f"{gpu}, torch {torch.__version__}"))
-    report.print_failures(console, file.rows)
+    report.print_programs(console, file.rows, f"{gpu}, torch {torch.__version__}")
     console.print(f"written: {file.path}", markup=False)
     return 1 if any("failure" in row for row in file.rows) else 0
 
@@ -246,11 +264,13 @@ def _plot(console: Console, path: Path, file: ResultFile, title: str) -> None:
     console.print(f"drawn: {path}" if drawn else "nothing to draw: no row has a time and a floor", markup=False)
 
 
-def _print_plans(args: argparse.Namespace, layers: list[Layer]) -> None:
+def _print_plans(args: argparse.Namespace, layers: list[Layer], cases: list[program_rows.Case]) -> None:
     from convt_ext.bench import dry_run, report
 
     console, modes = report.make_console(), _modes(args)
-    if args.neighbours:
+    if cases:
+        dry_run.print_programs(console, cases)
+    elif args.neighbours:
         dry_run.print_neighbours(console, layers, modes, args.directions, args.layouts)
     else:
         dry_run.print_plans(console, layers, modes, args.layouts)
@@ -262,6 +282,13 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
     if args.csv is not None:
         return select_layers(read_csv(args.csv), args.layers or ["all"])
     return select_layers(BUILT_IN, args.layers) if args.layers else list(KERNELBENCH)
+
+
+def _cases(args: argparse.Namespace) -> list[program_rows.Case]:
+    """The rows of ``--programs``; none without it."""
+    if args.programs is None:
+        return []
+    return program_rows.select_cases(args.programs, args.modes or program_rows.MODES)
 
 
 def _modes(args: argparse.Namespace) -> tuple[Mode, ...]:

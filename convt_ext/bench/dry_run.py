@@ -16,6 +16,7 @@ from convt_ext.bench import floors, neighbour_report, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, torch_switches
 from convt_ext.bench.operands import Operands
+from convt_ext.bench.program_rows import Case
 from convt_ext.bench.runner import Row
 
 
@@ -58,6 +59,17 @@ def print_neighbours(
         return
     rows = list(planned_rows(layers, modes, directions, layouts))
     neighbour_report.print_grid(console, rows, "Estimates for an H200 (nothing is timed)")
+
+
+def print_programs(console: Console, cases: Sequence[Case]) -> None:
+    """What ``bench --programs`` would measure: the program of a mode in each of its dtypes."""
+    table = Table(title="Programs (nothing is timed)", title_justify="left")
+    for name in ("program", "mode", "inputs", "dtypes"):
+        table.add_column(name)
+    for (program, mode), group in itertools.groupby(cases, key=lambda case: (case.program, case.mode)):
+        inputs = ", ".join("x".join(map(str, shape)) for shape in program.inputs)
+        table.add_row(escape(program.name), mode, inputs, ", ".join(case.dtype for case in group))
+    console.print(table)
 
 
 def print_plans(console: Console, layers: Sequence[Layer], modes: Sequence[Mode], layouts: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Pair = tuple[int, int]
 
@@ -106,20 +106,35 @@ BUILT_IN: tuple[Layer, ...] = (
 KERNELBENCH: tuple[Layer, ...] = tuple(layer for layer in BUILT_IN if layer.name.startswith("kb"))
 
 
+class Named(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_Named = TypeVar("_Named", bound=Named)
+
+
 def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Layer]:
     """The layers whose name matches any pattern (``all``, a name or a glob), in table order.
 
     Raises:
         ValueError: a pattern matches no layer.
     """
+    return select_named(layers, patterns, "layer")
+
+
+def select_named(named: Sequence[_Named], patterns: Iterable[str], kind: str) -> list[_Named]:
+    """As `select_layers`, of whatever has names; `kind` and the option ``--<kind>s`` are for the error."""
     chosen: set[str] = set()
     for pattern in patterns:
-        matches = {layer.name for layer in layers if pattern == "all" or _matches(layer.name, pattern)}
+        matches = {one.name for one in named if pattern == "all" or _matches(one.name, pattern)}
         if not matches:
-            known = ", ".join(layer.name for layer in layers)
-            raise ValueError(f"--layers: no layer matches {pattern!r}; known layers: {known}")
+            known = ", ".join(repr(one.name) if "," in one.name else one.name for one in named)
+            raise ValueError(f"--{kind}s: no {kind} matches {pattern!r}; known {kind}s: {known}")
         chosen |= matches
-    return [layer for layer in layers if layer.name in chosen]
+    return [one for one in named if one.name in chosen]
 
 
 def _matches(name: str, pattern: str) -> bool:

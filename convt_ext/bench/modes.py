@@ -74,3 +74,14 @@ def cudnn_benchmark() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
+
+
+@contextlib.contextmanager
+def without_cudnn() -> Iterator[None]:
+    """PyTorch's own algorithms, which are independent of what is compared with them."""
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from convt_ext.bench.layers import Layer
+from convt_ext.bench.modes import without_cudnn
 
 DIRECTIONS = ("fwd", "dx", "dw")
 LAYOUTS = ("nchw", "nhwc")
@@ -102,7 +103,7 @@ def make_reference(layer: Layer, direction: str, operands: Operands) -> Referenc
     if direction == "dw":
         return _weight_gradient_reference(layer, operands)
     shape = layer.output_shape if direction == "fwd" else layer.input_shape
-    images = _spread(shape[0], _rows_needed(math.prod(shape[1:])))
+    images = spread(shape[0], _rows_needed(math.prod(shape[1:])))
     index = torch.tensor(images, device=operands.input.device)
     gradient = operands.grad_output
     part = Operands(
@@ -133,13 +134,8 @@ def _weight_gradient_reference(layer: Layer, operands: Operands) -> Reference:
 
 
 def _run_reference(layer: Layer, direction: str, part: Operands) -> torch.Tensor:
-    enabled = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
-    try:
-        with torch.no_grad():
-            return torch_call(layer, direction, part)()
-    finally:
-        torch.backends.cudnn.enabled = enabled
+    with without_cudnn(), torch.no_grad():
+        return torch_call(layer, direction, part)()
 
 
 def needed_bytes(layer: Layer, itemsize: int, directions: tuple[str, ...]) -> int:
@@ -157,7 +153,8 @@ def _rows_needed(row_elems: int) -> int:
     return max(2, math.ceil(_MIN_REFERENCE_ELEMS / max(1, row_elems)))
 
 
-def _spread(size: int, count: int) -> list[int]:
+def spread(size: int, count: int) -> list[int]:
+    """So many indices below `size`, the first, the last, and evenly between; all of them where there are no more."""
     if count >= size:
         return list(range(size))
     return [round(i * (size - 1) / (count - 1)) for i in range(count)]

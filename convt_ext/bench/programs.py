@@ -1,8 +1,7 @@
 """The programs of ``bench --steps``: networks with transposed convolutions, trained or used at a usual size.
 
 The two models of the demo, and two more in plain ``torch.nn`` with random weights: what a step takes does not depend on
-what a network has learned. With ``--compiled`` also single layers with what usually follows them, where a compiler has
-most to gain.
+what a network has learned. Single layers with what follows them: layer_programs.py.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import nn
@@ -68,11 +66,6 @@ class CLIPSegDecoder(nn.Module):
         return self.mask(tokens[:, 1:].transpose(1, 2).unflatten(2, (size, size)))
 
 
-def layer_and(*following: Callable[[], nn.Module]) -> nn.Module:
-    """A layer of a generator or decoder, twice as large, and what follows it."""
-    return nn.Sequential(nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1), *(make() for make in following))
-
-
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A network and what it is given; the first input's first size is the batch."""
@@ -89,24 +82,17 @@ class Program:
 
 _CLIPSEG_INPUTS = (*[(4, 1 + 22 * 22, 768)] * 3, (4, 512))  # four images of 352 x 352
 
+_DCGAN_128 = Program("DCGAN generator", DCGANGenerator, ((128, 100, 1, 1),))
+_UNET_4 = Program("U-Net", UNet, ((4, 3, 512, 512),))
+
 PROGRAMS: tuple[Program, ...] = (
     Program("DCGAN generator", DCGANGenerator, ((16, 100, 1, 1),)),
-    Program("DCGAN generator", DCGANGenerator, ((128, 100, 1, 1),)),
+    _DCGAN_128,
     Program("FSRCNN x3", FSRCNN, ((1, 1, 360, 640),)),
     Program("U-Net", UNet, ((1, 3, 256, 256),)),
-    Program("U-Net", UNet, ((4, 3, 512, 512),)),
+    _UNET_4,
     Program("CLIPSeg decoder", CLIPSegDecoder, _CLIPSEG_INPUTS, "infer"),
 )
 
-_LAYER_INPUTS = ((16, 128, 64, 64),)
-
-# Without the decoder: PyTorch's transformer layers, used under autocast, raise when they are compiled.
-COMPILED_PROGRAMS: tuple[Program, ...] = (
-    *(program for program in PROGRAMS if program.make_model is not CLIPSegDecoder),
-    Program("DCGAN generator", DCGANGenerator, ((128, 100, 1, 1),), "infer"),
-    Program("U-Net", UNet, ((4, 3, 512, 512),), "infer"),
-    Program("layer", layer_and, _LAYER_INPUTS, "infer"),
-    Program("layer, SiLU", partial(layer_and, nn.SiLU), _LAYER_INPUTS, "infer"),
-    Program("layer, GELU, pooling", partial(layer_and, nn.GELU, partial(nn.MaxPool2d, 2)), _LAYER_INPUTS, "infer"),
-    Program("layer, norm, ReLU", partial(layer_and, partial(nn.BatchNorm2d, 64), nn.ReLU), _LAYER_INPUTS),
-)
+# Whose training steps `bench --programs` compiles.
+COMPILED_STEPS: tuple[Program, ...] = (_DCGAN_128, _UNET_4)

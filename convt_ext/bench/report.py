@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from convt_ext.bench import neighbour_report
+from convt_ext.bench import neighbour_report, program_report
 from convt_ext.bench.runner import Row, Skipped
 from convt_ext.bench.summary import SLOWER_BY, Summary, counts, geometric_mean, parts, ratio, summarise
 
@@ -177,7 +177,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
 def print_failures(console: Console, rows: Sequence[Row]) -> None:
     for row in rows:
         if "failure" in row:
-            keys = ("program", "dtype", "batch") if "program" in row else _NAMES_OF_ROW
+            keys = ("program", "mode", "dtype", "batch") if "program" in row else _NAMES_OF_ROW
             where = " ".join(str(row[key]) for key in keys)
             console.print(f"failed: {where}: {row['failure']}", style="red", markup=False)
 
@@ -191,8 +191,7 @@ def steps_table(rows: Sequence[Row], title: str) -> Table:
         table.add_column(name, justify="right")
     for row in rows:
         ours, theirs = row["ours_ms"], row["torch_ms"]
-        step = f"{row['mode']}, compiled" if row.get("compiled") else row["mode"]
-        cells = [row["program"], step, row["inputs"], row["dtype"]]
+        cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
         for side, value in (("ours", ours), ("torch", theirs)):
             cells += [
                 _text(value, "{:.3f}"),
@@ -204,13 +203,21 @@ def steps_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
+def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
+    """The rows of ``bench --programs`` or of ``bench --steps``."""
+    if rows and "ours_us" in rows[0]:
+        program_report.print_programs(console, rows, title)
+    else:
+        console.print(steps_table(rows, title))
+    print_failures(console, rows)
+
+
 def print_kept(console: Console, name: str, content: dict[str, Any]) -> None:
     """The summary of a result file."""
     rows, ended = content["rows"], "" if content["complete"] else ", interrupted"
     title = f"{name}: {content['gpu']}, torch {content['torch']}, {content['date'][:10]}{ended}"
     if rows and "program" in rows[0]:
-        console.print(steps_table(rows, title))
-        print_failures(console, rows)
+        print_programs(console, rows, title)
         return
     if rows and "base" in rows[0]:
         neighbour_report.print_grid(console, rows, title)

@@ -1,9 +1,9 @@
 """Whole programs, PyTorch's model beside its converted copy: wall time of a step, host and device together.
 
 Called by command.py for ``bench --steps``. A step is what a user's loop repeats: forward pass, loss, backward pass and
-SGD where a network is trained, the forward pass where it is used. With ``--compiled`` both models are given to
-``torch.compile`` before. Loops of steps take turns, because clocks and heat
+SGD where a network is trained, the forward pass where it is used. Loops of steps take turns, because clocks and heat
 drift; each begins and ends with a synchronised device, and within one nothing waits. The median loop counts.
+program_rows.py takes the training step and the loops from here for what it compiles.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -38,37 +39,31 @@ def run(
     programs: Sequence[Program],
     device: torch.device,
     budget_ms: float,
-    compiled: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Row]:
     """Yields a row for each program and dtype; `budget_ms` is what a loop of steps is to take."""
     with cudnn_benchmark():
         for program in programs:
             for dtype in DTYPES:
-                row = _empty_row(program, dtype, compiled)
+                row = _empty_row(program, dtype)
                 try:
                     _measure(row, program, DTYPES[dtype], device, budget_ms, clock)
                 except Exception as error:
                     row["failure"] = f"{type(error).__name__}: {error}"
                 yield row
-                if compiled:
-                    torch.compiler.reset()
-                gc.collect()
-                if device.type == "cuda":
-                    torch.cuda.empty_cache()
+                free_memory(device)
 
 
 def num_rows(programs: Sequence[Program]) -> int:
     return len(programs) * len(DTYPES)
 
 
-def _empty_row(program: Program, dtype: str, compiled: bool) -> Row:
+def _empty_row(program: Program, dtype: str) -> Row:
     return {
         "program": program.name,
         "dtype": dtype,
         "batch": program.batch,
         "mode": program.mode,
-        "compiled": compiled,
         "inputs": ", ".join("x".join(map(str, shape)) for shape in program.inputs),
         "converted": None,
         "ours_ms": None,
@@ -87,45 +82,43 @@ def _measure(
     budget_ms: float,
     clock: Callable[[], float],
 ) -> None:
-    steps, row["converted"] = make_steps(program, lowered, device, row["compiled"])
+    steps, row["converted"] = make_steps(program, lowered, device)
     ours, theirs = (step() for step in steps)
     difference = float((ours - theirs).norm() / theirs.norm())
     if not difference <= _AGREEMENT:  # NaN, too
         raise ArithmeticError(f"the first steps' results differ by {difference}, relative to their norm")
 
-    def synchronize() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    row["steps"], times = times_ms(steps, budget_ms, synchronize, clock)
+    row["steps"], times = times_ms(steps, budget_ms, synchronizer(device), clock)
     for side, of_side in zip(("ours", "torch"), times, strict=True):
         row[f"{side}_ms"] = statistics.median(of_side)
         row[f"{side}_range_ms"] = [min(of_side), max(of_side)]
 
 
-def make_steps(
-    program: Program, lowered: torch.dtype | None, device: torch.device, compiled: bool = False
-) -> tuple[list[Step], int]:
+def make_steps(program: Program, lowered: torch.dtype | None, device: torch.device) -> tuple[list[Step], int]:
     """A step of the converted copy and one of the model, from the same weights; how many layers were converted."""
+    model, inputs, target = make_model(program, device)
+    converted = convt_ext.convert(copy.deepcopy(model))
+    number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
+    models = (converted, model)
+    if program.mode == "infer":
+        return [_inference_step(one, inputs, lowered) for one in models], number
+    return [training_step(one, inputs, target, lowered) for one in models], number
+
+
+def make_model(program: Program, device: torch.device) -> tuple[nn.Module, list[torch.Tensor], torch.Tensor]:
+    """PyTorch's model, its inputs and a target for its result: the same numbers every time."""
     torch.manual_seed(0)
     model = program.make_model().to(device).train(program.mode == "train")
     inputs = [torch.randn(shape, device=device) for shape in program.inputs]
     with torch.no_grad():
         target = torch.rand_like(model(*inputs))
-    converted = convt_ext.convert(copy.deepcopy(model))
-    number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
-    models = (converted, model)
-    if compiled:
-        for one in models:
-            one.compile()
-    if program.mode == "infer":
-        return [_inference_step(one, inputs, lowered) for one in models], number
-    return [_training_step(one, inputs, target, lowered) for one in models], number
+    return model, inputs, target
 
 
-def _training_step(
-    model: nn.Module, inputs: list[torch.Tensor], target: torch.Tensor, lowered: torch.dtype | None
+def training_step(
+    model: nn.Module, inputs: Sequence[torch.Tensor], target: torch.Tensor, lowered: torch.dtype | None
 ) -> Step:
+    """Forward pass, loss, backward pass and SGD; under autocast to `lowered` where that is given."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step() -> torch.Tensor:
@@ -169,3 +162,15 @@ def times_ms(
         for index in range(len(steps)) if turn % 2 == 0 else reversed(range(len(steps))):
             times[index].append(loop(steps[index], number))
     return number, times
+
+
+def synchronizer(device: torch.device) -> Callable[[], None]:
+    """What waits for the device."""
+    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+
+
+def free_memory(device: torch.device) -> None:
+    """Gives back what the models that were measured last had."""
+    gc.collect()  # a caught exception can keep the frame that holds them
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -13,7 +13,7 @@ from torch import nn
 import convt_ext
 from convt_ext import __main__ as cli
 from convt_ext.bench import command, programs, steps
-from convt_ext.bench.programs import COMPILED_PROGRAMS, FSRCNN, PROGRAMS, CLIPSegDecoder, Program
+from convt_ext.bench.programs import FSRCNN, PROGRAMS, CLIPSegDecoder, Program
 from convt_ext.demo_models import DCGANGenerator
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ TINY = (
     Program("decoder", partial(CLIPSegDecoder, 8, 12, 6), (*[(2, 1 + 2 * 2, 12)] * 3, (2, 6)), "infer"),
 )
 ROW_KEYS = [
-    *("program", "dtype", "batch", "mode", "compiled", "inputs", "converted", "ours_ms", "torch_ms", "ours_range_ms"),
+    *("program", "dtype", "batch", "mode", "inputs", "converted", "ours_ms", "torch_ms", "ours_range_ms"),
     *("torch_range_ms", "steps"),
 ]
 
@@ -58,7 +58,7 @@ def test_the_programs_have_the_sizes_they_state():
         assert decoder(*(torch.randn(2, 10, 12) for _ in range(3)), torch.randn(2, 6)).shape == (2, 1, 48, 48)
 
 
-@pytest.mark.parametrize("program", COMPILED_PROGRAMS, ids=lambda one: f"{one.name} {one.batch} {one.mode}")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: f"{one.name} {one.batch} {one.mode}")
 def test_every_program_has_layers_to_convert_and_takes_its_inputs(program):
     with torch.device("meta"):
         model = convt_ext.convert(program.make_model())
@@ -167,15 +167,6 @@ def test_ours_is_the_converted_copy_of_the_same_model(monkeypatch, program):
         assert made == [(True, *expected), (False, *expected)]
 
 
-def test_both_models_are_compiled(monkeypatch):
-    seen = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self: seen.append(self))
-    steps.make_steps(TINY[0], None, CPU)
-    assert seen == []
-    steps.make_steps(TINY[0], None, CPU, compiled=True)
-    assert [isinstance(model.layers[0], convt_ext.ConvTranspose2d) for model in seen] == [True, False]
-
-
 def test_a_training_step_trains():
     (ours, theirs), _ = steps.make_steps(TINY[0], None, CPU)
     for step in (ours, theirs):
@@ -236,27 +227,18 @@ def test_steps_write_a_file_that_can_be_summed_up(monkeypatch, tmp_path, capsys)
     assert capsys.readouterr().out.count("generator") == 2
 
 
-def test_compiled_programs(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(programs, "COMPILED_PROGRAMS", TINY[1:])
-    monkeypatch.setattr(nn.Module, "compile", lambda self: None)
-    out = tmp_path / "steps.json"
-    assert bench(["--steps", "--compiled", "--budget-ms", "0.01", "--out", str(out)]) == 0
-    assert [(row["program"], row["compiled"]) for row in json.loads(out.read_text())["rows"]] == [("decoder", True)] * 2
-    assert bench(["--compiled"]) == 2
-    assert "--compiled is for --steps" in capsys.readouterr().err
-
-
 def test_a_program_that_fails_ends_with_status_1(monkeypatch, tmp_path, capsys):
     too_narrow = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
     monkeypatch.setattr(programs, "PROGRAMS", (too_narrow, TINY[1]))
     out = tmp_path / "steps.json"
     assert bench(["--steps", "--budget-ms", "0.01", "--out", str(out)]) == 1
-    assert "failed: broken float32 2: RuntimeError" in capsys.readouterr().out
+    assert "failed: broken train float32 2: RuntimeError" in capsys.readouterr().out
     assert [("failure" in row) for row in json.loads(out.read_text())["rows"]] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
-    "words", [["--layers", "kb57"], ["--csv", "a.csv"], ["--plot", "a.png"], ["--dry-run"], ["--neighbours"]]
+    "words",
+    [["--layers", "kb57"], ["--csv", "a.csv"], ["--plot", "a.png"], ["--dry-run"], ["--neighbours"], ["--programs"]],
 )
 def test_steps_have_no_options_of_layers(words, capsys):
     assert bench(["--steps", *words]) == 2

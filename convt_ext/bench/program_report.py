@@ -1,0 +1,79 @@
+"""Shows the rows of ``bench --programs``: all of them, and what those of each mode and dtype say together.
+
+Needs the package rich (extra ``bench``). Called by report.py. What is aimed at is shown beside what was found, and
+nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from convt_ext.bench import program_summary as summary
+from convt_ext.bench.runner import Row
+
+
+def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
+    console.print(_rows_table(rows, title))
+    if summary.figures(rows):
+        console.print(_figures_table(rows))
+
+
+def _rows_table(rows: Sequence[Row], title: str) -> Table:
+    table = Table(title=title, title_justify="left", caption="* misses what is aimed at", caption_justify="left")
+    for name in ("program", "mode", "dtype"):
+        table.add_column(name)
+    for name in ("ours µs", "torch µs", "torch / ours", "in wall time", "layer alone µs", "ours / alone"):
+        table.add_column(name, justify="right")
+    for name in ("error", "torch error"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        slower, over = summary.is_slower(row), summary.is_over_limit(row)
+        cells = [
+            _text(row["ours_us"], "{:.1f}"),
+            _text(row["torch_us"], "{:.1f}"),
+            _marked(summary.ratio(row), slower),
+            _text(summary.wall_ratio(row), "{:.2f}x"),
+            _text(row["bare_us"], "{:.1f}"),
+            _marked(summary.over_bare(row), over),
+            _text(row["error"], "{:.1e}"),
+            _text(row["torch_error"], "{:.1e}"),
+        ]
+        names = (escape(row["program"]), row["mode"], row["dtype"])
+        table.add_row(*names, *cells, style="red" if "failure" in row else None)
+    return table
+
+
+def _figures_table(rows: Sequence[Row]) -> Table:
+    table = Table(title="PyTorch's time / ours; the program's time / the layer's alone", title_justify="left")
+    for name in ("mode", "dtype"):
+        table.add_column(name)
+    for name in ("rows", "mean", "aim", "least", "slower", "over layer, mean", "most", "over limit"):
+        table.add_column(name, justify="right")
+    for key, found in summary.figures(rows).items():
+        missed = found.aim is not None and found.mean < found.aim
+        table.add_row(
+            *key,
+            str(found.num_rows),
+            _marked(found.mean, missed),
+            _text(found.aim, "{:.1f}x"),
+            _text(found.least, "{:.2f}x"),
+            str(found.num_slower),
+            _text(found.over_bare, "{:.2f}x"),
+            _text(found.most_over_bare, "{:.2f}x"),
+            str(found.num_over_limit) if found.over_bare is not None else "-",
+        )
+    return table
+
+
+def _marked(value: float | None, is_missed: bool) -> str:
+    if value is None:
+        return "-"
+    return f"[red]{value:.2f}x*[/]" if is_missed else f"{value:.2f}x"
+
+
+def _text(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)

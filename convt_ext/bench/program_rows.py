@@ -1,0 +1,186 @@
+"""Measures the programs of ``bench --programs``: converted models beside PyTorch's, eager and compiled.
+
+In mode ``eager`` ours is converted with ``fuse=True``, traced before where it is more than an ``nn.Sequential``; in
+``compiled`` both models are given to ``torch.compile``, ours converted and no more, and in ``train_compiled`` the
+networks of steps.py are trained that way. The GPU's time of a call counts, by turns; of a training step also the time
+that passes. Called by command.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+import convt_ext
+from convt_ext.bench import steps
+from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
+from convt_ext.bench.layers import select_named
+from convt_ext.bench.modes import cudnn_benchmark, without_cudnn
+from convt_ext.bench.operands import spread
+from convt_ext.bench.programs import COMPILED_STEPS, Program
+from convt_ext.bench.runner import Row
+from convt_ext.bench.timing import Timer
+
+MODES = ("eager", "compiled", "train_compiled")
+DTYPES = tuple(steps.DTYPES)  # float32 with TF32 as PyTorch's switches allow it
+
+_REFERENCE_IMAGES = 4  # of a batch, that are compared with float64
+_AGREEMENT = 0.05  # of the result's scale; more only where PyTorch's own error is as large
+
+
+class Case(NamedTuple):
+    """A row that is to be measured."""
+
+    program: LayerProgram | Program
+    dtype: str
+    mode: str
+
+
+def select_cases(patterns: Sequence[str], modes: Sequence[str]) -> list[Case]:
+    """The rows of the programs whose names match any pattern, mode by mode.
+
+    Raises:
+        ValueError: a pattern matches no program of these modes.
+    """
+    of_modes = {mode: _programs_of(mode) for mode in MODES if mode in modes}
+    everything = list(dict.fromkeys(program for programs in of_modes.values() for program in programs))
+    chosen = select_named(everything, patterns or ["all"], "program")
+    return [
+        Case(program, dtype, mode)
+        for mode, programs in of_modes.items()
+        for program in programs
+        if program in chosen
+        for dtype in DTYPES
+    ]
+
+
+def _programs_of(mode: str) -> Sequence[LayerProgram | Program]:
+    return COMPILED_STEPS if mode == "train_compiled" else LAYER_PROGRAMS
+
+
+def run(
+    cases: Sequence[Case],
+    device: torch.device,
+    timer: Timer,
+    budget_ms: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Row]:
+    """Yields a row for each case; `budget_ms` is what a loop of training steps is to take."""
+    with cudnn_benchmark():
+        for case in cases:
+            row = _empty_row(case)
+            try:
+                if isinstance(case.program, LayerProgram):
+                    _measure(row, case.program, case, device, timer)
+                else:
+                    _measure_step(row, case.program, case, device, timer, budget_ms, clock)
+            except Exception as error:
+                row["failure"] = f"{type(error).__name__}: {error}"
+            yield row
+            torch.compiler.reset()
+            steps.free_memory(device)
+
+
+def _empty_row(case: Case) -> Row:
+    return {
+        "program": case.program.name,
+        "dtype": case.dtype,
+        "batch": case.program.batch,
+        "mode": case.mode,
+        "inputs": ", ".join("x".join(map(str, shape)) for shape in case.program.inputs),
+        "ours_us": None,
+        "torch_us": None,
+        "bare_us": None,
+        "ours_wall_us": None,
+        "torch_wall_us": None,
+        "error": None,
+        "torch_error": None,
+    }
+
+
+@torch.no_grad()
+def _measure(row: Row, program: LayerProgram, case: Case, device: torch.device, timer: Timer) -> None:
+    dtype = getattr(torch, case.dtype)
+    torch.manual_seed(0)
+    model = program.make_model().to(device, dtype)
+    inputs = [torch.randn(shape, dtype=dtype, device=device) for shape in program.inputs]
+    images = torch.tensor(spread(program.batch, _REFERENCE_IMAGES), device=device)
+    with without_cudnn():
+        reference = copy.deepcopy(model).double()(*(given[images].double() for given in inputs))
+
+    bare = convt_ext.convert(copy.deepcopy(layer_of(model)))
+    ours = _converted(model, case.mode)
+    if case.mode == "compiled":
+        for module in (ours, model, bare):
+            module.compile(dynamic=False)
+    # PyTorch's first: a race in our first call meets the algorithm that cuDNN has found.
+    theirs = model(*inputs)[images]
+    _compare(row, ours(*inputs)[images], theirs, reference)
+    calls = (lambda: ours(*inputs), lambda: model(*inputs), lambda: bare(inputs[0]))
+    row["ours_us"], row["torch_us"], row["bare_us"] = timer.times_us(calls)
+
+
+def _converted(model: nn.Module, mode: str) -> nn.Module:
+    """The converted copy: fused by `convert` in eager mode, by the compiler's pass otherwise."""
+    ours = copy.deepcopy(model)
+    options: dict[str, Any] = {}
+    if mode == "eager":
+        options["fuse"] = True
+        if not isinstance(ours, nn.Sequential):
+            ours = torch.fx.symbolic_trace(ours)
+    return convt_ext.convert(ours, **options)
+
+
+def _measure_step(
+    row: Row,
+    program: Program,
+    case: Case,
+    device: torch.device,
+    timer: Timer,
+    budget_ms: float,
+    clock: Callable[[], float],
+) -> None:
+    model, inputs, target = steps.make_model(program, device)
+    with without_cudnn():
+        exact = copy.deepcopy(model).double()
+        steps.training_step(exact, [given.double() for given in inputs], target.double(), None)()
+    reference = _gradients(exact)
+    del exact
+
+    ours = _converted(model, case.mode)
+    for module in (ours, model):
+        module.compile(dynamic=False)
+    ours_step, torch_step = (
+        steps.training_step(module, inputs, target, steps.DTYPES[case.dtype]) for module in (ours, model)
+    )
+    torch_step()
+    ours_step()
+    _compare(row, _gradients(ours), _gradients(model), reference)
+    both = [ours_step, torch_step]
+    row["ours_us"], row["torch_us"] = timer.times_us(both)
+    _, times = steps.times_ms(both, budget_ms, steps.synchronizer(device), clock)
+    row["ours_wall_us"], row["torch_wall_us"] = (1e3 * statistics.median(of_side) for of_side in times)
+
+
+def _gradients(model: nn.Module) -> torch.Tensor:
+    """The gradients of all parameters, one behind the other."""
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+
+def _compare(row: Row, ours: torch.Tensor, theirs: torch.Tensor, reference: torch.Tensor) -> None:
+    """Fills in the largest errors over the largest number of the reference.
+
+    Raises:
+        ArithmeticError: ours is too large, or a result is not finite.
+    """
+    scale = reference.abs().max()
+    error, torch_error = (float((one.double() - reference).abs().max() / scale) for one in (ours, theirs))
+    if not error <= max(_AGREEMENT, 2 * torch_error):  # NaN, too
+        raise ArithmeticError(f"the largest error is {error} of the largest result, PyTorch's {torch_error}")
+    row["error"], row["torch_error"] = error, torch_error

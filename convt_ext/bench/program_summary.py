@@ -1,0 +1,93 @@
+"""What the rows of ``bench --programs`` say together, beside what is aimed at.
+
+Called by program_report.py. Pure arithmetic on rows, of a run or of a kept file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from convt_ext.bench.layer_programs import LAYER_PROGRAMS
+from convt_ext.bench.runner import Row
+from convt_ext.bench.summary import geometric_mean, ratio
+
+# PyTorch's time over ours, geometric mean of the programs of a mode and dtype, on an H200.
+_MEANS = {
+    ("eager", "float32"): 2.5,
+    ("eager", "bfloat16"): 2.5,
+    ("compiled", "float32"): 2.0,
+    ("compiled", "bfloat16"): 1.7,
+}
+# Of single rows none is to be slower; these are to be faster by more.
+_LEAST = {("train_compiled", "DCGAN generator"): 1.1}
+_LIMITS = {program.name: program.limit for program in LAYER_PROGRAMS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Of the rows of a mode and dtype that have times.
+
+    Attributes:
+        num_rows: how many these are; `num_slower` of them are slower than they are to be.
+        mean: geometric mean of PyTorch's time over ours; `aim` is what it is to be, None where that is said of rows.
+        least: the least quotient.
+        over_bare: geometric mean of the program's time over the layer's alone, None where no row has that;
+            `most_over_bare` is the largest, and `num_over_limit` rows take more than they are to.
+    """
+
+    num_rows: int
+    num_slower: int
+    mean: float
+    aim: float | None
+    least: float
+    over_bare: float | None
+    most_over_bare: float | None
+    num_over_limit: int
+
+
+def figures(rows: Sequence[Row]) -> dict[tuple[str, str], Figures]:
+    """(mode, dtype) -> what its rows say."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if ratio(row) is not None:
+            groups.setdefault((row["mode"], row["dtype"]), []).append(row)
+    return {key: _figures_of(of_group, _MEANS.get(key)) for key, of_group in groups.items()}
+
+
+def _figures_of(rows: Sequence[Row], aim: float | None) -> Figures:
+    quotients = [row["torch_us"] / row["ours_us"] for row in rows]
+    over = [value for row in rows if (value := over_bare(row)) is not None]
+    return Figures(
+        num_rows=len(rows),
+        num_slower=sum(map(is_slower, rows)),
+        mean=geometric_mean(quotients),
+        aim=aim,
+        least=min(quotients),
+        over_bare=geometric_mean(over) if over else None,
+        most_over_bare=max(over, default=None),
+        num_over_limit=sum(map(is_over_limit, rows)),
+    )
+
+
+def over_bare(row: Row) -> float | None:
+    """Our time of the program over that of its layer alone."""
+    return row["ours_us"] / row["bare_us"] if row["ours_us"] and row["bare_us"] else None
+
+
+def wall_ratio(row: Row) -> float | None:
+    """PyTorch's time over ours, of the time that passes; None where nobody measured it."""
+    ours, theirs = row["ours_wall_us"], row["torch_wall_us"]
+    return theirs / ours if ours and theirs else None
+
+
+def is_slower(row: Row) -> bool:
+    """Whether ours is slower than it is to be: by the GPU's time, or by that which passes."""
+    least = _LEAST.get((row["mode"], row["program"]), 1.0)
+    return any(value is not None and value < least for value in (ratio(row), wall_ratio(row)))
+
+
+def is_over_limit(row: Row) -> bool:
+    """Whether a fused program takes more than it is to, over its layer alone."""
+    value, limit = over_bare(row), _LIMITS.get(row["program"])
+    return value is not None and limit is not None and value > limit

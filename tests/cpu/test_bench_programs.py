@@ -1,0 +1,321 @@
+"""`bench --programs` without a GPU: the programs, the rows, what they say together, and the file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import convt_ext
+from convt_ext import __main__ as cli
+from convt_ext.bench import command, program_rows, program_summary, programs
+from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
+from convt_ext.bench.layers import BUILT_IN, Layer
+from convt_ext.bench.programs import Program
+from convt_ext.demo_models import DCGANGenerator
+
+CPU = torch.device("cpu")
+ROW_KEYS = [
+    *("program", "dtype", "batch", "mode", "inputs", "ours_us", "torch_us", "bare_us", "ours_wall_us", "torch_wall_us"),
+    *("error", "torch_error"),
+]
+
+
+def small(program):
+    """The program with few channels and images, for a CPU."""
+    layer = program.layer
+    sizes = {"n": 2, "c_in": layer.c_in // 32, "c_out": layer.c_out // 32, "h": 5, "w": 5}
+    return LayerProgram(Layer(**{**vars(layer), **sizes}), program.follow, program.limit, program.has_residual)
+
+
+TINY = tuple(map(small, LAYER_PROGRAMS))
+TINY_STEP = Program("generator", partial(DCGANGenerator, width=2), ((2, 100, 1, 1),))
+
+
+class Timer:
+    """Runs every call once and says that ours take 10 µs, PyTorch's 30, and the layer 8."""
+
+    def __init__(self):
+        self.results = []
+
+    def times_us(self, calls):
+        self.results.append([call() for call in calls])
+        return [10.0, 30.0, 8.0][: len(calls)]
+
+    def peak_bytes(self, call):
+        return None
+
+
+@pytest.fixture(autouse=True)
+def convert_that_fuses(monkeypatch):
+    """Notes what it is asked to convert; what fusing does is tested where it is written."""
+    asked = []
+    really = convt_ext.convert
+
+    def convert(model, precision=None, fuse=False):
+        asked.append((type(model), fuse))
+        return really(model, precision)
+
+    monkeypatch.setattr(convt_ext, "convert", convert)
+    return asked
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Notes the modules that are compiled, and compiles none."""
+    seen = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: seen.append((self, options)))
+    return seen
+
+
+def measure(mode, chosen=TINY, timer=None, dtypes=("float32",)):
+    cases = [program_rows.Case(program, dtype, mode) for program in chosen for dtype in dtypes]
+    return list(program_rows.run(cases, CPU, timer or Timer(), 0.01))
+
+
+# ---- programs
+
+
+def test_the_programs_span_what_they_are_to_span():
+    assert len({program.name for program in LAYER_PROGRAMS}) == len(LAYER_PROGRAMS) >= 12
+    layers = [program.layer for program in LAYER_PROGRAMS]
+    channels = {number for layer in layers for number in (layer.c_in, layer.c_out)}
+    assert (min(channels), max(channels)) == (64, 512)
+    assert {layer.k for layer in layers} == {(2, 2), (3, 3), (4, 4)}
+    assert {layer.s for layer in layers} == {(2, 2)}
+    assert all(16 <= layer.n <= 128 for layer in layers)
+    assert all(layer.output_size == (2 * layer.h, 2 * layer.w) for layer in layers)
+    for layer in layers:
+        flops = 2 * math.prod((*layer.input_shape, layer.c_out, *layer.k))
+        moved = 4 * (math.prod(layer.input_shape) + math.prod(layer.output_shape))
+        assert 3e-5 < max(flops / 480e12, moved / 4.3e12) < 3e-3, layer.name  # seconds at an H200's rates
+
+
+def test_no_layer_is_one_that_tables_and_fits_are_of():
+    folder = Path(__file__).parents[2] / "benchmarks"
+    if not folder.is_dir():
+        pytest.skip("needs the checkout's benchmarks/")
+    known = {(layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) for layer in BUILT_IN}
+    for path in folder.glob("*.csv"):
+        with open(path, newline="") as file:
+            known |= {
+                tuple(int(row[key]) for key in ("N", "Cin", "Cout", "kh", "kw", "H", "W"))
+                for row in csv.DictReader(file)
+            }
+    for program in LAYER_PROGRAMS:
+        layer = program.layer
+        assert (layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) not in known, program.name
+
+
+@pytest.mark.parametrize("program", TINY, ids=lambda program: program.name)
+def test_a_program_is_its_layer_and_more(program):
+    torch.manual_seed(1)
+    model = program.make_model()
+    inputs = [torch.randn(shape) for shape in program.inputs]
+    with torch.no_grad():
+        bare, result = layer_of(model)(inputs[0]), model(*inputs)
+    assert result.shape == bare.shape == program.layer.output_shape
+    assert not model.training
+    assert not torch.allclose(result, bare)
+    assert (layer_of(model).bias is not None) == program.layer.bias
+
+
+def test_every_input_of_a_program_counts():
+    (program,) = (program for program in TINY if program.has_residual)
+    model, (image, residual) = program.make_model(), [torch.randn(shape) for shape in program.inputs]
+    with torch.no_grad():
+        assert not torch.allclose(model(image, residual), model(image, residual + 1))
+
+
+# ---- rows
+
+
+@pytest.mark.parametrize("dtype", program_rows.DTYPES)
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_a_row_of_each_program(mode, dtype, compiled):
+    rows = measure(mode, dtypes=(dtype,))
+    assert [row["program"] for row in rows] == [program.name for program in LAYER_PROGRAMS]
+    for row in rows:
+        assert list(row) == ROW_KEYS, row.get("failure")
+        assert (row["mode"], row["dtype"], row["batch"]) == (mode, dtype, 2)
+        assert (row["ours_us"], row["torch_us"], row["bare_us"]) == (10.0, 30.0, 8.0)
+        assert row["ours_wall_us"] is row["torch_wall_us"] is None
+        assert row["error"] == row["torch_error"] < {"float32": 1e-5, "bfloat16": 0.05}[dtype]
+    assert max(row["torch_error"] for row in rows) > 0
+
+
+def test_in_eager_mode_ours_is_fused_and_traced_where_it_is_more_than_a_sequence(convert_that_fuses, compiled):
+    measure("eager")
+    assert compiled == []
+    of_programs = [asked for asked in convert_that_fuses if asked[0] is not nn.ConvTranspose2d]
+    assert len(of_programs) == len(TINY)
+    for program, (kind, fuse) in zip(TINY, of_programs, strict=True):
+        is_sequence = isinstance(program.make_model(), nn.Sequential)
+        assert fuse
+        assert (kind is nn.Sequential) == is_sequence
+        assert issubclass(kind, torch.fx.GraphModule) == (not is_sequence)
+
+
+def test_in_compiled_mode_both_are_compiled_and_so_is_the_layer_alone(convert_that_fuses, compiled):
+    measure("compiled", TINY[:1])
+    assert [fuse for _, fuse in convert_that_fuses] == [False, False]
+    ours, theirs, bare = (module for module, _ in compiled)
+    assert [options for _, options in compiled] == [{"dynamic": False}] * 3
+    assert type(layer_of(ours)) is type(bare) is convt_ext.ConvTranspose2d
+    assert type(layer_of(theirs)) is nn.ConvTranspose2d
+
+
+def test_what_is_timed_is_ours_then_pytorchs_then_the_layer_alone(compiled):
+    timer = Timer()
+    measure("eager", TINY[:1], timer)
+    ((ours, theirs, bare),) = timer.results
+    torch.testing.assert_close(ours, theirs)
+    assert theirs.abs().max() <= 0.5 < bare.abs().max()  # this program clamps and halves
+
+
+@pytest.mark.parametrize("dtype", program_rows.DTYPES)
+def test_a_row_of_a_training_step_has_wall_time_too(dtype, compiled):
+    timer = Timer()
+    (row,) = measure("train_compiled", (TINY_STEP,), timer, (dtype,))
+    assert list(row) == ROW_KEYS, row.get("failure")
+    assert len(compiled) == 2
+    assert type(layer_of(nn.Sequential(compiled[0][0].layers[0]))) is convt_ext.ConvTranspose2d
+    assert (row["ours_us"], row["torch_us"], row["bare_us"]) == (10.0, 30.0, None)
+    assert row["ours_wall_us"] > 0
+    assert row["torch_wall_us"] > 0
+    assert 0 < row["torch_error"] < 0.2
+    assert len(timer.results[0]) == 2
+
+
+@pytest.mark.parametrize("wrong", [1.2, float("nan")])
+def test_a_converted_model_with_another_result_is_a_failure(monkeypatch, wrong):
+    right = convt_ext.functional.conv_transpose2d
+    monkeypatch.setattr(convt_ext.modules, "conv_transpose2d", lambda *args, **kwargs: wrong * right(*args, **kwargs))
+    (row,) = measure("eager", [program for program in TINY if program.name == "scale"])
+    assert "the largest error is" in row["failure"]
+    assert row["ours_us"] is row["torch_us"] is None
+
+
+def test_cudnn_searches_among_its_algorithms(monkeypatch):
+    found = []
+    monkeypatch.setattr(program_rows, "_measure", lambda *_: found.append(torch.backends.cudnn.benchmark))
+    measure("eager")
+    assert found == [True] * len(TINY)
+    assert not torch.backends.cudnn.benchmark
+
+
+# ---- what rows say together
+
+
+def made_row(program, mode="eager", dtype="float32", **values):
+    return {**dict.fromkeys(ROW_KEYS), "program": program, "mode": mode, "dtype": dtype, **values}
+
+
+def test_figures():
+    rows = [
+        made_row("tanh", ours_us=10.0, torch_us=40.0, bare_us=8.0),
+        made_row("scale", ours_us=10.0, torch_us=9.0, bare_us=8.0),
+        made_row("sigmoid", failure="RuntimeError"),
+        made_row("DCGAN generator", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=1.0, torch_wall_us=2.0),
+        made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=1.9),
+        made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=2.1),
+    ]
+    found = program_summary.figures(rows)
+    eager, trained = found["eager", "float32"], found["train_compiled", "float32"]
+    assert (eager.num_rows, eager.num_slower, eager.aim, eager.least) == (2, 1, 2.5, 0.9)
+    assert eager.mean == pytest.approx(math.sqrt(4 * 0.9))
+    assert (eager.over_bare, eager.most_over_bare) == (pytest.approx(1.25), 1.25)
+    assert eager.num_over_limit == 1  # a factor may take 1.1 times the layer, tanh 1.3
+    assert (trained.num_rows, trained.num_slower, trained.aim, trained.over_bare) == (3, 2, None, None)
+
+
+# ---- the command
+
+
+def bench(words):
+    args = cli.make_parser().parse_args(["bench", *words])
+    return command.run_command(args, ["bench", *words], timer=Timer())
+
+
+@pytest.fixture
+def tiny(monkeypatch, compiled):
+    monkeypatch.setattr(program_rows, "LAYER_PROGRAMS", TINY)
+    monkeypatch.setattr(program_rows, "COMPILED_STEPS", (TINY_STEP,))
+
+
+def test_programs_write_a_file_that_can_be_summed_up(tiny, tmp_path, capsys):
+    out = tmp_path / "programs.json"
+    words = ["--programs", "tanh", "generator", "--budget-ms", "0.01", "--out", str(out)]
+    assert bench(words) == 0
+    content = json.loads(out.read_text())
+    assert content["complete"] is True
+    expected = [("tanh", "eager"), ("tanh", "compiled"), ("generator", "train_compiled")]
+    assert [(row["program"], row["mode"], row["dtype"]) for row in content["rows"]] == [
+        (*names, dtype) for names in expected for dtype in program_rows.DTYPES
+    ]
+    shown = capsys.readouterr().out
+    assert shown.count("3.00x") >= 6
+    assert bench(["--summary", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == shown[: shown.index("written:")].splitlines()[1:]
+
+
+def test_a_row_is_written_before_the_next_is_measured(tiny, monkeypatch, tmp_path):
+    out = tmp_path / "programs.json"
+    written = []
+
+    def measured(row, *_):
+        written.append(len(json.loads(out.read_text())["rows"]) if out.exists() else 0)
+
+    monkeypatch.setattr(program_rows, "_measure", measured)
+    assert bench(["--programs", "--modes", "eager", "--out", str(out)]) == 0
+    assert written == list(range(2 * len(TINY)))
+
+
+def test_a_program_that_fails_ends_with_status_1(tiny, monkeypatch, tmp_path, capsys):
+    broken = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
+    monkeypatch.setattr(program_rows, "COMPILED_STEPS", (broken, TINY_STEP))
+    out = tmp_path / "programs.json"
+    assert bench(["--programs", "--modes", "train_compiled", "--budget-ms", "0.01", "--out", str(out)]) == 1
+    assert "failed: broken train_compiled float32 2: RuntimeError" in capsys.readouterr().out
+    assert [("failure" in row) for row in json.loads(out.read_text())["rows"]] == [True, True, False, False]
+
+
+def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(program_rows, "run", None)
+    assert bench(["--programs", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    for program in LAYER_PROGRAMS:
+        assert program.name in shown
+    assert shown.count("train_compiled") == len(programs.COMPILED_STEPS) == 2
+    assert bench(["--programs", "GELU", "--modes", "eager", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert ("GELU" in shown, "tanh" in shown, "compiled" in shown) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--programs", "--layers", "kb57"], "--programs measures programs, for which there is no --layers"),
+        (["--programs", "--csv", "a.csv"], "--programs measures programs, for which there is no --csv"),
+        (["--programs", "nothing"], "--programs: no program matches 'nothing'"),
+        (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net"),
+        (["--modes", "eager"], "--modes is for --programs"),
+    ],
+)
+def test_wrong_options(words, said, capsys):
+    assert bench(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_limits_are_those_of_cheap_and_transcendental_steps():
+    limits = {program.name: program.limit for program in LAYER_PROGRAMS}
+    assert {name for name, limit in limits.items() if limit == 1.3} == {
+        *("tanh", "GELU", "SiLU", "mish, add, hardtanh, scale", "subtract, tanh", "sigmoid")
+    }
+    assert set(limits.values()) == {1.1, 1.3}
