@@ -57,6 +57,16 @@ def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
     return tuple(step for entry in epilogue for step in _steps_of_entry(entry))
 
 
+def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
+    """What a kernel runs for one call of a function of PyTorch, of its arguments behind the result; None where no kernel
+    knows the function, or it with these arguments."""
+    of_function = _OF_FUNCTIONS.get(function)
+    try:
+        return None if of_function is None else of_function(*arguments, **named)
+    except TypeError:
+        return None
+
+
 def _steps_of_entry(entry: Any) -> Sequence[Step]:
     if isinstance(entry, nn.Module):
         of_module = _OF_MODULES.get(type(entry))
@@ -106,7 +116,7 @@ def _rsub(other: Any) -> Sequence[Step]:
     return (Step(MULTIPLY, -1.0), *_with_operand(ADD)(other))
 
 
-def _gelu(approximate: str) -> Sequence[Step]:
+def _gelu(*, approximate: str = "none") -> Sequence[Step]:
     return (Step({"none": GELU, "tanh": GELU_TANH}[approximate]),)
 
 
@@ -153,7 +163,7 @@ _OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
     F.prelu: _prelu,
     torch.prelu: _prelu,
     F.silu: _alone(SILU),
-    F.gelu: _alone(GELU),  # nn.GELU takes an approximation, which the function takes by name alone
+    F.gelu: _gelu,
     torch.tanh: _alone(TANH),
     F.tanh: _alone(TANH),
     torch.sigmoid: _alone(SIGMOID),
@@ -172,7 +182,7 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.LeakyReLU: lambda module: _leaky_relu(module.negative_slope),
     nn.PReLU: lambda module: _prelu(module.weight),
     nn.SiLU: lambda module: (Step(SILU),),
-    nn.GELU: lambda module: _gelu(module.approximate),
+    nn.GELU: lambda module: _gelu(approximate=module.approximate),
     nn.Tanh: lambda module: (Step(TANH),),
     nn.Sigmoid: lambda module: (Step(SIGMOID),),
     nn.Hardtanh: lambda module: _clamp(module.min_val, module.max_val),
