@@ -141,7 +141,7 @@ _CHANGING_OPERATORS = frozenset({
 def _changes_nothing(node: Node) -> bool:
     """Whether an op that reads its operands behind the node instead of before it reads the same, in the same context.
 
-    In doubt it does not: functions whose names begin with _ switch modes, those whose names end with _ work in place, and
+    In doubt it does: functions whose names begin with _ switch modes, those whose names end with _ work in place, and
     True may stand for `inplace` or for the `training` of a normalisation.
     """
     if node.op in ("placeholder", "get_attr"):
@@ -152,5 +152,5 @@ def _changes_nothing(node: Node) -> bool:
             return not node.target._schema.is_mutable
         if not isinstance(node.target, (FunctionType, BuiltinFunctionType)) or node.target in _CHANGING_OPERATORS:
             return False
-    arguments = (*node.args, *node.kwargs.values())
-    return not name.startswith("_") and not name.endswith("_") and True not in arguments and "out" not in node.kwargs
+    has_true = any(one is True for one in (*node.args, *node.kwargs.values()))
+    return not name.startswith("_") and not name.endswith("_") and not has_true and "out" not in node.kwargs

@@ -84,6 +84,8 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     if function is torch.prelu:
         return _prelu(like, *arguments, **named)
     alpha = named.pop("alpha", 1)
+    if function is torch.rsub and alpha != 1:  # of which y is the factor's
+        return None
     if named.get("rounding_mode", 0) is None:
         del named["rounding_mode"]
     (operand,) = arguments if len(arguments) == 1 else (named.pop("other", None),)
