@@ -101,9 +101,10 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     value = value_of(operand)
     if value is None or named or not _fits(value, like):
         return None
-    steps = epilogue.steps_of_call(function, value)
-    if steps is None:
+    found = epilogue.steps_of_call(function, value)
+    if found is None:
         return None
+    steps = found
     if alpha == 1:
         return lambda: [(step, operand if step.tensor is value else None) for step in steps]
     if type(alpha) not in (int, float) or not _is_small(value, like):
@@ -113,7 +114,8 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
 
 def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
     """The function that the node calls on the result, and its further arguments."""
-    function, in_place = node.target, False
+    function: Any = node.target
+    in_place = False
     if node.op == "call_method":
         name = str(node.target)
         in_place = name.endswith("_")
@@ -181,15 +183,13 @@ def _batch_norm(
     wide = torch.promote_types(dtype, torch.float32)
 
     def pieces() -> Pieces:
-        mean, var, gain, shift = (
-            None if one is None else Proxy(one).to(wide) for one in (running_mean, running_var, weight, bias)
-        )
-        factor = torch.rsqrt(var + eps)
-        if gain is not None:
-            factor = factor * gain
+        mean, var = (Proxy(one).to(wide) for one in (running_mean, running_var))
+        factor: Any = (var + eps).rsqrt()
+        if weight is not None:
+            factor = factor * Proxy(weight).to(wide)
         summand = -mean * factor
-        if shift is not None:
-            summand = summand + shift
+        if bias is not None:
+            summand = summand + Proxy(bias).to(wide)
         return [
             (Step(operation), one.to(dtype).view(-1, 1, 1).node)
             for operation, one in ((epilogue.MULTIPLY, factor), (epilogue.ADD, summand))

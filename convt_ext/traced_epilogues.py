@@ -34,7 +34,12 @@ def steps_of(operations: Sequence[int], scalars: Sequence[float], tensors: Seque
     """The steps that these lists stand for."""
     operands = iter(tensors)
     return tuple(
-        Step(operation % HAS_TENSOR, scalars[2 * i], scalars[2 * i + 1], next(operands) if operation >= HAS_TENSOR else None)
+        Step(
+            operation % HAS_TENSOR,
+            scalars[2 * i],
+            scalars[2 * i + 1],
+            next(operands) if operation >= HAS_TENSOR else None,
+        )
         for i, operation in enumerate(operations)
     )
 

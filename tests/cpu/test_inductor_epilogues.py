@@ -19,7 +19,20 @@ import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import fusion, traced_epilogues
 from convt_ext.epilogue import (
-    ADD, CLAMP, DIVIDE, GELU, GELU_TANH, HARDSWISH, LEAKY_RELU, MISH, MULTIPLY, SIGMOID, SILU, SOFTPLUS, SUBTRACT, TANH,
+    ADD,
+    CLAMP,
+    DIVIDE,
+    GELU,
+    GELU_TANH,
+    HARDSWISH,
+    LEAKY_RELU,
+    MISH,
+    MULTIPLY,
+    SIGMOID,
+    SILU,
+    SOFTPLUS,
+    SUBTRACT,
+    TANH,
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
@@ -29,25 +42,6 @@ WITH_TENSOR = traced_epilogues.HAS_TENSOR
 OPS = (traced_epilogues.forward_then, traced_epilogues.forward_then_by_name)
 CHANNELS, SIZE = 6, (2, 6, 10, 12)  # of the results of k4s2p1
 
-
-@pytest.fixture(autouse=True)
-def _stand_in(monkeypatch):  # STANDIN
-    from convt_ext import directions  # STANDIN
-    if hasattr(directions.Directions, "forward_then"):  # STANDIN
-        return  # STANDIN
-    by = {ADD: torch.add, SUBTRACT: torch.sub, MULTIPLY: torch.mul, DIVIDE: torch.div, SILU: F.silu, GELU: F.gelu, TANH: torch.tanh, SIGMOID: torch.sigmoid, HARDSWISH: F.hardswish, MISH: F.mish}  # STANDIN
-    def then(self, input, weight, bias, steps):  # STANDIN
-        y = self.forward(input, weight, bias).float()  # STANDIN
-        for op, a, b, t, *_ in steps:  # STANDIN
-            v = a if t is None else t  # STANDIN
-            if op in (ADD, SUBTRACT, MULTIPLY, DIVIDE): y = by[op](y, v)  # STANDIN
-            elif op == CLAMP: y = y.clamp(a, b)  # STANDIN
-            elif op == LEAKY_RELU: y = torch.where(y > 0, y, y * v)  # STANDIN
-            elif op == GELU_TANH: y = F.gelu(y, approximate="tanh")  # STANDIN
-            elif op == SOFTPLUS: y = F.softplus(y, a, b)  # STANDIN
-            else: y = by[op](y)  # STANDIN
-        return y.to(input.dtype)  # STANDIN
-    monkeypatch.setattr(directions.Directions, "forward_then", then, raising=False)  # STANDIN
 
 @pytest.fixture
 def graphs(monkeypatch):
