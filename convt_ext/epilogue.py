@@ -58,8 +58,10 @@ def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
 
 
 def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
-    """What a kernel runs for one call of a function of PyTorch, of its arguments behind the result; None where no kernel
-    knows the function, or it with these arguments."""
+    """What a kernel runs for one call of a function of PyTorch, of its arguments behind the result.
+
+    None where no kernel knows the function, or it with these arguments.
+    """
     of_function = _OF_FUNCTIONS.get(function)
     try:
         return None if of_function is None else of_function(*arguments, **named)

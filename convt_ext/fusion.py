@@ -56,8 +56,10 @@ class Fusion(CustomGraphPass):
 
 
 def install() -> None:
-    """Has Inductor run the pass, behind what is set already. Settings are a thread's, and may be patched for a while: so
-    this is called whenever an op is traced."""
+    """Has Inductor run the pass, behind what is set already.
+
+    Settings are a thread's, and may be patched for a while: so this is called whenever an op is traced.
+    """
     present = config.pre_grad_custom_pass
     passes = tuple(present) if isinstance(present, (list, tuple)) else (present,) if present is not None else ()
     if not DISABLED and not any(isinstance(one, Fusion) for one in passes):

@@ -96,15 +96,14 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
             arguments, named = (operand * alpha,), {}
         elif operand is not None and not arguments:
             arguments = (operand,)
-        steps = epilogue.steps_of_call(function, *arguments, **named)
-        return None if steps is None else lambda: [(step, None) for step in steps]
+        of_numbers = epilogue.steps_of_call(function, *arguments, **named)
+        return None if of_numbers is None else lambda: [(step, None) for step in of_numbers]
     value = value_of(operand)
     if value is None or named or not _fits(value, like):
         return None
-    found = epilogue.steps_of_call(function, value)
-    if found is None:
+    steps = epilogue.steps_of_call(function, value)
+    if steps is None:
         return None
-    steps = found
     if alpha == 1:
         return lambda: [(step, operand if step.tensor is value else None) for step in steps]
     if type(alpha) not in (int, float) or not _is_small(value, like):
@@ -183,8 +182,9 @@ def _batch_norm(
     wide = torch.promote_types(dtype, torch.float32)
 
     def pieces() -> Pieces:
-        mean, var = (Proxy(one).to(wide) for one in (running_mean, running_var))
-        factor: Any = (var + eps).rsqrt()
+        mean: Any = Proxy(running_mean).to(wide)
+        var: Any = Proxy(running_var).to(wide)
+        factor = (var + eps).rsqrt()
         if weight is not None:
             factor = factor * Proxy(weight).to(wide)
         summand = -mean * factor

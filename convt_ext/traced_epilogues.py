@@ -6,9 +6,9 @@
         int[] output_padding, int groups, int[] dilation, int precision, bool channels_last,
         int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
 
-The arguments before `operations` are those of `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it runs,
-and of `convt_ext::forward`, whose precision has a name. Of the steps, `operations` has one number each, + 256 where its
-operand is the next of `tensors`, and `scalars` two.
+The arguments before `operations` are those of `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it
+runs, and of `convt_ext::forward`, whose precision has a name. Of the steps, `operations` has one number each, + 256
+where its operand is the next of `tensors`, and `scalars` two.
 
 Made by fusion.py, which finds the steps in a graph where nothing records gradients: these ops have none.
 """
