@@ -281,7 +281,7 @@ def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
     return ops.one_by_one((ops.grad_input, ops.grad_weight, ops.grad_bias), *arguments)
 
 
-def _without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
+def without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
     """An op that is not for training."""
     op = getattr(torch.ops.convt_ext, name).default
 
@@ -304,8 +304,8 @@ if ops.forward is not None:
     _library.impl("grad_weight", _raw_grad_weight, "Autograd")
     _library.impl("grad_bias", _raw_grad_bias, "Autograd")
     for _name in ("forward", "grad_input", "grad_weight"):
-        _library.impl(f"{_name}_candidate", _without_gradient(f"{_name}_candidate", _name), "Autograd")
-    _library.impl("forward_packed", _without_gradient("forward_packed", "forward"), "Autograd")
+        _library.impl(f"{_name}_candidate", without_gradient(f"{_name}_candidate", _name), "Autograd")
+    _library.impl("forward_packed", without_gradient("forward_packed", "forward"), "Autograd")
     # Eager calls run these below autograd as they are: leaving it around each by hand takes 1 us.
     for _name in ("_forward", "_forward_then", "_finish", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")

@@ -82,8 +82,9 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     unsupported = _unsupported_reason(index)
     if unsupported is not None:
         return routing.Unavailable("our kernels cannot run", unsupported)
-    if by_switches and not exporting:
+    if not exporting:
         _teach_inductor()
+    if by_switches and not exporting:
         numbers = [*stride, *padding, *output_padding, groups, *dilation]
         return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
@@ -158,9 +159,10 @@ def _cudnn_enabled() -> bool:
 @_constant
 def _teach_inductor() -> None:
     with suppress(ImportError, AttributeError):  # what a release of PyTorch has none of
-        from . import inductor  # imports torch._inductor, of which a program that is not compiled has no need
+        from . import fusion, inductor  # imports torch._inductor, of which a program that is not compiled has no need
 
         inductor.teach()
+        fusion.install()
 
 
 @_constant

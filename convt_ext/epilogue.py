@@ -21,7 +21,7 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH,
 )
 
 # Added to an operation that has a tensor.
-_HAS_TENSOR = 256
+HAS_TENSOR = 256
 
 # What users may write: one step, or several of them.
 Epilogue = Sequence[Any]
@@ -62,6 +62,18 @@ def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
     return tuple(step for entry in epilogue for step in _steps_of_entry(entry))
 
 
+def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
+    """What a kernel runs for one call of a function of PyTorch, of its arguments behind the result.
+
+    None where no kernel knows the function, or it with these arguments.
+    """
+    of_function = _OF_FUNCTIONS.get(function)
+    try:
+        return None if of_function is None else of_function(*arguments, **named)
+    except TypeError:
+        return None
+
+
 def apply_steps(result: Tensor, steps: Sequence[Step]) -> Tensor:
     """The steps by PyTorch's functions, where no kernel runs them and what the user wrote is not known any more."""
     for step in steps:
@@ -72,7 +84,7 @@ def apply_steps(result: Tensor, steps: Sequence[Step]) -> Tensor:
 def lists_of(steps: Sequence[Step]) -> tuple[list[int], list[float], list[Tensor]]:
     """Operations, numbers and tensors, as the compiled ops take them (kernels/binding/epilogue.h)."""
     return (
-        [step.operation if step.tensor is None else step.operation + _HAS_TENSOR for step in steps],
+        [step.operation if step.tensor is None else step.operation + HAS_TENSOR for step in steps],
         [number for step in steps for number in step[1:3]],
         [step.tensor for step in steps if step.tensor is not None],
     )
@@ -83,8 +95,8 @@ def steps_in(operations: Sequence[int], numbers: Sequence[float], tensors: Seque
     remaining = iter(tensors)
     return tuple(
         Step(
-            operation % _HAS_TENSOR, numbers[2 * i], numbers[2 * i + 1],
-            next(remaining) if operation >= _HAS_TENSOR else None,
+            operation % HAS_TENSOR, numbers[2 * i], numbers[2 * i + 1],
+            next(remaining) if operation >= HAS_TENSOR else None,
         )
         for i, operation in enumerate(operations)
     )  # fmt: skip
@@ -146,7 +158,7 @@ def _rsub(other: Any) -> Sequence[Step]:
     return (Step(MULTIPLY, -1.0), *_with_operand(ADD)(other))
 
 
-def _gelu(approximate: str) -> Sequence[Step]:
+def _gelu(*, approximate: str = "none") -> Sequence[Step]:
     return (Step({"none": GELU, "tanh": GELU_TANH}[approximate]),)
 
 
@@ -229,7 +241,7 @@ _OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
     F.prelu: _prelu,
     torch.prelu: _prelu,
     F.silu: _alone(SILU),
-    F.gelu: _alone(GELU),  # nn.GELU takes an approximation, which the function takes by name alone
+    F.gelu: _gelu,  # its approximation is taken by name alone
     torch.tanh: _alone(TANH),
     F.tanh: _alone(TANH),
     torch.sigmoid: _alone(SIGMOID),
@@ -248,7 +260,7 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.LeakyReLU: lambda module: _leaky_relu(module.negative_slope),
     nn.PReLU: lambda module: _prelu(module.weight),
     nn.SiLU: lambda module: (Step(SILU),),
-    nn.GELU: lambda module: _gelu(module.approximate),
+    nn.GELU: lambda module: _gelu(approximate=module.approximate),
     nn.Tanh: lambda module: (Step(TANH),),
     nn.Sigmoid: lambda module: (Step(SIGMOID),),
     nn.Hardtanh: lambda module: _hardtanh(module.min_val, module.max_val),

@@ -5,6 +5,8 @@
 - The memory formats of the results become part of the program, whose code is compiled for them.
 - A bias is added by itself where that is fused with what comes next, so it costs nothing whoever computes the rest.
   Elsewhere it is left to the op, in which our kernels add it before they store.
+- Tensors of steps behind a forward pass (traced_epilogues.py) are read as they lie. One whose order of strides is still
+  open gets the result's, in which kernels read fastest.
 
 Called by compiled.py while tracing. Importing this imports Inductor. What is taken from there has no public names: in a
 release without them the ops are compiled as any custom op is, which is right too and copies more.
@@ -20,19 +22,24 @@ import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V
 
-from . import traced_ops
+from . import traced_epilogues, traced_ops
 
 
 @functools.cache
 def teach() -> None:
     """Registers how the ops are compiled."""
-    for op, num_turned, lower in ((traced_ops.forward, 1, _lower_forward), (traced_ops.backward, 2, _lower_backward)):
-        lowering.make_fallback(op, layout_constraint=functools.partial(_constrain, num_turned))
+    for op, constrain, lower in (
+        (traced_ops.forward, functools.partial(_constrain, 1), _lower_forward),
+        (traced_ops.backward, functools.partial(_constrain, 2), _lower_backward),
+        (traced_epilogues.forward_then, _constrain_all_but_tensors, _lower_forward_then),
+    ):
+        lowering.make_fallback(op, layout_constraint=constrain)
         lowering.register_lowering(op, type_promotion_kind=None)(lower)
 
 
 _run_forward = lowering.fallback_handler(traced_ops.forward)
 _run_backward = lowering.fallback_handler(traced_ops.backward)
+_run_forward_then = lowering.fallback_handler(traced_epilogues.forward_then)
 
 
 def _constrain(num_turned: int, node: torch.fx.Node, *operands: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -45,6 +52,11 @@ def _constrain(num_turned: int, node: torch.fx.Node, *operands: Any) -> tuple[tu
     others = (*[None] * len(turned), *operands[len(turned) :])
     kept, _ = lowering.constrain_to_fx_strides(node, *others)
     return (*turned, *kept[len(turned) :]), {}
+
+
+def _constrain_all_but_tensors(node: torch.fx.Node, *operands: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    constrained, named = _constrain(1, node, *operands[:-1])
+    return (*constrained, operands[-1]), named
 
 
 def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_last: Any) -> Any:
@@ -61,6 +73,23 @@ def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_la
 def _lower_backward(grad_output: Any, input: Any, weight: Any, numbers: Any, channels_last: Any, wanted: Any) -> Any:
     input, weight, channels_last = _named(traced_ops.gradient_formats, input, weight, numbers)
     return _run_backward(grad_output, input, weight, numbers, list(channels_last), wanted)
+
+
+def _lower_forward_then(
+    input: Any, weight: Any, bias: Any, numbers: Any, channels_last: Any, operations: Any, scalars: Any, tensors: Any
+) -> Any:
+    input, weight, channels_last = _named(traced_ops.result_format, input, weight, numbers)
+    tensors = [_read_as_it_lies(one, channels_last) for one in tensors]
+    return _run_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors)
+
+
+def _read_as_it_lies(tensor: Any, channels_last: bool) -> Any:
+    tensor = ir.ExternKernel.realize_input(tensor)
+    is_open = ir.is_storage_and_layout(tensor) and isinstance(tensor.get_layout(), ir.FlexibleLayout)
+    if is_open and len(tensor.get_size()) == 4:
+        order = ir.NHWC_STRIDE_ORDER if channels_last else [3, 2, 1, 0]
+        ir.as_storage_and_layout(tensor, freeze=True, stride_order=order)
+    return tensor
 
 
 def _named(formats: Callable[..., Any], input: Any, weight: Any, numbers: Any) -> tuple[Any, Any, Any]:

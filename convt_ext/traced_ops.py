@@ -12,7 +12,8 @@ compiled for these numbers and for the sizes of the weight, as with PyTorch's op
 
 Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
 known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
-run, as PyTorch's own do: a graph has no place for the class that its forward ran in.
+run, as PyTorch's own do: a graph has no place for the class that its forward ran in. traced_epilogues.py has the same
+forward pass with pointwise steps behind it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import register_flop_formula
 
 from . import autograd, ops, routing, scopes
-from .directions import ByTorch, Directions, Gradients
+from .directions import ByTorch, Directions, Eager, Gradients
 from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from .precision import cudnn_enabled, use_precision
 
@@ -88,11 +89,11 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
-def _directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Directions:
+def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Who serves the three directions as PyTorch's switches are now."""
     if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
         with use_precision(None):
-            return _directions_now(input, weight, bias, numbers)
+            return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
     decision = routing.route(
         input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
@@ -103,27 +104,27 @@ def _directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers:
 def _run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
-    result = _directions_now(input, weight, bias, numbers).forward(input, weight, bias)
-    return _formatted(result, channels_last)
+    result = directions_now(input, weight, bias, numbers).forward(input, weight, bias)
+    return formatted(result, channels_last)
 
 
 def _run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
-    directions = _directions_now(input, weight, None, numbers)
+    directions = directions_now(input, weight, None, numbers)
     of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*wanted, False))
     return (
-        None if of_input is None else _formatted(of_input, channels_last[0]),
-        None if of_weight is None else _formatted(of_weight, channels_last[1]),
+        None if of_input is None else formatted(of_input, channels_last[0]),
+        None if of_weight is None else formatted(of_weight, channels_last[1]),
     )
 
 
-def _formatted(result: Tensor, channels_last: bool) -> Tensor:
+def formatted(result: Tensor, channels_last: bool) -> Tensor:
     """The result itself where it has that format, as those of our kernels and most of PyTorch's have."""
     return result.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
-def _fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+def fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     for size in weight.shape:
         if isinstance(size, torch.SymInt) and size.node.has_hint():
             int(size)  # makes a constant of it
@@ -142,14 +143,14 @@ def _fake_backward(grad_output, input, weight, numbers, channels_last, wanted) -
 
 
 def _record_forward(input, weight, bias, numbers, channels_last) -> Tensor:
-    if _only_runs(input, weight, bias):
+    if only_runs(input, weight, bias):
         return _run_forward(input, weight, bias, numbers, channels_last)
     autograd.refuse_tangents("conv_transpose2d", input, weight, bias)
     return autograd.forward(input, weight, bias, Traced(numbers))
 
 
 def _record_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
-    if _only_runs(input, grad_output, weight):
+    if only_runs(input, grad_output, weight):
         return _run_backward(grad_output, input, weight, numbers, channels_last, wanted)
     autograd.refuse_tangents("conv_transpose2d_backward", grad_output, input, weight)
     directions = Traced(numbers)
@@ -159,7 +160,7 @@ def _record_backward(grad_output, input, weight, numbers, channels_last, wanted)
     )
 
 
-def _only_runs(input: Tensor, *others: Tensor | None) -> bool:
+def only_runs(input: Tensor, *others: Tensor | None) -> bool:
     """Whether nothing records and nothing traces, as in a compiled program that runs: to enter the dispatcher a second
     time would take 5 us."""
     return (
@@ -179,7 +180,7 @@ def _backward_flops(grad_output_shape, input_shape, weight_shape, numbers, chann
 _library = torch.library.Library("convt_ext", "FRAGMENT")
 
 
-def _define(name: str, schema: str, run, fake, record, flops) -> Any:
+def define(name: str, schema: str, run, fake, record, flops) -> Any:
     """Define one op: what it does, what it says of its result, how it is recorded, what it costs."""
     _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, run, "CompositeExplicitAutograd")
@@ -190,11 +191,11 @@ def _define(name: str, schema: str, run, fake, record, flops) -> Any:
     return packet.default
 
 
-forward = _define(
+forward = define(
     "conv_transpose2d", "(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last) -> Tensor",
-    _run_forward, _fake_forward, _record_forward, ops.forward_flops,
+    _run_forward, fake_forward, _record_forward, ops.forward_flops,
 )  # fmt: skip
-backward = _define(
+backward = define(
     "conv_transpose2d_backward",
     "(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, bool[2]? channels_last, bool[2] wanted)"
     " -> (Tensor, Tensor)",

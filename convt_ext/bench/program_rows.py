@@ -12,7 +12,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -129,12 +129,9 @@ def _measure(row: Row, program: LayerProgram, case: Case, device: torch.device, 
 def _converted(model: nn.Module, mode: str) -> nn.Module:
     """The converted copy: fused by `convert` in eager mode, by the compiler's pass otherwise."""
     ours = copy.deepcopy(model)
-    options: dict[str, Any] = {}
-    if mode == "eager":
-        options["fuse"] = True
-        if not isinstance(ours, nn.Sequential):
-            ours = torch.fx.symbolic_trace(ours)
-    return convt_ext.convert(ours, **options)
+    if mode == "eager" and not isinstance(ours, nn.Sequential):
+        ours = torch.fx.symbolic_trace(ours)
+    return convt_ext.convert(ours, fuse=mode == "eager")
 
 
 def _measure_step(

@@ -1,0 +1,158 @@
+"""A pass over the graphs that Inductor compiles: pointwise operations behind our ops become steps of them.
+
+Called by Inductor before gradients and decompositions, where an operation is still the torch function that the user
+called. Fused is a chain of operations that each are the only use of what comes before (pointwise.py knows which), where
+nothing records gradients and sizes, strides and dtype stay those of the op's own result. All else stays as it is, and
+Inductor fuses what follows as it does behind any operator.
+
+CONVT_EXT_NO_FUSION=1, set before the first compilation, leaves all graphs alone.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.virtualized import V
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from . import epilogue, ops, pointwise, traced_epilogues, traced_ops
+from .precision import CODES, EXACT_CLASSES
+
+DISABLED = os.environ.get("CONVT_EXT_NO_FUSION", "") not in ("", "0")
+
+# Our ops, and what they become.
+_THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
+
+_EXACT_CODES = frozenset(CODES[word] for word in EXACT_CLASSES)
+
+_SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("fusion", "pointwise", "epilogue"))
+
+
+class Fusion(CustomGraphPass):
+    """The passes that were set before, then ours."""
+
+    def __init__(self, before: Sequence[Callable[[Graph], None]]) -> None:
+        self.before = before
+
+    def __call__(self, graph: Graph) -> None:
+        for one in self.before:
+            one(graph)
+        fuse(graph)
+
+    def uuid(self) -> Any | None:
+        """What caches of compiled graphs know it by; None where one of the passes has no such name."""
+        names = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
+        return None if None in names else (get_hash_for_files(_SOURCES), *names)
+
+
+def install() -> None:
+    """Has Inductor run the pass, behind what is set already.
+
+    Settings are a thread's, and may be patched for a while: so this is called whenever an op is traced.
+    """
+    present = config.pre_grad_custom_pass
+    passes = tuple(present) if isinstance(present, (list, tuple)) else (present,) if present is not None else ()
+    if not DISABLED and not any(isinstance(one, Fusion) for one in passes):
+        config.pre_grad_custom_pass = Fusion(passes)
+
+
+def fuse(graph: Graph) -> None:
+    """Replaces our ops, and the pointwise operations behind each, by one op."""
+    if V.aot_compilation:  # its programs run without Python, of which the ops with steps are made
+        return
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in _THEN and not node.kwargs:
+            _fuse_behind(node)
+
+
+def _fuse_behind(node: Node) -> None:
+    found = _chain_behind(node)
+    if not found:
+        return
+    last = found[-1][0]
+    graph = node.graph
+    operations: list[int] = []
+    scalars: list[float] = []
+    tensors: list[Node] = []
+    with graph.inserting_before(last):
+        for _, make_steps in found:
+            for step, tensor in make_steps():
+                operations.append(step.operation + (0 if tensor is None else epilogue.HAS_TENSOR))
+                scalars += [step.first, step.second]
+                tensors += [] if tensor is None else [tensor]
+        fused = graph.call_function(_THEN[node.target], (*node.args, operations, scalars, tensors))  # type: ignore[index]
+    fused.meta.update(last.meta)
+    last.replace_all_uses_with(fused)
+    for one, _ in reversed(found):
+        graph.erase_node(one)
+    graph.erase_node(node)
+
+
+def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
+    """The operations that can be fused, with what makes their steps."""
+    like = pointwise.value_of(node)
+    if like is None or like.requires_grad:
+        return []
+    rounds_each = node.target is ops.forward and node.args[8] in _EXACT_CODES
+    found = []
+    passed, last = node, node
+    while len(last.users) == 1:
+        (user,) = last.users
+        make_steps = pointwise.steps_of(user, last, rounds_each)
+        if make_steps is None or not _is_alike(pointwise.value_of(user), like):
+            break
+        while passed is not user and (passed is last or _changes_nothing(passed)):
+            passed = passed.next
+        if passed is not user:
+            break
+        found.append((user, make_steps))
+        last = user
+    return found
+
+
+def _is_alike(value: torch.Tensor | None, like: torch.Tensor) -> bool:
+    """Whether it is what the op's own result is, for all that the code around it was traced with."""
+    return (
+        value is not None
+        and value.dtype is like.dtype
+        and value.device == like.device
+        and not value.requires_grad
+        and value.dim() == like.dim()
+        and all(statically_known_true(one == other) for one, other in zip(value.shape, like.shape, strict=True))
+        and all(statically_known_true(one == other) for one, other in zip(value.stride(), like.stride(), strict=True))
+    )
+
+
+_CHANGING_OPERATORS = frozenset({
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+    operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift, operator.imatmul, operator.setitem,
+    operator.delitem,
+})  # fmt: skip
+
+
+def _changes_nothing(node: Node) -> bool:
+    """Whether an op that reads its operands behind the node instead of before it reads the same, in the same context.
+
+    In doubt it does: functions whose names begin with _ switch modes, those whose names end with _ work in place, and
+    True may stand for `inplace` or for the `training` of a normalisation.
+    """
+    if node.op in ("placeholder", "get_attr"):
+        return True
+    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "_")
+    if node.op == "call_function":
+        if isinstance(node.target, OpOverload):
+            return not node.target._schema.is_mutable
+        if not isinstance(node.target, (FunctionType, BuiltinFunctionType)) or node.target in _CHANGING_OPERATORS:
+            return False
+    has_true = any(one is True for one in (*node.args, *node.kwargs.values()))
+    return not name.startswith("_") and not name.endswith("_") and not has_true and "out" not in node.kwargs

@@ -1,0 +1,215 @@
+"""Which steps of an epilogue a node of a graph is, in the graphs of torch functions that Dynamo makes.
+
+Called by fusion.py, which says where a step may move to. Must not change the graph before it is asked for the steps.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Node, Proxy
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from . import epilogue
+from .epilogue import Step
+
+# Steps, each with the node of its tensor.
+Pieces = Sequence[tuple[Step, Node | None]]
+
+_OPERATORS: dict[Any, Any] = {
+    operator.add: torch.add,
+    operator.sub: torch.sub,
+    operator.mul: torch.mul,
+    operator.truediv: torch.div,
+    operator.neg: torch.neg,
+}
+_IN_PLACE: dict[Any, Any] = {
+    operator.iadd: torch.add,
+    operator.isub: torch.sub,
+    operator.imul: torch.mul,
+    operator.itruediv: torch.div,
+    F.leaky_relu_: F.leaky_relu,
+    F.hardtanh_: F.hardtanh,
+} | {
+    getattr(torch, f"{name}_"): getattr(torch, name)
+    for name in ("relu", "tanh", "sigmoid", "neg", "negative", "clamp", "clip", "clamp_min", "clamp_max")
+}  # fmt: skip
+_METHODS = frozenset({
+    "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "neg", "negative", "clamp", "clip",
+    "clamp_min", "clamp_max", "relu", "prelu", "tanh", "sigmoid",
+})  # fmt: skip
+
+# What f(t, y) is of y; the operators of numbers and y have no other place for it.
+_REVERSED: dict[Any, Any] = {
+    torch.add: torch.add,
+    torch.mul: torch.mul,
+    torch.multiply: torch.mul,
+    torch.sub: torch.rsub,
+    torch.subtract: torch.rsub,
+    torch.rsub: torch.sub,
+}
+
+
+def value_of(node: Any) -> FakeTensor | None:
+    """The tensor that a node stands for, of which sizes, strides, dtype and device are known."""
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    return value if isinstance(value, FakeTensor) and value.layout is torch.strided else None
+
+
+def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces] | None:
+    """What makes the node's steps on `result`, one of its operands; None where it is none that kernels know.
+
+    Args:
+        rounds_each: the result is rounded to its dtype after each step, of which one operation must not become several
+            then.
+    """
+    call = _call_of(node, result)
+    like = value_of(result)
+    if call is None or like is None:
+        return None
+    function, arguments, named = call
+    if function is F.batch_norm:
+        return None if rounds_each and like.dtype.itemsize < 4 else _batch_norm(like, **named)
+    if function in (torch.clamp_min, torch.clamp_max):
+        arguments, named = _bound(function, *arguments, **named)
+        function = torch.clamp
+    if function is torch.prelu:
+        return _prelu(like, *arguments, **named)
+    alpha = named.pop("alpha", 1)
+    if function is torch.rsub and alpha != 1:  # of which y is the factor's
+        return None
+    if named.get("rounding_mode", 0) is None:
+        del named["rounding_mode"]
+    (operand,) = arguments if len(arguments) == 1 else (named.pop("other", None),)
+    if not isinstance(operand, Node):
+        if alpha != 1:
+            if not all(type(one) in (int, float) for one in (operand, alpha)):
+                return None
+            arguments, named = (operand * alpha,), {}
+        elif operand is not None and not arguments:
+            arguments = (operand,)
+        of_numbers = epilogue.steps_of_call(function, *arguments, **named)
+        return None if of_numbers is None else lambda: [(step, None) for step in of_numbers]
+    value = value_of(operand)
+    if value is None or named or not _fits(value, like):
+        return None
+    steps = epilogue.steps_of_call(function, value)
+    if steps is None:
+        return None
+    if alpha == 1:
+        return lambda: [(step, operand if step.tensor is value else None) for step in steps]
+    if type(alpha) not in (int, float) or not _is_small(value, like):
+        return None
+    return lambda: [(step, (Proxy(operand) * alpha).node if step.tensor is value else None) for step in steps]
+
+
+def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
+    """The function that the node calls on the result, and its further arguments."""
+    function: Any = node.target
+    in_place = False
+    if node.op == "call_method":
+        name = str(node.target)
+        in_place = name.endswith("_")
+        function = getattr(torch, name.removesuffix("_")) if name.removesuffix("_") in _METHODS else None
+    elif node.op != "call_function":
+        return None
+    elif function in _IN_PLACE:
+        in_place, function = True, _IN_PLACE[function]
+    function = _OPERATORS.get(function, function)
+    arguments, named = list(node.args), dict(node.kwargs)
+    if isinstance(function, FunctionType):
+        named = _named_arguments(function, arguments, named)
+        arguments = [named.pop("input", None)]
+        named.pop("inplace", None)
+    if len(arguments) == 2 and arguments[1] is result and not in_place and not named:
+        arguments.reverse()
+        function = _REVERSED.get(function)
+    if not arguments or arguments[0] is not result or function is None:
+        return None
+    others = (*arguments[1:], *named.values())
+    return None if any(one is result for one in others) else (function, arguments[1:], named)
+
+
+def _named_arguments(function: FunctionType, arguments: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(inspect.signature(function).bind(*arguments, **named).arguments)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _bound(function: Any, *arguments: Any, **named: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of clamp in the place of clamp_min's or clamp_max's."""
+    name = "min" if function is torch.clamp_min else "max"
+    return (), ({name: arguments[0]} if arguments else named)
+
+
+def _prelu(like: FakeTensor, weight: Any) -> Callable[[], Pieces] | None:
+    value = value_of(weight)
+    if value is None or not _is_of(value, like):
+        return None
+    step = Step(epilogue.LEAKY_RELU)
+    if statically_known_true(value.numel() == 1):
+        return lambda: [(step, Proxy(weight).view(1).node)]
+    return lambda: [(step, Proxy(weight).view(-1, 1, 1).node)]
+
+
+def _batch_norm(
+    like: FakeTensor,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: Any = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Callable[[], Pieces] | None:
+    """Its running statistics as a factor and a summand of each channel, in float32 until they are rounded."""
+    operands = [one for one in (running_mean, running_var, weight, bias) if one is not None]
+    values = [value_of(one) for one in operands]
+    if training is not False or running_mean is None or running_var is None or type(eps) is not float:
+        return None
+    if any(one is None or one.device != like.device or not one.dtype.is_floating_point for one in values):
+        return None
+    dtype = like.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+
+    def pieces() -> Pieces:
+        mean: Any = Proxy(running_mean).to(wide)
+        var: Any = Proxy(running_var).to(wide)
+        factor = (var + eps).rsqrt()
+        if weight is not None:
+            factor = factor * Proxy(weight).to(wide)
+        summand = -mean * factor
+        if bias is not None:
+            summand = summand + Proxy(bias).to(wide)
+        return [
+            (Step(operation), one.to(dtype).view(-1, 1, 1).node)
+            for operation, one in ((epilogue.MULTIPLY, factor), (epilogue.ADD, summand))
+        ]
+
+    return pieces
+
+
+def _is_of(value: Tensor, like: Tensor) -> bool:
+    return value.dtype is like.dtype and value.device == like.device
+
+
+def _fits(value: Tensor, like: Tensor) -> bool:
+    """Whether it broadcasts to the result without changing its sizes or dtype."""
+    if value.dim() > like.dim() or not _is_of(value, like):
+        return False
+    sizes = zip(reversed(value.shape), reversed(like.shape), strict=False)
+    return all(statically_known_true(size == 1) or statically_known_true(size == whole) for size, whole in sizes)
+
+
+def _is_small(value: Tensor, like: Tensor) -> bool:
+    """Whether a pass over it costs nothing beside one over the result."""
+    return statically_known_true(value.numel() <= like.shape[1])

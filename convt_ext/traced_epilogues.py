@@ -1,0 +1,79 @@
+"""The ops of compiled functions whose results go through pointwise steps before they are stored (epilogue.py).
+
+    convt_ext::conv_transpose2d_then(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last,
+        int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
+    convt_ext::forward_then(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding,
+        int[] output_padding, int groups, int[] dilation, int precision, bool channels_last,
+        int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
+
+The arguments before `operations` are those of `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it
+runs, and of `convt_ext::forward`, whose precision has a name. Of the steps, `operations` has one number each, + 256
+where its operand is the next of `tensors`, and `scalars` two.
+
+Made by fusion.py, which finds the steps in a graph where nothing records gradients: these ops have none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from . import autograd, ops, traced_ops
+from .directions import Eager
+from .epilogue import steps_in
+
+_STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
+
+
+def _run(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
+    if channels_last is None:
+        channels_last = traced_ops.result_format(input, weight, numbers)
+    directions = traced_ops.directions_now(input, weight, bias, numbers)
+    result = directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
+    return traced_ops.formatted(result, channels_last)
+
+
+def _run_by_name(input, weight, bias, stride, padding, output_padding, groups, dilation, *others) -> Tensor:
+    precision, channels_last, operations, scalars, tensors = others
+    directions = _named_directions(
+        (tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation), precision, channels_last)
+    )
+    return directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
+
+
+@functools.lru_cache(256)
+def _named_directions(arguments: tuple[Any, ...]) -> Eager:
+    return Eager(arguments)
+
+
+def _fake(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
+    return traced_ops.fake_forward(input, weight, bias, numbers, channels_last)
+
+
+def _fake_by_name(*arguments: Any) -> Tensor:
+    return ops.fake_forward(*arguments[:-3])
+
+
+def _without_gradient(run: Callable[..., Tensor], name: str, instead: str) -> Callable[..., Tensor]:
+    def record(input, weight, bias, *others) -> Tensor:
+        if traced_ops.only_runs(input, weight, bias, *others[-1]):
+            return run(input, weight, bias, *others)
+        return autograd.without_gradient(name, instead)(input, weight, bias, *others)
+
+    return record
+
+
+forward_then = traced_ops.define(
+    "conv_transpose2d_then",
+    f"(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last, {_STEPS}) -> Tensor",
+    _run, _fake, _without_gradient(_run, "conv_transpose2d_then", "conv_transpose2d"), ops.forward_flops,
+)  # fmt: skip
+forward_then_by_name = traced_ops.define(
+    "forward_then",
+    "(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, int groups, "
+    f"int[] dilation, int precision, bool channels_last, {_STEPS}) -> Tensor",
+    _run_by_name, _fake_by_name, _without_gradient(_run_by_name, "forward_then", "forward"), ops.forward_flops,
+)  # fmt: skip

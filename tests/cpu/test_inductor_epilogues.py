@@ -1,0 +1,332 @@
+"""Pointwise operations behind our ops become steps of them in programs that Inductor compiles. On the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import named
+from cpu_kernels import cpu_is_gpu
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._inductor import config
+
+import convt_ext
+from convt_ext import conv_transpose2d as ours
+from convt_ext import fusion, traced_epilogues
+from convt_ext.epilogue import (
+    ADD,
+    CLAMP,
+    DIVIDE,
+    GELU,
+    GELU_TANH,
+    HARDSWISH,
+    HAS_TENSOR,
+    LEAKY_RELU,
+    MISH,
+    MULTIPLY,
+    SIGMOID,
+    SILU,
+    SOFTPLUS,
+    SUBTRACT,
+    TANH,
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+WITH_TENSOR = HAS_TENSOR
+OPS = (traced_epilogues.forward_then, traced_epilogues.forward_then_by_name)
+CHANNELS, SIZE = 6, (2, 6, 10, 12)  # of the results of k4s2p1
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """The graphs that the pass has left, in order."""
+    seen, fuse = [], fusion.fuse
+
+    def record(graph):
+        fuse(graph)
+        seen.append(graph)
+
+    monkeypatch.setattr(fusion, "fuse", record)
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True):  # a graph that a cache knows is not passed through again
+        yield seen
+
+
+def fused(graph):
+    return [node for node in graph.nodes if node.target in OPS]
+
+
+def operations(graph):
+    """Of the only op with steps, whose operations they are; none where there is no such op."""
+    nodes = fused(graph)
+    assert len(nodes) <= 1
+    return nodes[0].args[-3] if nodes else []
+
+
+def drawn(*size):
+    return torch.rand(size, generator=torch.Generator().manual_seed(len(size))) + 0.5
+
+
+CHANNEL, RESULT, PLANE = drawn(CHANNELS, 1, 1), drawn(*SIZE), drawn(*SIZE[2:])
+NARROW = RESULT.half()
+STATISTICS = [drawn(CHANNELS) * factor for factor in (1, 2, 3, 4)]  # mean, variance, weight and bias
+
+
+def batch_norm(y, training=False):
+    return F.batch_norm(y, *STATISTICS, training, 0.1, 1e-3)
+
+
+FUSED = {
+    "relu": (torch.relu, [CLAMP]),
+    "F.relu": (F.relu, [CLAMP]),
+    "F.relu inplace": (lambda y: F.relu(y, inplace=True), [CLAMP]),
+    "relu_": (lambda y: y.relu_(), [CLAMP]),
+    "y.relu": (lambda y: y.relu(), [CLAMP]),
+    "relu6": (F.relu6, [CLAMP]),
+    "clamp": (lambda y: torch.clamp(y, -0.1, max=0.2), [CLAMP]),
+    "y.clamp": (lambda y: y.clamp(min=0.1), [CLAMP]),
+    "clamp_min": (lambda y: y.clamp_min(0.1), [CLAMP]),
+    "clamp_max_": (lambda y: y.clamp_max_(0.1), [CLAMP]),
+    "hardtanh": (lambda y: F.hardtanh(y, -0.3, 0.2), [CLAMP]),
+    "leaky_relu": (lambda y: F.leaky_relu(y, 0.2), [LEAKY_RELU]),
+    "leaky_relu inplace": (lambda y: F.leaky_relu(y, inplace=True), [LEAKY_RELU]),
+    "prelu": (lambda y: F.prelu(y, CHANNEL.view(-1)), [LEAKY_RELU + WITH_TENSOR]),
+    "prelu of one": (lambda y: F.prelu(y, CHANNEL.view(-1)[:1]), [LEAKY_RELU + WITH_TENSOR]),
+    "silu": (F.silu, [SILU]),
+    "silu inplace": (lambda y: F.silu(y, inplace=True), [SILU]),
+    "gelu": (F.gelu, [GELU]),
+    "gelu tanh": (lambda y: F.gelu(y, approximate="tanh"), [GELU_TANH]),
+    "tanh": (torch.tanh, [TANH]),
+    "tanh_": (lambda y: y.tanh_(), [TANH]),
+    "F.tanh": (F.tanh, [TANH]),
+    "sigmoid": (torch.sigmoid, [SIGMOID]),
+    "y.sigmoid": (lambda y: y.sigmoid(), [SIGMOID]),
+    "hardswish": (F.hardswish, [HARDSWISH]),
+    "mish": (F.mish, [MISH]),
+    "softplus": (lambda y: F.softplus(y, beta=2, threshold=10), [SOFTPLUS]),
+    "nn": (nn.Sequential(nn.SiLU(), nn.Hardtanh(), nn.PReLU(CHANNELS), nn.Identity(), nn.Softplus()),
+           [SILU, CLAMP, LEAKY_RELU + WITH_TENSOR, SOFTPLUS]),
+    "+ number": (lambda y: y + 0.5, [ADD]),
+    "number +": (lambda y: 2 + y, [ADD]),
+    "- number": (lambda y: y - 0.5, [SUBTRACT]),
+    "number -": (lambda y: 1 - y, [MULTIPLY, ADD]),
+    "* number": (lambda y: y * 3, [MULTIPLY]),
+    "/ number": (lambda y: y / 3, [DIVIDE]),
+    "negated": (lambda y: -y, [MULTIPLY]),
+    "+= number": (lambda y: y.add_(0.5), [ADD]),
+    "+ channel": (lambda y: y + CHANNEL, [ADD + WITH_TENSOR]),
+    "- channel": (lambda y: y - CHANNEL, [SUBTRACT + WITH_TENSOR]),
+    "channel -": (lambda y: CHANNEL - y, [MULTIPLY, ADD + WITH_TENSOR]),
+    "* plane": (lambda y: PLANE * y, [MULTIPLY + WITH_TENSOR]),
+    "/ result": (lambda y: torch.div(y, RESULT), [DIVIDE + WITH_TENSOR]),
+    "y.add residual": (lambda y: y.add(RESULT), [ADD + WITH_TENSOR]),
+    "y.mul_ residual": (lambda y: y.mul_(RESULT), [MULTIPLY + WITH_TENSOR]),
+    "add with alpha": (lambda y: torch.add(y, CHANNEL, alpha=2), [ADD + WITH_TENSOR]),
+    "sub number with alpha": (lambda y: torch.sub(y, 3, alpha=2), [SUBTRACT]),
+    "rsub": (lambda y: torch.rsub(y, 3), [MULTIPLY, ADD]),
+    "operand by name": (lambda y: torch.mul(y, other=RESULT), [MULTIPLY + WITH_TENSOR]),
+    "residual behind the op": (lambda y: y + RESULT.sin(), [ADD + WITH_TENSOR]),
+    "batch_norm": (batch_norm, [MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR]),
+    "nn.BatchNorm2d": (nn.Sequential(nn.BatchNorm2d(CHANNELS), nn.ReLU()).eval(),
+                       [MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR, CLAMP]),
+    "chain": (lambda y: torch.tanh(F.mish(y) + 0.5).clamp(-0.1, 0.3) * 2, [MISH, ADD, TANH, CLAMP, MULTIPLY]),
+    "until what is unknown": (lambda y: torch.erf(torch.relu(y)).neg(), [CLAMP]),
+    "until two uses": (lambda y: (lambda z: (z * 2, z + 1))(y.relu()), [CLAMP]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("name", FUSED)
+def test_fused(graphs, name, precision):
+    after, expected_operations = FUSED[name]
+    operands = named("k4s2p1").tensors()
+    with torch.no_grad():
+        call = torch.compile(lambda *t: after(ours(*t, 2, 1, precision=precision)), fullgraph=True)
+        found, expected = call(*operands), after(F.conv_transpose2d(*operands, 2, 1))
+    assert [operations(graph) for graph in graphs] == [expected_operations]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def saved(y):
+    return y, y.relu()
+
+
+def changed_in_between(y):
+    scale = CHANNEL.clone()
+    doubled = scale * 2
+    scale.add_(1)
+    return y * doubled, scale
+
+
+LEFT = {
+    "unknown": torch.erf,
+    "the result twice": lambda y: y * y,
+    "saved": saved,
+    "training batch_norm": lambda y: batch_norm(y, training=True),
+    "pooling": lambda y: F.max_pool2d(y, 2),
+    "enlarged": lambda y: y + torch.ones(3, 1, 1, 1, 1),
+    "promoted by a dtype": lambda y: y + RESULT.double(),
+    "another dtype": lambda y: y + NARROW,
+    "cast": lambda y: y.double().relu(),
+    "number / y": lambda y: 2 / y,
+    "floor": lambda y: torch.div(y, 0.5, rounding_mode="floor"),
+    "clamp by tensors": lambda y: torch.clamp(y, CHANNEL),
+    "complex": lambda y: y * 2j,
+    "into another": lambda y: RESULT.clone().sub_(y),
+    "rsub with alpha": lambda y: torch.rsub(y, 1.5, alpha=2),
+    "changed in between": changed_in_between,
+    "power": lambda y: y**2,
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left_alone(graphs, name):
+    after, operands = LEFT[name], named("k4s2p1").tensors()
+    with torch.no_grad():
+        found = torch.compile(lambda *t: after(ours(*t, 2, 1)), fullgraph=True)(*operands)
+        expected = after(F.conv_transpose2d(*operands, 2, 1))
+    assert [operations(graph) for graph in graphs] == [[]]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_where_gradients_are_recorded_nothing_is_fused(graphs):
+    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors()]
+    found = torch.compile(lambda *t: ours(*t, 2, 1).relu(), fullgraph=True)(*operands)
+    expected = F.conv_transpose2d(*operands, 2, 1).relu()
+    assert [operations(graph) for graph in graphs] == [[]]
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), operands), torch.autograd.grad(expected.sum(), operands), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_residual_that_records_gradients_is_not_fused(graphs):
+    operands, residual = named("k4s2p1").tensors(), RESULT.clone().requires_grad_()
+    found = torch.compile(lambda r, *t: ours(*t, 2, 1).relu() + r, fullgraph=True)(residual, *operands)
+    assert [operations(graph) for graph in graphs] == [[CLAMP]]
+    assert torch.equal(*torch.autograd.grad(found.sum(), residual), torch.ones(SIZE))
+
+
+def test_recording_that_ends_inside_the_program_is_no_obstacle(graphs):
+    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors()]
+
+    def call(*tensors):
+        with torch.no_grad():
+            result = ours(*tensors, 2, 1).relu()
+        return result * tensors[0].mean()
+
+    found = torch.compile(call, fullgraph=True)(*operands)
+    expected = F.conv_transpose2d(*operands, 2, 1).detach().relu() * operands[0].mean()
+    assert [operations(graph) for graph in graphs] == [[CLAMP]]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_formats_are_those_of_pytorchs(layout):
+    x, weight, bias = named("k4s2p1").tensors()
+    x = x.contiguous(memory_format=layout)
+    with torch.no_grad():
+        found = torch.compile(lambda *t: ours(*t, 2, 1).relu() * RESULT, fullgraph=True)(x, weight, bias)
+        expected = F.conv_transpose2d(x, weight, bias, 2, 1).relu() * RESULT
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_dynamic_batch_is_one_program(graphs, layout):
+    x, weight, bias = named("k4s2p1").tensors()
+    counter = CompileCounterWithBackend("inductor")
+    call = lambda x, weight, bias, other: torch.tanh(ours(x, weight, bias, 2, 1) + other)  # noqa: E731
+    program = torch.compile(call, backend=counter, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for factor in (1, 3, 5):
+            several = x.repeat(factor, 1, 1, 1).contiguous(memory_format=layout)
+            other = F.conv_transpose2d(several, weight, None, 2, 1).cos()
+            found = program(several, weight, bias, other)
+            expected = torch.tanh(F.conv_transpose2d(several, weight, bias, 2, 1) + other)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert counter.frame_count == 1
+    assert [operations(graph) for graph in graphs] == [[ADD + WITH_TENSOR, TANH]]
+
+
+def test_under_autocast(graphs):
+    operands = named("k4s2p1").tensors()
+    norm = nn.BatchNorm2d(CHANNELS).eval()
+    norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = torch.compile(lambda *t: F.gelu(norm(ours(*t, 2, 1))), fullgraph=True)(*operands)
+        expected = F.gelu(norm(F.conv_transpose2d(*operands, 2, 1)))
+    assert found.dtype is expected.dtype is torch.bfloat16
+    assert [operations(graph) for graph in graphs] == [[MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR, GELU]]
+    exact = F.gelu(norm(F.conv_transpose2d(*(one.bfloat16().float() for one in operands), 2, 1)))
+    assert (found - exact).abs().max() <= 2 * (expected - exact).abs().max()
+
+
+def test_a_network_in_channels_last_copies_no_residual(graphs):
+    torch.manual_seed(0)
+    first, layer = nn.Conv2d(32, 96, 3, padding=1), convt_ext.ConvTranspose2d(96, 96, 1)
+    x = torch.randn(2, 32, 8, 8)
+
+    def call(x):
+        y = first(x)
+        return layer(y) + y.sin()
+
+    with torch.no_grad():
+        found, codes = torch._inductor.utils.run_and_get_code(torch.compile(call, fullgraph=True), x)
+        torch.testing.assert_close(found, call(x), rtol=1e-4, atol=1e-4)
+    assert [operations(graph) for graph in graphs] == [[ADD + WITH_TENSOR]]
+    body = codes[0][codes[0].index("def call(") :]
+    assert body.count("cpp_fused") <= 3  # x and a weight turn to channels_last, and the sine
+
+
+def test_passes_that_the_user_has_set_run_first():
+    order = []
+    before = lambda graph: order.append(len(fused(graph)))  # noqa: E731
+    operands = named("k4s2p1").tensors()
+    with torch.no_grad(), config.patch(pre_grad_custom_pass=before):
+        torch.compile(lambda *t: ours(*t, 2, 1).relu(), fullgraph=True)(*operands)
+        fusion.install()
+        present = config.pre_grad_custom_pass
+        assert isinstance(present, fusion.Fusion)
+        assert present.before == (before,)
+    assert order == [0]
+
+
+def test_caches_know_the_pass_by_its_sources():
+    assert fusion.Fusion(()).uuid() == fusion.Fusion(()).uuid() is not None
+    assert fusion.Fusion((lambda graph: None,)).uuid() is None
+
+
+def test_programs_that_run_without_python_have_no_op_made_of_it(graphs):
+    operands = named("k4s2p1").tensors()
+    with torch.no_grad(), torch._inductor.virtualized.V.set_aot_compilation(True):
+        graph = torch.fx.symbolic_trace(lambda x, w: torch.ops.convt_ext.forward(x, w).relu()).graph
+        before = str(graph)
+        fusion.fuse(graph)
+    assert str(graph) == before
+    del operands
+
+
+@pytest.mark.parametrize(("value", "is_off"), [("", False), ("0", False), ("1", True)])
+def test_one_variable_switches_it_off(value, is_off):
+    program = "from convt_ext import fusion; fusion.install(); print(fusion.config.pre_grad_custom_pass is None)"
+    environment = {**os.environ, "CONVT_EXT_NO_FUSION": value}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert run.stdout.split() == [str(is_off)]
+
+
+def test_the_ops_refuse_gradients():
+    x, weight, _ = named("k4s2p1").tensors()
+    with pytest.raises(RuntimeError, match="conv_transpose2d"):
+        traced_epilogues.forward_then(
+            x.requires_grad_(), weight, None, [2, 2, 1, 1, 0, 0, 1, 1, 1], None, [TANH], [0.0, 0.0], []
+        ).sum().backward()
