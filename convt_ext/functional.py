@@ -57,7 +57,7 @@ def conv_transpose2d(
         epilogue: what follows the layer, computed before its result is written where our kernel can: functions of one
             tensor (``torch.relu``), tuples of such a function and its further arguments (``(torch.add, residual)``,
             ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). The result is that of PyTorch's functions, one after
-            the other: to the bit in "ieee" and "aten" where those are exactly rounded, within 2 units in the last
+            the other: to the bit in "ieee" and "aten" where those are exactly rounded, within 4 units in the last
             place where they are not; in tensor-core classes the steps are computed in float32 and rounded once.
             Known are add, sub, rsub, mul, div, neg, clamp, relu, relu6, hardtanh, leaky_relu, prelu, silu, gelu, tanh,
             sigmoid, hardswish, mish and softplus. A gradient is recorded by those functions themselves where it does

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "binding/call.h"
 
@@ -84,22 +85,99 @@ epilogue::Operand Epilogue::operand_of(const std::array<int64_t, 4>& stride) con
   return epilogue::Operand::kResult;
 }
 
-epilogue::Program Epilogue::program(epilogue::Fuses fuses) const {
-  using epilogue::Fuses, epilogue::Operand;
+namespace {
+
+// The operations of a program, in its order.
+enum Slot { kScale, kShift, kScales, kShifts, kResults, kSlopes, kActivation, kLastShift, kClamp, kLastScale };
+
+epilogue::Program empty_program() {
   epilogue::Program program{};
-  program.by_vectors = true;
-  if (fuses == Fuses::kNothing || dtype_ == DataType::kFloat64) return program;
-  for (const epilogue::Step<double>& step : steps_) {
-    const bool runs = step.operand == Operand::kNumber || step.operand == Operand::kChannel ||
-                      (step.operand == Operand::kResult && fuses == Fuses::kResults);
-    if (!runs || program.num_steps == epilogue::kMostSteps) break;
-    program.steps[program.num_steps++] = {
-        step.operation, step.operand,     static_cast<float>(step.first), static_cast<float>(step.second),
-        step.tensor,    step.channel_step};
-    if (step.operand == Operand::kResult && reinterpret_cast<uintptr_t>(step.tensor) % 16 != 0) {
-      program.by_vectors = false;
-    }
+  program.scale = program.last_scale = 1;
+  program.shift = program.last_shift = -0.0f;  // which leaves a zero its sign
+  program.low = -std::numeric_limits<float>::infinity();
+  program.high = std::numeric_limits<float>::infinity();
+  return program;
+}
+
+}  // namespace
+
+bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& step, epilogue::Fuses fuses,
+                      int* slot) const {
+  using epilogue::Operand, epilogue::Operation;
+  const auto first = static_cast<float>(step.first), second = static_cast<float>(step.second);
+  const bool is_number = step.operand == Operand::kNumber, by_channel = step.operand == Operand::kChannel;
+  epilogue::Tensors& tensors = program->tensors;
+  const auto flag = [&tensors](bool is_set, uint32_t one) { tensors.flags |= is_set ? one : 0; };
+  const bool subtracts = step.operation == Operation::kSubtract, every = step.channel_step != 0;
+  const auto take = [slot](Slot wanted) {
+    if (*slot > wanted) return false;
+    *slot = wanted + 1;
+    return true;
+  };
+  switch (step.operation) {
+    case Operation::kMultiply:
+      if (by_channel && take(kScales)) {
+        tensors.scales = step.tensor;
+        flag(every, epilogue::kScalesStep);
+      } else if (is_number && take(kScale)) {
+        program->scale = first;
+      } else if (is_number && take(kLastScale)) {
+        program->last_scale = first;
+      } else {
+        return false;
+      }
+      return true;
+    case Operation::kAdd:
+    case Operation::kSubtract:
+      if (by_channel && take(kShifts)) {
+        tensors.shifts = step.tensor;
+        flag(every, epilogue::kShiftsStep);
+        flag(subtracts, epilogue::kMinusShifts);
+      } else if (is_number && take(kShift)) {
+        program->shift = first;
+      } else if (is_number && take(kLastShift)) {
+        program->last_shift = first;
+      } else if (step.operand == Operand::kResult && fuses == epilogue::Fuses::kResults && take(kResults)) {
+        tensors.results = step.tensor;
+        flag(subtracts, epilogue::kMinusResults);
+        flag(reinterpret_cast<uintptr_t>(step.tensor) % 16 == 0, epilogue::kByVectors);
+      } else {
+        return false;
+      }
+      return true;
+    case Operation::kDivide: return false;  // a number's is a product by now
+    case Operation::kClamp:
+      if (!take(kClamp)) return false;
+      program->low = first, program->high = second;
+      return true;
+    case Operation::kLeakyRelu:
+      if (by_channel && take(kSlopes)) {
+        tensors.slopes = step.tensor;
+        flag(every, epilogue::kSlopesStep);
+        return true;
+      }
+      if (!is_number || !take(kActivation)) return false;
+      break;
+    default:
+      if (!take(kActivation)) return false;
   }
+  program->activates = true;
+  program->activation = step.operation;
+  program->first = first, program->second = second;
+  return true;
+}
+
+epilogue::Program Epilogue::program(epilogue::Fuses fuses) const {
+  epilogue::Program program = empty_program();
+  if (fuses == epilogue::Fuses::kNothing || dtype_ == DataType::kFloat64) return program;
+  int slot = 0;
+  for (const epilogue::Step<double>& step : steps_) {
+    if (!add_to(&program, step, fuses, &slot)) break;
+    ++program.num_steps;
+  }
+  const epilogue::Tensors& tensors = program.tensors;
+  program.has_tensors =
+      tensors.scales != nullptr || tensors.shifts != nullptr || tensors.results != nullptr || tensors.slopes != nullptr;
   return program;
 }
 

@@ -27,7 +27,7 @@ class Epilogue {
   Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
            int32_t device);
 
-  // The first steps, as far as a kernel that fuses so much can run them, and how many these are.
+  // The first steps, as far as a kernel that fuses so much runs them in its order.
   epilogue::Program program(epilogue::Fuses fuses) const;
 
   // Runs the steps from `first` on over the dense result, on the current stream. `exact`: as PyTorch's separate
@@ -36,6 +36,8 @@ class Epilogue {
 
  private:
   void add_step(int64_t code, double first, double second, const torch::stable::Tensor* tensor, int32_t device);
+  // Whether a kernel can run the step behind the slots before `*slot`, which then is the one behind it.
+  bool add_to(epilogue::Program* program, const epilogue::Step<double>& step, epilogue::Fuses fuses, int* slot) const;
   epilogue::Operand operand_of(const std::array<int64_t, 4>& stride) const;
 
   DataType dtype_;

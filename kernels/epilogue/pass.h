@@ -13,6 +13,9 @@ namespace convt {
 
 namespace epilogue {
 
+// More steps than these are several passes.
+constexpr int32_t kMostSteps = 8;
+
 template <typename Number>
 struct PassParams {
   void* result;

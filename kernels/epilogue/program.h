@@ -47,21 +47,38 @@ struct Step {
   int32_t channel_step;  // of kChannel: elements from a channel to the next, 0 or 1
 };
 
-// More steps than these are several programs.
-constexpr int32_t kMostSteps = 8;
+// Tensors of a program, in this order: y * scale, y + or - shift, y + or - result, y > 0 ? y : y * slope. Of scales,
+// shifts and slopes every channel has an element, or all have one; of results each result, in the results' own order.
+struct Tensors {
+  const void* scales;
+  const void* shifts;
+  const void* results;
+  const void* slopes;
+  uint32_t flags;
+};
+constexpr uint32_t kScalesStep = 1, kShiftsStep = 2, kSlopesStep = 4;  // an element for every channel
+constexpr uint32_t kMinusShifts = 8, kMinusResults = 16;
+constexpr uint32_t kByVectors = 32;  // results begin on 16 bytes
 
-// What kernels of convolutions run, in float32.
+// What kernels of convolutions run on a result y, in float32, in this order: y * scale + shift, rounded once; tensors;
+// a function; min(max(y + shift, low), high) * scale. Each is there once at most. Numbers that are not there leave y as
+// it is, to the bit: kernels multiply by 1 and add -0 without asking, as asking takes longer. Steps in another order
+// are for a pass of its own.
 struct Program {
-  int32_t num_steps;
-  bool by_vectors;  // all operands of the result's shape begin on 16 bytes
-  Step<float> steps[kMostSteps];
+  int32_t num_steps;  // that this stands for
+  bool has_tensors, activates;
+  float scale, shift;
+  Tensors tensors;
+  Operation activation;  // kLeakyRelu by `first`, or a function of y alone
+  float first, second;
+  float last_shift, low, high, last_scale;
 };
 
 // What of a program a family's kernels can run on their accumulators.
 enum class Fuses : int32_t {
   kNothing,
   kChannels,  // steps whose operands are numbers or channels'
-  kResults,   // those and operands of the result's shape
+  kResults,  // those and operands of the result's shape
 };
 
 }  // namespace convt::epilogue

@@ -1,9 +1,9 @@
 // Runs an epilogue's program on results in registers. One place for all kernels that multiply on tensor cores: a kernel
 // hands over a few runs of neighbours at a time and says where they belong.
 //
-// The switch over a step's operation is the same for a whole grid, so it costs little for 8 or 16 values at once. It is
-// a function that is called: inlined into every place that stores it would be most of a kernel's code. Called by the
-// epilogues of the families. Must not know: how a result is stored.
+// The order of operations is fixed (program.h). A loop over steps of any order took as long as a pass of its own: few
+// warps store, and each waited for the steps to be read, for every few values. Called by the epilogues of the families.
+// Must not know: how a result is stored.
 #pragma once
 
 #include <cstdint>
@@ -29,45 +29,6 @@ template <int kCount>
 struct Values {
   float of[kCount];
 };
-
-template <int kCount>
-__device__ __forceinline__ void run_numbers(Operation operation, float first, float second, Values<kCount>* values) {
-  const auto each = [values](auto function) {
-#pragma unroll
-    for (float& value : values->of) value = function(value);
-  };
-  switch (operation) {  // once for all of them
-    case Operation::kAdd: each([first](float y) { return with_operand(Operation::kAdd, y, first); }); break;
-    case Operation::kMultiply: each([first](float y) { return with_operand(Operation::kMultiply, y, first); }); break;
-    case Operation::kLeakyRelu: each([first](float y) { return with_operand(Operation::kLeakyRelu, y, first); }); break;
-    case Operation::kSilu: each([](float y) { return quickly(Operation::kSilu, y, 0, 0); }); break;
-    case Operation::kGelu: each([](float y) { return quickly(Operation::kGelu, y, 0, 0); }); break;
-    case Operation::kGeluTanh: each([](float y) { return quickly(Operation::kGeluTanh, y, 0, 0); }); break;
-    case Operation::kTanh: each([](float y) { return quickly(Operation::kTanh, y, 0, 0); }); break;
-    case Operation::kSigmoid: each([](float y) { return quickly(Operation::kSigmoid, y, 0, 0); }); break;
-    case Operation::kHardswish: each([](float y) { return quickly(Operation::kHardswish, y, 0, 0); }); break;
-    case Operation::kMish: each([](float y) { return quickly(Operation::kMish, y, 0, 0); }); break;
-    case Operation::kSoftplus:
-      each([first, second](float y) { return quickly(Operation::kSoftplus, y, first, second); });
-      break;
-    default: each([first, second](float y) { return clamp(y, first, second); });
-  }
-}
-
-template <int kCount>
-__device__ __forceinline__ void run_operands(Operation operation, const float (&t)[kCount], Values<kCount>* values) {
-  const auto each = [&](auto function) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) values->of[i] = function(values->of[i], t[i]);
-  };
-  switch (operation) {
-    case Operation::kAdd: each([](float y, float x) { return with_operand(Operation::kAdd, y, x); }); break;
-    case Operation::kSubtract: each([](float y, float x) { return with_operand(Operation::kSubtract, y, x); }); break;
-    case Operation::kMultiply: each([](float y, float x) { return with_operand(Operation::kMultiply, y, x); }); break;
-    case Operation::kDivide: each([](float y, float x) { return __fdividef(y, x); }); break;
-    default: each([](float y, float x) { return with_operand(Operation::kLeakyRelu, y, x); });
-  }
-}
 
 // Operands of the values' channels.
 template <typename Element, int kRuns, int kLength, bool kChannels>
@@ -116,43 +77,89 @@ __device__ __forceinline__ void load_results(const Element* g, bool by_vectors, 
   }
 }
 
-// A program on kRuns runs of kLength values each. kChannels: the neighbours of a run are channels. `by_vectors`: runs
-// are neighbours in memory, and begin on as many bytes as they have, up to 16, in the result and in operands of its
-// shape.
-template <typename Element, int kRuns, int kLength, bool kChannels>
-__device__ __noinline__ Values<kRuns * kLength> run_program(const Program& program, bool by_vectors,
-                                                            Places<kRuns> places, Values<kRuns * kLength> values) {
-  const Step<float>* step = program.steps;
-  Step<float> next = *step;
-#pragma unroll 1
-  for (int32_t left = program.num_steps; left > 0; --left) {
-    const Step<float> now = next;
-    ++step;
-    if (left > 1) next = *step;  // is there when its turn comes
-    if (now.operand == Operand::kNumber) {
-      run_numbers(now.operation, now.first, now.second, &values);
-      continue;
-    }
-    const auto* g = static_cast<const Element*>(now.tensor);
-    float t[kRuns * kLength];
-    if (now.operand == Operand::kChannel) {
-      load_channels<Element, kRuns, kLength, kChannels>(g, now.channel_step, places, t);
-    } else {
-      load_results<Element, kRuns, kLength>(g, by_vectors, places, t);
-    }
-    run_operands(now.operation, t, &values);
+// Functions of y alone. Called and not inlined: in every place that stores they would be most of a kernel's code, which
+// then is read from memory for every tile.
+template <typename Element, int kCount>
+__device__ __noinline__ Values<kCount> activate(Operation operation, float first, float second, Values<kCount> values) {
+  constexpr bool kRough = std::is_same_v<Element, __nv_bfloat16>;
+  const auto each = [&values](auto function) {
+#pragma unroll
+    for (float& value : values.of) value = function(value);
+  };
+  switch (operation) {  // once for all of them
+    case Operation::kLeakyRelu: each([first](float y) { return y > 0 ? y : y * first; }); break;
+    case Operation::kSilu: each([](float y) { return y * quick_sigmoid<kRough>(y); }); break;
+    case Operation::kGelu: each([](float y) { return quickly<kRough>(Operation::kGelu, y, 0, 0); }); break;
+    case Operation::kGeluTanh: each([](float y) { return quickly<kRough>(Operation::kGeluTanh, y, 0, 0); }); break;
+    case Operation::kTanh: each([](float y) { return quickly<kRough>(Operation::kTanh, y, 0, 0); }); break;
+    case Operation::kSigmoid: each([](float y) { return quick_sigmoid<kRough>(y); }); break;
+    case Operation::kHardswish: each([](float y) { return quickly<kRough>(Operation::kHardswish, y, 0, 0); }); break;
+    case Operation::kMish: each([](float y) { return quickly<kRough>(Operation::kMish, y, 0, 0); }); break;
+    default: each([first, second](float y) { return quickly<kRough>(Operation::kSoftplus, y, first, second); });
   }
   return values;
 }
 
-// The same on an array of them, first run first.
+// Tensors of a program. Called and not inlined, as above.
+template <typename Element, int kRuns, int kLength, bool kChannels>
+__device__ __noinline__ Values<kRuns * kLength> add_tensors(Tensors tensors, bool by_vectors, Places<kRuns> places,
+                                                            Values<kRuns * kLength> values) {
+  constexpr int kCount = kRuns * kLength;
+  float t[kCount];
+  const auto load_by_channel = [&](const void* g, uint32_t step) {
+    load_channels<Element, kRuns, kLength, kChannels>(static_cast<const Element*>(g),
+                                                      (tensors.flags & step) != 0 ? 1 : 0, places, t);
+  };
+  const auto add = [&](uint32_t minus) {
+    const float sign = (tensors.flags & minus) != 0 ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values.of[i] = fmaf(t[i], sign, values.of[i]);
+  };
+  if (tensors.scales != nullptr) {
+    load_by_channel(tensors.scales, kScalesStep);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values.of[i] *= t[i];
+  }
+  if (tensors.shifts != nullptr) {
+    load_by_channel(tensors.shifts, kShiftsStep);
+    add(kMinusShifts);
+  }
+  if (tensors.results != nullptr) {
+    load_results<Element, kRuns, kLength>(static_cast<const Element*>(tensors.results), by_vectors, places, t);
+    add(kMinusResults);
+  }
+  if (tensors.slopes != nullptr) {
+    load_by_channel(tensors.slopes, kSlopesStep);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) values.of[i] = values.of[i] > 0 ? values.of[i] : values.of[i] * t[i];
+  }
+  return values;
+}
+
+// A program on kRuns runs of kLength values each, first run first. kChannels: the neighbours of a run are channels.
+// `by_vectors`: runs are neighbours in memory, and begin on as many bytes as they have, up to 16, in the result.
+// `program` is a kernel's parameter, so that its numbers are operands of instructions.
 template <typename Element, int kRuns, int kLength, bool kChannels>
 __device__ __forceinline__ void run_steps(const Program& program, const Places<kRuns>& places, bool by_vectors,
                                           float (&values)[kRuns * kLength]) {
-  Values<kRuns * kLength> r;
-  memcpy(r.of, values, sizeof(values));
-  r = run_program<Element, kRuns, kLength, kChannels>(program, by_vectors, places, r);
-  memcpy(values, r.of, sizeof(values));
+#pragma unroll
+  for (float& value : values) value = fmaf(value, program.scale, program.shift);
+  if (program.has_tensors || program.activates) {
+    Values<kRuns * kLength> r;
+    memcpy(r.of, values, sizeof(values));
+    if (program.has_tensors) {
+      by_vectors = by_vectors && (program.tensors.flags & kByVectors) != 0;
+      r = add_tensors<Element, kRuns, kLength, kChannels>(program.tensors, by_vectors, places, r);
+    }
+    if (program.activates) {
+      r = activate<Element>(program.activation, program.first, program.second, r);
+    }
+    memcpy(values, r.of, sizeof(values));
+  }
+#pragma unroll
+  for (float& value : values) {
+    value = clamp(value + program.last_shift, program.low, program.high) * program.last_scale;
+  }
 }
 
 // The same on results that have been rounded to elements and are about to be stored, neighbouring columns of a channel.

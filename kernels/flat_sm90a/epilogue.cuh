@@ -110,8 +110,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
           places.offset[i] = g + 2 * i * params.result_stride[1] - static_cast<Element*>(params.result);
         }
         places.step = static_cast<int32_t>(params.result_stride[3]);
-        epilogue::run_steps<Element, 4, 4, false>(params.steps, places, params.steps.by_vectors && params.unit >= 4,
-                                                  values);
+        epilogue::run_steps<Element, 4, 4, false>(params.steps, places, params.unit >= 4, values);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i, g += 2 * params.result_stride[1]) {
@@ -173,8 +172,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
           const epilogue::Places<1> places{{tile.group * params.n_channels + channel},
                                            {params.n_channels - channel},
                                            {g - static_cast<Element*>(params.result)}};
-          epilogue::run_steps<Element, 1, 4, true>(params.steps, places, params.steps.by_vectors && params.unit >= 4,
-                                                   values);
+          epilogue::run_steps<Element, 1, 4, true>(params.steps, places, params.unit >= 4, values);
         }
         epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
       }

@@ -60,8 +60,7 @@ __device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, con
       places.left[h] = offsets.of[block][h] >= 0 ? params.n_channels - channel : 0;
       places.offset[h] = offsets.of[block][h] + channel;
     }
-    epilogue::run_steps<typename Shape::Element, 2, kCount, true>(
-        params.steps, places, params.steps.by_vectors && params.unit >= kCount, values);
+    epilogue::run_steps<typename Shape::Element, 2, kCount, true>(params.steps, places, params.unit >= kCount, values);
   }
 }
 

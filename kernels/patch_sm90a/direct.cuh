@@ -129,7 +129,7 @@ __device__ __forceinline__ void store_staged_quads(const DirectParams& params, i
         Element elements[kCount];
         memcpy(elements, words, sizeof(words));
         const epilogue::Places<1> places{{channel}, {offset < 0 || of_quad < 0 ? 0 : kCount}, {offset + of_quad}};
-        epilogue::run_elements<Element, 1, kCount>(params.steps, places, params.steps.by_vectors, elements);
+        epilogue::run_elements<Element, 1, kCount>(params.steps, places, true, elements);
         memcpy(words, elements, sizeof(words));
       }
       if (offset < 0 || of_quad < 0) continue;

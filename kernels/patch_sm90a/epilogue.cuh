@@ -120,8 +120,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
             places.left[h] = offset[h] >= 0 ? kColumns : 0;
             places.offset[h] = g + offset[h] - static_cast<Element*>(params.result);
           }
-          epilogue::run_steps<Element, 2, kColumns, false>(params.steps, places,
-                                                           params.steps.by_vectors && params.unit >= kColumns, both);
+          epilogue::run_steps<Element, 2, kColumns, false>(params.steps, places, params.unit >= kColumns, both);
         }
         if (neighbours) {
           epilogue::store_neighbours(g + offset[0], both, 2 * kColumns, params.unit, 1);
@@ -220,8 +219,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
           places.left[h] = offset[h] >= 0 ? params.n_channels - channel : 0;
           places.offset[h] = g_channel + offset[h] + of_tap - static_cast<Element*>(params.result);
         }
-        epilogue::run_steps<Element, 2, kCount, true>(params.steps, places,
-                                                      params.steps.by_vectors && params.unit >= kCount, both);
+        epilogue::run_steps<Element, 2, kCount, true>(params.steps, places, params.unit >= kCount, both);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {

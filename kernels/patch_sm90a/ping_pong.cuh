@@ -142,7 +142,7 @@ class RowStore {
           memcpy(elements, words, sizeof(words));
           const int32_t channel = (tile.group + 1) * params.n_channels - mine.channels + pass * kOfPass + k;
           const epilogue::Places<1> places{{channel}, {kCount}, {g - static_cast<Element*>(params.result)}};
-          epilogue::run_elements<Element, 1, kCount>(params.steps, places, params.steps.by_vectors, elements);
+          epilogue::run_elements<Element, 1, kCount>(params.steps, places, true, elements);
           memcpy(words, elements, sizeof(words));
         }
         *reinterpret_cast<uint4*>(g) = uint4{words[0], words[1], words[2], words[3]};

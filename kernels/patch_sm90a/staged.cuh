@@ -83,7 +83,7 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
         memcpy(elements, &word, sizeof(word));
         const epilogue::Places<1> places{
             {staging.first_channel + 8 * begin + k}, {kVector}, {g - static_cast<Element*>(params.result)}};
-        epilogue::run_elements<Element, 1, kVector>(params.steps, places, params.steps.by_vectors, elements);
+        epilogue::run_elements<Element, 1, kVector>(params.steps, places, true, elements);
         memcpy(&word, elements, sizeof(word));
       }
       *reinterpret_cast<Word*>(g) = word;

@@ -71,7 +71,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
           places.offset[row] =
               quad.result + places.channel[row] * params.result_stride[1] + row * params.result_stride[2];
         }
-        const bool by_vectors = params.steps.by_vectors && params.unit * Shape::kElement >= 16;
+        const bool by_vectors = params.unit * Shape::kElement >= 16;
         epilogue::run_steps<Element, kRows, 8, false>(params.steps, places, by_vectors, values);
       }
 #pragma unroll

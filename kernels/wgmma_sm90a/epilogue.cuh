@@ -144,7 +144,7 @@ __device__ __forceinline__ void finish_rows(const Params& params, typename Trait
         values[i * kWidth + k] = offset[i] >= 0 ? s_mine[kConsumerThreads * kWidth * i + k] : 0.0f;
       }
     }
-    epilogue::run_steps<Element, kUnits, kWidth, false>(params.steps, places, params.steps.by_vectors, values);
+    epilogue::run_steps<Element, kUnits, kWidth, false>(params.steps, places, true, values);
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       float of_unit[kWidth];

@@ -66,7 +66,9 @@ def test_as_near_float64_as_pytorchs(monkeypatch, name, dtype, layout, by_torch)
         assert "convt_ext.conv_transpose2d_then" in code
     assert found.dtype is dtype
     assert found.stride() == eager.stride()
-    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max() + 1e-6
+    # PyTorch may have taken an algorithm without TF32, which it allows.
+    allowed = 1e-3 * exact.abs().max() if dtype is torch.float32 else 1e-6
+    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max() + allowed
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32x3"])

@@ -47,6 +47,12 @@ def chains(result):
     chosen = [[step] for step in (*EXACT, *ROUNDED)]
     chosen += [[(function, value)] for function in WITH_OPERANDS for value in values]
     chosen.append([(torch.mul, values[1]), (torch.add, values[2]), torch.relu])
+    channel, full = values[1], values[2]
+    in_order = [(torch.mul, channel), (torch.add, channel), (torch.mul, 1.7), (torch.add, 0.3), (torch.add, full)]
+    chosen.append([*in_order, F.silu, (torch.add, 0.5), F.hardtanh, (torch.mul, 2.0)])  # all that a kernel takes
+    chosen.append([(torch.sub, full), (F.prelu, channel.flatten()), (torch.mul, -0.5)])
+    chosen.append([torch.relu, (torch.sub, channel), F.silu])  # not in a kernel's order
+    chosen.append([(torch.sub, 0.2), (F.leaky_relu, 0.1), (torch.clamp, None, 0.7)])
     chosen.append([(torch.add, 0.1)] * 9 + [torch.tanh])  # more than a kernel takes
     return chosen
 

@@ -193,7 +193,10 @@ def test_no_memory_stays_held(layer):
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     result = call(x, weight)
-    assert torch.cuda.memory_allocated() - before <= result.nbytes + 512
+    held = torch.cuda.memory_allocated() - before
+    gc.collect()
+    collected = torch.cuda.memory_allocated() - before
+    assert held <= result.nbytes + 512, f"{held} bytes are held, and {collected} after a collection of garbage"
 
 
 def test_where_memory_is_short_nothing_is_raced(layer, monkeypatch):
