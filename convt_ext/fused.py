@@ -52,13 +52,13 @@ def conv_transpose2d(
     Raises:
         TypeError, ValueError: an entry that no kernel knows; a precision, as `routing.route`.
     """
-    steps: Sequence[Step] | None = steps_of(epilogue)
+    asked = steps_of(epilogue)
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
-    steps = _ready(steps, size[4 - input.dim() :], batched)
+    steps = _ready(asked, size[4 - input.dim() :], batched)
     if steps is None:
         return None
     if not torch.is_grad_enabled() or not _requires_grad(batched, weight, bias, steps):

@@ -85,10 +85,10 @@ def test_as_pytorchs_functions_on_the_bare_result(dtype, word, chain, channels_l
             torch.testing.assert_close(found, expected, rtol=8 * eps, atol=8 * eps, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("benchmark", [False, True])
-def test_by_default_whoever_is_faster(benchmark):
+@pytest.mark.parametrize("races", [False, True])
+def test_by_default_whoever_is_faster(races):
     with torch.no_grad(), allow_tf32(True):
-        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cudnn.benchmark = races
         try:
             for name in LAYERS:
                 operands, arguments = layer(name, torch.float32, False)
