@@ -102,7 +102,9 @@ def test_by_default_whoever_is_faster(races):
             torch.backends.cudnn.benchmark = False
 
 
-@pytest.mark.parametrize("last", [torch.relu, F.hardtanh, (F.leaky_relu, 0.2), torch.tanh, torch.sigmoid], ids=str)
+@pytest.mark.parametrize(
+    "last", [torch.relu, F.hardtanh, (F.leaky_relu, 0.2), torch.tanh, torch.sigmoid], ids=epilogues.name_of
+)
 @pytest.mark.parametrize("small_bytes", [0, 1 << 30], ids=["fused", "separate"])
 def test_gradients(monkeypatch, last, small_bytes):
     monkeypatch.setattr(fused, "_SMALL_BYTES", small_bytes)
