@@ -13,9 +13,14 @@ namespace convt::epilogue {
 
 // NaN where `value` is one, as PyTorch's clamp.
 __device__ __forceinline__ float clamp(float value, float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  const float clamped = fminf(fmaxf(value, low), high);
+  return value != value ? value : clamped;
+#else
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(low));
   asm("min.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(high));
   return value;
+#endif
 }
 __device__ __forceinline__ double clamp(double value, double low, double high) {
   const double clamped = fmin(fmax(value, low), high);
