@@ -16,7 +16,7 @@ from torch import Tensor
 from . import ops
 from .epilogue import Step, apply_steps, lists_of
 from .geometry import grad_weight_is_channels_last
-from .precision import CODES, EXACT_CLASSES
+from .planner import EXACT_CODES
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of input, weight and bias
 
@@ -24,8 +24,6 @@ _below_autograd = torch._C._AutoDispatchBelowAutograd
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 _AUTOCAST = _AUTOCAST | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-
-_EXACT_CODES = frozenset(CODES[word] for word in EXACT_CLASSES)
 
 _convolution = torch.ops.aten.convolution.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
@@ -184,7 +182,7 @@ class Eager(Directions):
                 raise
         with _below_autograd():
             result = torch_forward(input, weight, bias, self.arguments)
-        ops.finish(result, self.arguments[5] in _EXACT_CODES, *lists)
+        ops.finish(result, self.arguments[5] in EXACT_CODES, *lists)
         return result
 
     def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:

@@ -26,14 +26,12 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import epilogue, ops, pointwise, traced_epilogues, traced_ops
-from .precision import CODES, EXACT_CLASSES
+from .planner import EXACT_CODES
 
 DISABLED = os.environ.get("CONVT_EXT_NO_FUSION", "") not in ("", "0")
 
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
-
-_EXACT_CODES = frozenset(CODES[word] for word in EXACT_CLASSES)
 
 _SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("fusion", "pointwise", "epilogue"))
 
@@ -81,16 +79,10 @@ def _fuse_behind(node: Node) -> None:
         return
     last = found[-1][0]
     graph = node.graph
-    operations: list[int] = []
-    scalars: list[float] = []
-    tensors: list[Node] = []
     with graph.inserting_before(last):
-        for _, make_steps in found:
-            for step, tensor in make_steps():
-                operations.append(step.operation + (0 if tensor is None else epilogue.HAS_TENSOR))
-                scalars += [step.first, step.second]
-                tensors += [] if tensor is None else [tensor]
-        fused = graph.call_function(_THEN[node.target], (*node.args, operations, scalars, tensors))  # type: ignore[index]
+        pieces: list[tuple[epilogue.Step, Any]] = [piece for _, make_steps in found for piece in make_steps()]
+        steps = [step._replace(tensor=operand) for step, operand in pieces]  # its node stands for each tensor
+        fused = graph.call_function(_THEN[node.target], (*node.args, *epilogue.lists_of(steps)))  # type: ignore[index]
     fused.meta.update(last.meta)
     last.replace_all_uses_with(fused)
     for one, _ in reversed(found):
@@ -103,7 +95,7 @@ def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]
     like = pointwise.value_of(node)
     if like is None or like.requires_grad:
         return []
-    rounds_each = node.target is ops.forward and node.args[8] in _EXACT_CODES
+    rounds_each = node.target is ops.forward and node.args[8] in EXACT_CODES
     found = []
     passed, last = node, node
     while len(last.users) == 1:

@@ -68,20 +68,23 @@ def torch_switches(mode: Mode) -> Iterator[None]:
 @contextlib.contextmanager
 def cudnn_benchmark() -> Iterator[None]:
     """PyTorch at its best: cuDNN tries its algorithms on the first call of each shape."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
+    with _cudnn("benchmark", True):
         yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 @contextlib.contextmanager
 def without_cudnn() -> Iterator[None]:
     """PyTorch's own algorithms, which are independent of what is compared with them."""
-    before = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
+    with _cudnn("enabled", False):
+        yield
+
+
+@contextlib.contextmanager
+def _cudnn(name: str, value: bool) -> Iterator[None]:
+    """One of cuDNN's switches."""
+    before = getattr(torch.backends.cudnn, name)
+    setattr(torch.backends.cudnn, name, value)
     try:
         yield
     finally:
-        torch.backends.cudnn.enabled = before
+        setattr(torch.backends.cudnn, name, before)

@@ -1,5 +1,5 @@
 // Steps on a result in place. A thread takes 16 bytes of neighbours, and finds their places once for all steps.
-// Called by epilogue/pass.cpp.
+// Called by epilogue/launch.cpp.
 #include "element/arithmetic.cuh"
 #include "epilogue/operation.cuh"
 #include "epilogue/pass.h"

@@ -14,10 +14,22 @@ import pytest
 import torch
 from oracle.plugin import oracle
 
+from convt_ext import routing
+
 __all__ = ["oracle", "room"]
 
 WAIT_FOR_MEMORY = 60  # seconds, until processes beside this one have given theirs back
 MORE = 2**30  # bytes of temporary tensors
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """Nothing was compiled and nothing decided before the test, and nothing of it stays."""
+    torch._dynamo.reset()
+    routing.forget()
+    yield
+    torch._dynamo.reset()
+    routing.forget()
 
 
 @pytest.fixture

@@ -15,21 +15,14 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, planner, routing
+from convt_ext import ops, planner
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 CLASSES = {
     "ieee": (torch.float32, False), "tf32": (torch.float32, True), "f16": (torch.float16, False),
     "bf16": (torch.bfloat16, False),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    routing.forget()
-    yield
-    torch._dynamo.reset()
-    routing.forget()
 
 
 @pytest.fixture

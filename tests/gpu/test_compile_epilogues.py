@@ -10,18 +10,11 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
-from convt_ext import planner, routing
+from convt_ext import planner
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 CHANNELS = 64
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    routing.forget()
-    yield
-    torch._dynamo.reset()
-    routing.forget()
 
 
 def batch_norm(dtype):

@@ -28,12 +28,6 @@ ROUNDED = [
 WITH_OPERANDS = [torch.add, torch.sub, torch.mul, torch.div]
 
 
-def lists(steps):
-    operations = [step.operation + (256 if step.tensor is not None else 0) for step in steps]
-    numbers = [number for step in steps for number in (step.first, step.second)]
-    return operations, numbers, [step.tensor for step in steps if step.tensor is not None]
-
-
 def operands(result):
     """Of every shape that broadcasts, away from 0, as they also divide."""
     n, c, h, w = result.shape
@@ -87,7 +81,9 @@ def test_in_kernels(dtype, word, tolerance, layer, channels_last):
     for (_, kernel, _), number in first.items():
         bare = OPS.forward_candidate(x, w, bias, *arguments, number)
         for chain in chains(bare):
-            got = OPS._forward_then_candidate(x, w, bias, *arguments, number, *lists(epilogue.steps_of(chain)))
+            got = OPS._forward_then_candidate(
+                x, w, bias, *arguments, number, *epilogue.lists_of(epilogue.steps_of(chain))
+            )
             wide = [
                 tuple(one.double() if isinstance(one, torch.Tensor) else one for one in step)
                 if isinstance(step, tuple)
@@ -111,7 +107,7 @@ def test_the_exact_pass(dtype, channels_last):
 
     def run(chain):
         got = result.clone(memory_format=torch.preserve_format)
-        OPS._finish(got, True, *lists(epilogue.steps_of(chain)))
+        OPS._finish(got, True, *epilogue.lists_of(epilogue.steps_of(chain)))
         return got, epilogue.apply(result, chain)
 
     for step in [*EXACT, *((function, value) for function in WITH_OPERANDS for value in operands(result))]:
