@@ -8,20 +8,12 @@
 #include <type_traits>
 
 #include "epilogue/program.h"
+#include "ptx/pointwise.cuh"
 
 namespace convt::epilogue {
 
 // NaN where `value` is one, as PyTorch's clamp.
-__device__ __forceinline__ float clamp(float value, float low, float high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  const float clamped = fminf(fmaxf(value, low), high);
-  return value != value ? value : clamped;
-#else
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(low));
-  asm("min.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(high));
-  return value;
-#endif
-}
+__device__ __forceinline__ float clamp(float value, float low, float high) { return ptx::clamp(value, low, high); }
 __device__ __forceinline__ double clamp(double value, double low, double high) {
   const double clamped = fmin(fmax(value, low), high);
   return value != value ? value : clamped;
@@ -70,16 +62,10 @@ __device__ __forceinline__ Number exactly(Operation operation, Number y, Number 
   }
 }
 
-// In one instruction, within 2^-11 of the result.
-__device__ __forceinline__ float rough_tanh(float y) {
-  asm("tanh.approx.f32 %0, %0;" : "+f"(y));
-  return y;
-}
-
 // 1 / (1 + e^-y), within 2e-7. kRough: within 2^-11, at a third of the time, for results of 8 bits.
 template <bool kRough = false>
 __device__ __forceinline__ float quick_sigmoid(float y) {
-  if constexpr (kRough) return fmaf(rough_tanh(0.5f * y), 0.5f, 0.5f);
+  if constexpr (kRough) return fmaf(ptx::rough_tanh(0.5f * y), 0.5f, 0.5f);
   return __fdividef(1.0f, 1.0f + __expf(-y));
 }
 
@@ -107,7 +93,7 @@ __device__ __forceinline__ float quickly(Operation operation, float y, float fir
       return y * (y > 0.0f ? 1.0f - tail : tail);
     }
     case Operation::kGeluTanh: return y * quick_sigmoid<kRough>(1.5957691f * (y + 0.044715f * (y * y * y)));
-    case Operation::kTanh: return kRough ? rough_tanh(y) : quick_tanh(y);
+    case Operation::kTanh: return kRough ? ptx::rough_tanh(y) : quick_tanh(y);
     case Operation::kSigmoid: return quick_sigmoid<kRough>(y);
     case Operation::kHardswish: return y * fminf(fmaxf(y + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
     case Operation::kMish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1)

@@ -16,7 +16,7 @@ SHARED = {
     "ptx": set(),
     "element": {"problem", "ptx"},
     "pipeline": {"ptx"},
-    "epilogue": {"element", "launch", "problem"},
+    "epilogue": {"element", "launch", "problem", "ptx"},
     "plan": {"epilogue", "problem"},
     "pack": {"element", "plan", "ptx"},
     "hopper": {"element", "pack", "pipeline", "plan", "ptx"},

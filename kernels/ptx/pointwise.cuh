@@ -1,0 +1,24 @@
+// Functions of single numbers that C++ has no word for (PTX ISA, "Floating Point Instructions").
+#pragma once
+
+namespace convt::ptx {
+
+// min(max(value, low), high), NaN where `value` is one: max.NaN.f32 and min.NaN.f32, which GPUs before sm_80 lack.
+__device__ __forceinline__ float clamp(float value, float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  const float clamped = fminf(fmaxf(value, low), high);
+  return value != value ? value : clamped;
+#else
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(low));
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(high));
+  return value;
+#endif
+}
+
+// tanh.approx.f32: within 2^-11 of the result.
+__device__ __forceinline__ float rough_tanh(float value) {
+  asm("tanh.approx.f32 %0, %0;" : "+f"(value));
+  return value;
+}
+
+}  // namespace convt::ptx
