@@ -47,7 +47,8 @@ def conv_transpose2d(
         groups: number of blocks of channels that do not meet.
         precision: None takes the class that PyTorch's switches ask for, and PyTorch's operator where that is
             estimated to be faster than our kernel. Where the switches allow tensor cores (TF32, which is
-            PyTorch's default, float16, bfloat16), ours run on Hopper alone; on other GPUs PyTorch serves.
+            PyTorch's default, float16, bfloat16), ours run on Hopper alone; on other GPUs PyTorch serves, and
+            "tf32" or "half" asks for ours.
             A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds
             per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
             algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores that add up in

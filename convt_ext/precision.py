@@ -36,7 +36,7 @@ _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 # The classes whose kernels are exact, on every GPU.
 EXACT_CLASSES = frozenset({"ieee", "aten"})
 
-# The GPU that has kernels of the other classes, and whose PyTorch the planner knows the times of.
+# The GPU on which default calls may be ours in the other classes: the planner knows the times of both sides there.
 _TENSOR_CORE_CAPABILITY = (9, 0)
 
 # What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
@@ -170,5 +170,8 @@ def tf32_switch() -> str:
 
 
 def has_kernel(served: str, capability: tuple[int, int]) -> bool:
-    """Whether precision=None may hand a call of this class to our kernels; routing.py hands over what is not slower."""
+    """Whether precision=None may hand a call of this class to our kernels; routing.py hands over what is not slower.
+
+    By name more is served: the planner knows of which class a GPU has kernels.
+    """
     return served in EXACT_CLASSES or capability == _TENSOR_CORE_CAPABILITY

@@ -53,8 +53,8 @@ MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator 
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
 ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
 TENSOR_CORES = Reason(
-    "PyTorch uses tensor cores here, for which convt_ext has kernels on Hopper (compute capability 9.0) alone; "
-    'precision="ieee" asks for its exact ones'
+    "PyTorch uses tensor cores here, and on other GPUs than Hopper (compute capability 9.0) nobody has measured who is "
+    'faster; precision="tf32" or "half" asks for convt_ext\'s kernels there, "ieee" for its exact ones'
 )
 RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer takes numpy integers and tensors for values of the run",

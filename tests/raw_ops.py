@@ -60,23 +60,29 @@ def kernel_names() -> list[str]:
 
     From its text and not from the binary: a list of tests must not depend on the machine.
     """
-    return [kernel for kernel in _kernels(on_tensor_cores=False) if "_grad_" not in kernel]
+    return [kernel for kernel in _kernels("exact") if "_grad_" not in kernel]
 
 
 def gradient_kernels(direction: str) -> list[str]:
     """The kernel instances of "grad_input" or "grad_weight", in the same way."""
-    return [kernel for kernel in _kernels(on_tensor_cores=False) if f"_{direction}_" in kernel]
+    return [kernel for kernel in _kernels("exact") if f"_{direction}_" in kernel]
 
 
 def tensor_core_kernels() -> list[str]:
-    """The kernel instances of the tensor-core engines, of all three directions."""
-    return _kernels(on_tensor_cores=True)
+    """The kernel instances of the engines on Hopper's tensor cores, of all three directions."""
+    return _kernels("hopper")
 
 
-def _kernels(on_tensor_cores: bool) -> list[str]:
+def portable_kernels() -> list[str]:
+    """The kernel instances for the tensor cores of other GPUs, of all three directions."""
+    return _kernels("portable")
+
+
+def _kernels(kind: str) -> list[str]:
     kernels = []
     for path in sorted(_KERNELS.glob("*/instances.h")):
-        if path.parent.name.endswith("_sm90a") is not on_tensor_cores:
+        room = path.parent.name
+        if kind != ("hopper" if room.endswith("_sm90a") else "portable" if room == "portable" else "exact"):
             continue
         text = path.read_text()
         (prefix,) = set(re.findall(r'\{"(\w+_)" #symbol', text))

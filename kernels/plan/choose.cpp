@@ -56,11 +56,28 @@ bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
   return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order;
 }
 
-bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
-  const bool tf32 = problem.precision == Precision::kTf32 || problem.precision == Precision::kTf32x3;
+namespace {
+
+bool has_hopper_kernels(const DeviceInfo& device) { return kHasHopperCode && device.compute_capability == 90; }
+
+// In a class whose operands are single TF32 numbers or halves.
+bool multiplies_single_terms(const ConvTProblem& problem) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
-  const bool has_class = half ? problem.precision == Precision::kHalf : problem.dtype == DataType::kFloat32 && tf32;
-  return kHasHopperCode && device.compute_capability == 90 && has_class;
+  return half ? problem.precision == Precision::kHalf
+              : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
+}
+
+}  // namespace
+
+bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
+  const bool split = problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32x3;
+  return has_hopper_kernels(device) && (split || multiplies_single_terms(problem));
+}
+
+// Not beside Hopper's own kernels: nobody has measured which of them are the faster ones.
+bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
+  constexpr int32_t kFirst = 80;
+  return device.compute_capability >= kFirst && !has_hopper_kernels(device) && multiplies_single_terms(problem);
 }
 
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "problem/problem.h"
+
 namespace convt {
 
 struct DeviceInfo {
@@ -26,6 +28,15 @@ inline double multiply_adds_per_cycle(const DeviceInfo& device, bool float64) {
     case 100: return 64;
     default: return 2;
   }
+}
+
+// Multiply-adds of one SM and cycle by matrix products of warps (mma.sync) with float32 sums: of halves, or of TF32 at
+// half that rate. From the makers' peak rates; of 9.0 as measured on an H200.
+inline double tensor_multiply_adds_per_cycle(const DeviceInfo& device, DataType dtype) {
+  const double of_halves = device.compute_capability == 80 || device.compute_capability == 100 ? 1024
+                           : device.compute_capability == 90                                   ? 1290
+                                                                                               : 512;
+  return dtype == DataType::kFloat32 ? of_halves / 2 : of_halves;
 }
 
 // Measured on the GPU itself: copy bandwidth and clock of docs/performance.md.

@@ -22,6 +22,8 @@
 #include "patch_sm90a/grad_weight_layout.h"
 #include "patch_sm90a/layout.h"
 #include "plan/device.h"
+#include "portable/grad_weight_layout.h"
+#include "portable/layout.h"
 #include "problem/problem.h"
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
@@ -42,6 +44,7 @@ namespace convt {
 bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
+bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
 
 // How much of an epilogue a family's kernels run on their accumulators.
 inline epilogue::Fuses fuses_nothing(const ConvTProblem&) { return epilogue::Fuses::kNothing; }
@@ -79,7 +82,9 @@ inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channe
   X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
   X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
-  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)
+  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
+  X(PortableTile, portable, "portable", on_portable_tensor_cores, fuses_results)                  \
+  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)
 // clang-format on
 
 // The tile of one of them, or of none yet.

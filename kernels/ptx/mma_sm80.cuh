@@ -8,6 +8,14 @@
 namespace convt::ptx {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define CONVT_HAS_MMA 1
+
+// cvt.rna.tf32.f32: the nearest TF32 number, of two equally near ones that further from zero.
+__device__ __forceinline__ uint32_t nearest_tf32(float value) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
 
 // mma.sync.aligned.m16n8k8 (tf32), m16n8k16 (f16, bf16)
 #define CONVT_MMA(name, shape, type)                                                                    \

@@ -146,11 +146,25 @@ def test_small_problems_are_ours_without_a_word(case, monkeypatch):
 
 @needs_binary
 def test_stricter_class_is_told():
-    a100 = (80, 108, 166912, 167936, 1410, 1400)  # without the engine of Hopper
-    found = explain(*meta(), precision="tf32", device=a100)
-    assert found.plan["plan"]["requested_precision"] == "tf32"
+    a100 = (80, 108, 166912, 167936, 1410, 1400)  # without the engines of Hopper
+    found = explain(*meta(), precision="tf32x3", device=a100)
+    assert found.plan["plan"]["requested_precision"] == "tf32x3"
     assert found.plan["plan"]["served_precision"] == "ieee"
-    assert "tf32 served as ieee" in str(found)
+    assert "tf32x3 served as ieee" in str(found)
+
+
+@needs_binary
+@pytest.mark.parametrize("word", ["tf32", "half"])
+@pytest.mark.parametrize("number", [80, 86, 89, 100, 120])
+def test_other_gpus_have_tensor_cores_by_name(number, word):
+    dtype = torch.float32 if word == "tf32" else torch.bfloat16
+    x = torch.empty(4, 128, 64, 64, dtype=dtype, device="meta")
+    weight = torch.empty(128, 64, 4, 4, dtype=dtype, device="meta")
+    found = explain(x, weight, stride=2, padding=1, precision=word, device=(number, 108, 101376, 102400, 1410, 1400))
+    assert (found.served_by, found.plan["plan"]["engine"]) == ("convt_ext", "portable")
+    assert found.plan["plan"]["served_precision"] == word
+    turing = explain(x, weight, stride=2, padding=1, precision=word, device=(75, 40, 65536, 65536, 1590, 320))
+    assert turing.plan["plan"]["served_precision"] == "ieee"
 
 
 @needs_binary

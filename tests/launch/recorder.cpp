@@ -17,6 +17,7 @@
 #include "mma_sm90a/instances.h"
 #include "nhwc_sm90a/instances.h"
 #include "patch_sm90a/instances.h"
+#include "portable/instances.h"
 #include "reduce/kernels.h"
 #include "scatter_sm90a/instances.h"
 #include "simt/instances.h"
@@ -95,6 +96,13 @@ CONVT_PATCH_DIRECT_INSTANCES(ONE)
 CONVT_PATCH_RUNS_INSTANCES(ONE)
 CONVT_PATCH_WEIGHT_INSTANCES(ONE)
 }  // namespace patch_sm90a
+
+namespace portable {
+CONVT_PORTABLE_INSTANCES(ONE)
+CONVT_PORTABLE_WEIGHT_INSTANCES(ONE)
+const void* pack_pixels(DataType) { return "pixels"; }
+const void* pack_weights(DataType) { return "weights pack"; }
+}  // namespace portable
 
 namespace scatter_sm90a {
 CONVT_SCATTER_INSTANCES(ONE)

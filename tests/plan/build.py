@@ -1,5 +1,5 @@
 """Builds the C++ modules that only tests use: `_plan` (the planner), `_launches` (the launchers, whose launches are
-written down) and `_oracle` (exact sums in scalar loops).
+written down), `_oracle` (exact sums in scalar loops) and `_emulated` (kernels whose threads are fibers on the host).
 
     python tests/plan/build.py --out build/plan
 
@@ -36,8 +36,8 @@ TRAPS = [
 
 
 # The fixtures that are these modules (plan/conftest.py, oracle/plugin.py); tests/conftest.py builds what is asked for.
-MODULES = ("_plan", "_launches", "_oracle")
-FIXTURES = {"plan_module": "_plan", "launch_module": "_launches", "oracle": "_oracle"}
+MODULES = ("_plan", "_launches", "_oracle", "_emulated")
+FIXTURES = {"plan_module": "_plan", "launch_module": "_launches", "oracle": "_oracle", "emulated": "_emulated"}
 
 
 class NoCompiler(RuntimeError):
@@ -69,7 +69,16 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
         return [ROOT / "tests/oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
-    raise ValueError(f"unknown module {name!r}, expected '_plan', '_launches' or '_oracle'")
+    if name == "_emulated":
+        # The emulator's twins of kernels/ptx come first.
+        emulator = ROOT / "tests/emulator"
+        sources = [*sorted(emulator.glob("*.cpp")), *sorted((kernels / "portable").glob("*.cpp"))]
+        sources.append(kernels / "plan/cost.cpp")
+        headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
+        device_code = ["-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused-parameter"]
+        flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
+        return sources, headers, flags
+    raise ValueError(f"unknown module {name!r}, expected one of {', '.join(MODULES)}")
 
 
 def is_launcher(source: Path) -> bool:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from cases import CASES, STAGED_CASES
 from cpu_kernels import needs_binary
-from plan.problems import H200
-from raw_ops import PRECISIONS, TENSOR_CORE_CLASSES, Call, GradientCall, kernel_names, tensor_core_kernels
+from plan.problems import DEVICES, H200
+from raw_ops import (
+    PRECISIONS,
+    TENSOR_CORE_CLASSES,
+    Call,
+    GradientCall,
+    kernel_names,
+    portable_kernels,
+    tensor_core_kernels,
+)
 
 from convt_ext.explain import _plan_lines, _tile
 
@@ -29,11 +39,11 @@ def test_every_kernel():
                 )
                 gradients = [GradientCall("grad_input", call.x, call.weight, forward, channels_last)]
                 gradients.append(GradientCall("grad_weight", call.x, call.x, forward, channels_last))
-                for made in (forward, *gradients):
-                    candidates = made.candidates(H200)
+                for made, gpu in product((forward, *gradients), (H200, DEVICES["a100"])):
+                    candidates = made.candidates(gpu)
                     answer = {"plan": candidates[0], "candidates": candidates, "floor_us": 1.0, "torch_us": 0.0}
                     text = "\n".join(_plan_lines(answer, "a GPU", chosen=True, all_candidates=True))
                     assert all(_tile(plan) and _tile(plan) in text for plan in candidates)
                     told |= {plan["kernel"] for plan in candidates}
-    missing = {*kernel_names(), *tensor_core_kernels()} - told
+    missing = {*kernel_names(), *tensor_core_kernels(), *portable_kernels()} - told
     assert not missing

@@ -34,7 +34,8 @@ def assert_plan(problem, written, plan):
     assert keys[: len(NAME_KEYS)] == NAME_KEYS
     assert keys[-len(LAUNCH_KEYS + TIME_KEYS) :] == LAUNCH_KEYS + TIME_KEYS
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
-    served = problem["precision"] if plan["engine"].endswith("_sm90a") else served_precision(problem)
+    on_tensor_cores = plan["engine"].endswith("_sm90a") or plan["engine"] == "portable"
+    served = problem["precision"] if on_tensor_cores else served_precision(problem)
     assert written["served_precision"] == PRECISION_NAMES[served]
     tile = keys[len(NAME_KEYS) : -len(LAUNCH_KEYS + TIME_KEYS)]
     assert tile == plan["fields"] != []

@@ -10,7 +10,7 @@ import pytest
 from cases import CASES, STAGED_CASES
 from cpu_kernels import needs_binary
 from gpu.test_tensor_cores import CONTAINED, contained_call
-from plan.problems import H200
+from plan.problems import DEVICES, H200
 from raw_ops import (
     CLASSES,
     DIRECTIONS,
@@ -20,6 +20,7 @@ from raw_ops import (
     GradientCall,
     gradient_kernels,
     kernel_names,
+    portable_kernels,
     tensor_core_kernels,
 )
 
@@ -71,6 +72,16 @@ def test_tensor_core_kernels(kind, direction):
     else:
         expected -= of_input | of_weight
     assert offered(calls) & set(tensor_core_kernels()) == expected
+
+
+@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+def test_portable_kernels(direction):
+    """On other GPUs with tensor cores, and on no Hopper."""
+    kinds = ("tf32", "f16", "bf16")
+    calls = [tensor_core_call(case, kind, direction, layout) for case, kind, layout in product(CASES, kinds, LAYOUTS)]
+    expected = {kernel for kernel in portable_kernels() if ("_weight_" in kernel) is (direction == "grad_weight")}
+    assert offered(calls) & set(portable_kernels()) == set()
+    assert {plan["kernel"] for call in calls for plan in call.candidates(DEVICES["a100"])} >= expected
 
 
 @pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)

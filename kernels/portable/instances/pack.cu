@@ -1,0 +1,16 @@
+#include "portable/instances.h"
+#include "portable/pack.cuh"
+
+namespace convt::portable {
+
+const void* pack_pixels(DataType dtype) {
+  if (dtype == DataType::kFloat32) return reinterpret_cast<const void*>(&pack_pixels<float>);
+  return reinterpret_cast<const void*>(&pack_pixels<__half>);  // bits of bfloat16 are moved as well
+}
+
+const void* pack_weights(DataType dtype) {
+  if (dtype == DataType::kFloat32) return reinterpret_cast<const void*>(&pack_weights<float>);
+  return reinterpret_cast<const void*>(&pack_weights<__half>);
+}
+
+}  // namespace convt::portable

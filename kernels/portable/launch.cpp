@@ -1,0 +1,137 @@
+// Launches of the portable engine: packing, the convolution, and the sum of slabs; for each part of a large batch.
+#include "reduce/launch.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "launch/families.h"
+#include "plan/kernel_table.h"
+#include "portable/instances.h"
+#include "portable/params.h"
+#include "problem/adjoint.h"
+
+namespace convt {
+
+CONVT_NAMED_KERNEL_TABLE(portable, kConvolutions, CONVT_PORTABLE_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(portable, kWeightGradients, CONVT_PORTABLE_WEIGHT_INSTANCES, const void*)
+
+namespace {
+
+const void* image_of(const void* tensor, int64_t image, int64_t image_stride, DataType dtype) {
+  return static_cast<const unsigned char*>(tensor) + image * image_stride * element_bytes(dtype);
+}
+
+// A tensor's images from its first on, as pixels.
+void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const PortablePixels& packed_as,
+                        const int64_t* stride, int64_t images, const void* tensor, void* packed, cudaStream_t stream) {
+  portable::PackPixelsParams params{};
+  params.source = tensor;
+  params.packed = packed;
+  std::copy_n(stride, 4, params.stride);
+  params.num_pixels = static_cast<int32_t>(images * packed_as.rows * packed_as.columns);
+  params.channels = packed_as.channels;
+  params.vectors = packed_as.vectors;
+  params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
+  params.channels_inner = is_channels_last(stride);
+  params.by_columns = Divisor::of(packed_as.columns);
+  params.by_rows = Divisor::of(packed_as.rows);
+  params.by_vector_tiles = Divisor::of(ceil_div(params.all_vectors, kPortablePackVectors));
+  const int64_t blocks = int64_t{ceil_div(params.num_pixels, kPortablePackPixels)} * params.by_vector_tiles.value;
+  launch_kernel(portable::pack_pixels(problem.dtype),
+                Grid{plan.kernel, blocks, dim3(kPortablePackThreads), kPortablePackBytes}, stream, params);
+}
+
+// `problem`: a gradient's adjoint.
+void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const PortableLayout& layout,
+                         int64_t group_stride, const Pointers& pointers, cudaStream_t stream) {
+  portable::PackWeightsParams params{};
+  params.weight = pointers.w;
+  params.packed = pointers.packed;
+  std::copy_n(problem.w_stride, 4, params.stride);
+  params.group_stride = group_stride;
+  params.h = layout.h;
+  params.w = layout.w;
+  params.k_channels = layout.source.channels;
+  params.n_channels = layout.n_channels;
+  params.channel_vectors = layout.source.vectors;
+  params.slot_vectors = layout.slot_vectors;
+  params.phases_h = layout.phases_h;
+  params.phases_w = layout.phases_w;
+  params.num_vectors = int64_t{layout.slot_vectors} * problem.c_out * layout.phases_h * layout.phases_w;
+  const int64_t blocks = ceil_div(params.num_vectors, int64_t{kPortablePackThreads});
+  launch_kernel(portable::pack_weights(problem.dtype), Grid{plan.kernel, blocks, dim3(kPortablePackThreads)}, stream,
+                params);
+}
+
+void check_workspace(const Plan& plan, const void* workspace) {
+  if (workspace == nullptr && plan.workspace_bytes > plan.packed_bytes) {
+    throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
+  }
+}
+
+}  // namespace
+
+void launch_portable(const ConvTProblem& asked, const Plan& plan, const PortableTile& tile, const Pointers& pointers,
+                     cudaStream_t stream) {
+  const bool forward = asked.direction == Direction::kForward;
+  const ConvTProblem problem = forward ? asked : adjoint_problem(asked);
+  portable::Params params{};
+  check_layout(make_portable_layout(asked, tile, &params), params, plan);
+  check_workspace(plan, pointers.workspace);
+  if (!pointers.is_packed && params.slot_vectors > 0) {
+    launch_pack_weights(problem, plan, params, asked.c_in / asked.groups * asked.w_stride[0], pointers, stream);
+  }
+  params.g_weights = pointers.packed;
+  params.bias = forward ? pointers.bias : nullptr;
+  params.steps = steps_of(pointers);
+  params.rounds_source = !tile.packs_source;
+  const void* source = forward ? pointers.x : pointers.y;
+  void* result = forward ? pointers.y : pointers.x;
+  for (int64_t image = 0; image < problem.batch; image += params.images) {
+    const int64_t images = std::min<int64_t>(params.images, problem.batch - image);
+    params.g_source = image_of(source, image, problem.x_stride[0], problem.dtype);
+    if (tile.packs_source) {
+      launch_pack_pixels(problem, plan, params.source, problem.x_stride, images, params.g_source, pointers.workspace,
+                         stream);
+      params.g_source = pointers.workspace;
+    }
+    params.num_rows = static_cast<int32_t>(images * params.image_rows);
+    params.first_result = image * problem.y_stride[0];
+    params.result = result;
+    launch_kernel(portable::kConvolutions[tile.instance](), grid_of(plan), stream, params);
+  }
+}
+
+void launch_portable_grad_weight(const ConvTProblem& problem, const Plan& plan, const PortableGradWeightTile& tile,
+                                 const Pointers& pointers, cudaStream_t stream) {
+  portable::GradWeightParams params{};
+  check_layout(make_portable_grad_weight_layout(problem, tile, &params), params, plan);
+  check_workspace(plan, pointers.workspace);
+  auto* packed_x = static_cast<unsigned char*>(pointers.workspace) + params.slab_bytes;
+  unsigned char* packed_gy = packed_x + params.x_bytes;
+  params.slabs = static_cast<float*>(pointers.workspace);
+  params.rounds_x = !tile.packs_x;
+  params.rounds_gy = !tile.packs_gy;
+  for (int64_t image = 0; image < problem.batch; image += params.images) {
+    const int64_t images = std::min<int64_t>(params.images, problem.batch - image);
+    params.g_x = image_of(pointers.x, image, problem.x_stride[0], problem.dtype);
+    params.g_gy = image_of(pointers.y, image, problem.y_stride[0], problem.dtype);
+    if (tile.packs_x) {
+      launch_pack_pixels(problem, plan, params.x, problem.x_stride, images, params.g_x, packed_x, stream);
+      params.g_x = packed_x;
+    }
+    if (tile.packs_gy) {
+      launch_pack_pixels(problem, plan, params.gy, problem.y_stride, images, params.g_gy, packed_gy, stream);
+      params.g_gy = packed_gy;
+    }
+    params.num_pixels = static_cast<int32_t>(images * params.image_pixels);
+    launch_kernel(portable::kWeightGradients[tile.instance](), grid_of(plan), stream, params);
+    params.slabs += tile.chunks * params.slab_elements;
+  }
+  const int64_t size[4] = {problem.c_out / problem.groups, problem.h.kernel, problem.w.kernel, problem.c_in};
+  const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
+  launch_add_slabs(problem.dtype, pointers.workspace, params.num_slabs, size, stride, pointers.w, stream);
+}
+
+}  // namespace convt

@@ -1,0 +1,122 @@
+// The layout of the portable engine's forward pass and gradient of the input, its candidates and their estimated times.
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include "plan/cost.h"
+#include "portable/layout.h"
+#include "portable/limits.h"
+#include "problem/adjoint.h"
+#include "problem/shapes.h"
+
+namespace convt {
+
+bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, PortableLayout* layout) {
+  *layout = PortableLayout{};
+  if (asked.direction == Direction::kGradWeight || asked.batch < 1) return false;
+  if (tile.images < 1 || tile.images > asked.batch) return false;
+  if (tile.instance < 0 || tile.instance >= kNumPortableInstances || tile.stages < 2) return false;
+  const PortableInstance& instance = kPortableInstances[tile.instance];
+  const bool forward = asked.direction == Direction::kForward;
+  const ConvTProblem problem = forward ? asked : adjoint_problem(asked);
+  if (instance.dtype != problem.dtype || !portable_can_count(problem)) return false;
+  const Axis &h = layout->h = problem.h, &w = layout->w = problem.w;
+  layout->phases_h = num_phases(h);
+  layout->phases_w = num_phases(w);
+  layout->n_channels = static_cast<int32_t>(problem.c_out / problem.groups);
+  const PortablePixels lies = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
+  if (!can_be_packed(problem, lies)) return false;
+  if (!tile.packs_source && !lies_as_pixels(problem, lies, problem.x_stride[1])) return false;
+  layout->source = tile.packs_source ? packed_pixels(problem, lies) : lies;
+  layout->images = tile.images;
+  layout->source_bytes =
+      tile.packs_source ? whole_workspace(packed_image_bytes(problem, layout->source) * tile.images) : 0;
+
+  // Each product is of numbers that 32 bits hold.
+  const int64_t phases = int64_t{layout->phases_h} * layout->phases_w;
+  const int64_t slot =
+      ceil_div(int64_t{max_taps(h)} * max_taps(w) * layout->source.vectors, int64_t{kPortableStageVectors}) *
+      kPortableStageVectors;
+  const int64_t image_rows = int64_t{num_positions(h, 0)} * num_positions(w, 0);
+  if (slot > kPortableMost || slot * problem.c_out > kPortableMost || image_rows > kPortableMost) return false;
+  const int64_t weight_vectors = slot * problem.c_out * phases, rows = image_rows * tile.images;
+  if (rows < 1 || rows > kPortableMost || weight_vectors > kPortableMost) return false;
+  const int64_t m_tiles = ceil_div(rows, int64_t{instance.block_m});
+  const int64_t n_tiles = ceil_div(layout->n_channels, instance.block_n);
+  layout->num_blocks = problem.groups * n_tiles * phases * m_tiles;
+  layout->weight_bytes = whole_workspace(16 * weight_vectors);
+  if (layout->num_blocks > kPortableMost || layout->num_blocks < 1) return false;
+  if (layout->weight_bytes > kMaxWorkspaceBytes || layout->source_bytes > kPortableMostSourceBytes) return false;
+  layout->slot_vectors = static_cast<int32_t>(slot);
+  layout->image_rows = static_cast<int32_t>(image_rows);
+  layout->num_rows = static_cast<int32_t>(rows);
+  std::copy_n(problem.y_stride, 4, layout->result_stride);
+  layout->channels_last = is_channels_last(problem.y_stride);
+  layout->by_columns = Divisor::of(num_positions(w, 0));
+  layout->by_rows = Divisor::of(num_positions(h, 0));
+  layout->by_n_tiles = Divisor::of(static_cast<int32_t>(n_tiles));
+  layout->by_phases = Divisor::of(static_cast<int32_t>(phases));
+  layout->by_phases_w = Divisor::of(layout->phases_w);
+  layout->by_m_tiles = Divisor::of(static_cast<int32_t>(m_tiles));
+  layout->stages = tile.stages;
+  const int32_t warps = instance.warps_m * instance.warps_n;
+  layout->threads = 32 * warps;
+  layout->shared_bytes = std::max(tile.stages * (instance.block_m + instance.block_n) * kPortableRowBytes,
+                                  warps * portable_staged_bytes(instance.block_n / instance.warps_n));
+  return true;
+}
+
+namespace {
+
+// No plan was measured on the GPUs that this engine is for. An instance reaches a part of the tensor cores' rate that
+// grows with its tile, as operands of larger tiles are read from shared memory less often.
+double efficiency(const PortableInstance& instance) {
+  return 0.35 + 0.3 * instance.block_m * instance.block_n / (128.0 * 128.0);
+}
+
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableLayout& layout,
+              const PortableInstance& instance, Plan* plan) {
+  constexpr double kLaunch = 3, kResident = 2;  // microseconds; CTAs of an SM
+  const auto bytes = static_cast<double>(element_bytes(problem.dtype));
+  const double launches = ceil_div(problem.batch, int64_t{layout.images});
+  const double taps = static_cast<double>(layout.h.kernel) * layout.w.kernel / (layout.phases_h * layout.phases_w);
+  const double vectors = std::max(1.0, taps * layout.source.vectors);
+  const double products = instance.block_m * instance.block_n * vectors * 16 / bytes;
+  const double waves = std::ceil(static_cast<double>(layout.num_blocks) / (device.num_sms * kResident));
+  const double cycles = products / (tensor_multiply_adds_per_cycle(device, problem.dtype) * efficiency(instance));
+  plan->compute_us = launches * waves * kResident * cycles / (device.clock_ghz * 1e3);
+  const double tensors = bytes * (input_elements(problem) + output_elements(problem));
+  const double bandwidth = device.copy_gb_per_s * 1e3;
+  plan->memory_us = tensors / bandwidth;
+  const bool packs = tile_of<PortableTile>(*plan).packs_source;
+  const double packing = (packs ? 2.5 * launches * static_cast<double>(layout.source_bytes) : 0.0) +
+                         4 * static_cast<double>(layout.weight_bytes);
+  plan->estimate_us = kLaunch * (1 + launches * (packs ? 2 : 1)) + packing / bandwidth +
+                      std::max(plan->compute_us, plan->memory_us) + 0.3 * std::min(plan->compute_us, plan->memory_us);
+}
+
+}  // namespace
+
+void add_portable_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+  for (int32_t index = 0; index < kNumPortableInstances; ++index) {
+    const PortableInstance& instance = kPortableInstances[index];
+    if (instance.dtype != problem.dtype) continue;
+    for (const bool packs : {false, true}) {
+      PortableTile tile{index, portable_stages(device, (instance.block_m + instance.block_n) * kPortableRowBytes),
+                        packs, 1};
+      PortableLayout layout;
+      if (!make_portable_layout(problem, tile, &layout)) continue;
+      tile.images = images_of_launch(problem.batch, layout.source_bytes);
+      if (!make_portable_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) continue;
+      Plan plan = begin_plan(instance.name, problem.precision, tile);
+      set_launch(layout, &plan);
+      plan.packed_bytes = layout.weight_bytes;
+      plan.workspace_bytes = layout.weight_bytes + layout.source_bytes;
+      plan.source_on_vectors = !packs;
+      estimate(problem, device, layout, instance, &plan);
+      plans->push_back(plan);
+    }
+  }
+}
+
+}  // namespace convt

@@ -1,0 +1,112 @@
+// CUDA's device code on the host: a CTA's threads are fibers of one thread of the processor, which take turns at
+// barriers and at what the lanes of a warp do together. Force-included before the kernels' own headers; the wrappers of
+// kernels/ptx have a twin of the same name beside this file. Kernels are compiled as they are.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __noinline__
+#define __noinline__ __attribute__((noinline))
+
+namespace emulator {
+
+inline constexpr int kMostThreads = 256;
+inline constexpr int kMostSharedBytes = 228 << 10;
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+extern unsigned char* shared_memory;  // of the CTA that runs: the array that its kernel declares
+
+// The thread waits here until all threads of its CTA have come.
+void meet_block();
+// The lanes of the thread's warp meet. work(with, lanes) runs once, when the last one has come, with what the 32 lanes
+// have brought, and may change it.
+void meet_warp(void* own, void (*work)(const void* with, void* const* lanes), const void* with);
+template <typename Work>
+void meet_warp(void* own, const Work& work) {
+  meet_warp(own, [](const void* with, void* const* lanes) { (*static_cast<const Work*>(with))(lanes); }, &work);
+}
+
+// Copies of cp.async are made when they are waited for, and not before.
+void copy_later(uint32_t shared, const void* global, int bytes, bool zeros);
+void end_group_of_copies();
+void make_all_copies_but(int pending_groups);
+
+// Ends the process where two of these reads, which happen at once, are of one bank and not of the same place.
+void check_banks(const uint32_t* addresses, int count, int bytes);
+
+// The bytes of a shared address; ends the process where it is not of the CTA's shared memory, or not aligned.
+void* shared_bytes(uint32_t address, int bytes);
+
+}  // namespace emulator
+
+extern emulator::Index threadIdx, blockIdx;
+
+using std::max;
+using std::min;
+
+inline void __syncthreads() { emulator::meet_block(); }
+inline void __syncwarp() {
+  emulator::meet_warp(nullptr, [](void* const*) {});
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+  struct Pair {
+    T value;
+    int from;
+  } pair{value, from};
+  emulator::meet_warp(&pair, [](void* const* lanes) {
+    T values[32];
+    for (int lane = 0; lane < 32; ++lane) values[lane] = static_cast<Pair*>(lanes[lane])->value;
+    for (int lane = 0; lane < 32; ++lane) {
+      auto* of_lane = static_cast<Pair*>(lanes[lane]);
+      of_lane->value = values[of_lane->from % 32];
+    }
+  });
+  return pair.value;
+}
+
+template <typename T>
+T __ldg(const T* address) {
+  return *address;
+}
+template <typename T>
+T __ldcs(const T* address) {
+  return *address;
+}
+template <typename T>
+void __stcs(T* address, T value) {
+  *address = value;
+}
+inline float __uint_as_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline uint32_t __float_as_uint(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+inline float __expf(float value) { return std::exp(value); }
+inline float __logf(float value) { return std::log(value); }
+inline float __fdividef(float a, float b) { return a / b; }

@@ -1,0 +1,198 @@
+// Fibers for the threads of a CTA, and launches of kernels that are known by their host function.
+#include "emulator/emulator.h"
+
+#include <ucontext.h>
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "emulator/device.h"
+
+emulator::Index threadIdx, blockIdx;
+
+namespace emulator {
+namespace {
+
+constexpr size_t kStackBytes = 128 << 10;
+
+struct Copy {
+  uint32_t shared;
+  const void* global;
+  int bytes;
+  bool zeros;
+};
+
+// Lives on from one CTA to the next.
+struct Fiber {
+  std::vector<unsigned char> stack;
+  jmp_buf place;
+  bool begun = false, done = false;
+  std::deque<std::vector<Copy>> groups;
+};
+
+struct Meeting {
+  int arrived = 0;
+  int64_t number = 0;
+  void* brought[32] = {};
+};
+
+std::vector<Fiber> fibers(kMostThreads);
+std::vector<Meeting> warps;
+Meeting block;
+jmp_buf scheduler;
+unsigned current;
+int num_threads;
+int64_t progress;  // changes whenever something has happened: if it does not for a round, nothing ever will
+std::function<void()> body;
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "emulator: thread %u of block %u: %s\n", current, blockIdx.x, what.c_str());
+  std::abort();
+}
+
+// Jumps between stacks: unlike swapcontext() they ask nothing of the kernel, which here would take most of the time.
+void yield() {
+  if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
+}
+
+void run_fiber() {
+  for (;;) {
+    body();
+    fibers[current].done = true;
+    ++progress;
+    yield();
+  }
+}
+
+// Lets a thread run until it waits.
+__attribute__((noinline)) void resume(Fiber& fiber) {
+  if (_setjmp(scheduler) != 0) return;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  fiber.stack.resize(kStackBytes);
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack.data();
+  context.uc_stack.ss_size = fiber.stack.size();
+  context.uc_link = nullptr;
+  makecontext(&context, &run_fiber, 0);
+  setcontext(&context);
+}
+
+void wait_for(Meeting& meeting, int count) {
+  const int64_t number = meeting.number;
+  ++progress;
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    ++meeting.number;
+    return;
+  }
+  while (meeting.number == number) yield();
+}
+
+}  // namespace
+
+unsigned char* shared_memory;
+
+void* shared_bytes(uint32_t address, int bytes) {
+  if (address % bytes != 0) fail("address " + std::to_string(address) + " is no multiple of " + std::to_string(bytes));
+  if (address + bytes > kMostSharedBytes) fail("address " + std::to_string(address) + " is outside of shared memory");
+  return shared_memory + address;
+}
+
+void check_banks(const uint32_t* addresses, int count, int bytes) {
+  constexpr uint32_t kBanksBytes = 128;
+  for (int i = 0; i < count; ++i) {
+    for (int j = 0; j < i; ++j) {
+      if (addresses[i] != addresses[j] && addresses[i] % kBanksBytes / bytes == addresses[j] % kBanksBytes / bytes) {
+        fail("lanes read two places of one bank: " + std::to_string(addresses[i]) + ", " +
+             std::to_string(addresses[j]));
+      }
+    }
+  }
+}
+
+void meet_block() { wait_for(block, num_threads); }
+
+void meet_warp(void* own, void (*work)(const void*, void* const*), const void* with) {
+  Meeting& warp = warps[current / 32];
+  warp.brought[current % 32] = own;
+  if (warp.arrived == 31) work(with, warp.brought);
+  wait_for(warp, 32);
+}
+
+void copy_later(uint32_t shared, const void* global, int bytes, bool zeros) {
+  shared_bytes(shared, bytes);
+  if (reinterpret_cast<uintptr_t>(global) % bytes != 0) fail("a copy from an address that is not aligned");
+  fibers[current].groups.back().push_back({shared, global, bytes, zeros});
+}
+
+void end_group_of_copies() { fibers[current].groups.emplace_back(); }
+
+void make_all_copies_but(int pending_groups) {
+  auto& groups = fibers[current].groups;
+  // The last group is not complete: nobody waits for it.
+  while (static_cast<int>(groups.size()) - 1 > pending_groups) {
+    for (const Copy& copy : groups.front()) {
+      void* to = shared_bytes(copy.shared, copy.bytes);
+      if (copy.zeros) {
+        memset(to, 0, copy.bytes);
+      } else {
+        memcpy(to, copy.global, copy.bytes);
+      }
+    }
+    groups.pop_front();
+  }
+}
+
+namespace {
+
+std::map<const void*, std::function<void(const void*)>>& kernels() {
+  static std::map<const void*, std::function<void(const void*)>> known;
+  return known;
+}
+
+void run_block(unsigned number) {
+  blockIdx = {number, 0, 0};
+  memset(shared_memory, 0xff, kMostSharedBytes);  // NaN in every type
+  warps.assign((num_threads + 31) / 32, Meeting{});
+  block = Meeting{};
+  for (int i = 0; i < num_threads; ++i) {
+    fibers[i].done = false;
+    fibers[i].groups.assign(1, {});
+  }
+  for (bool running = true; running;) {
+    running = false;
+    const int64_t before = progress;
+    for (current = 0; current < static_cast<unsigned>(num_threads); ++current) {
+      if (fibers[current].done) continue;
+      running = true;
+      threadIdx = {current, 0, 0};
+      resume(fibers[current]);
+    }
+    if (running && progress == before) throw std::runtime_error("emulator: the threads of a CTA wait for each other");
+  }
+}
+
+}  // namespace
+
+void know(const void* kernel, std::function<void(const void*)> call) { kernels()[kernel] = std::move(call); }
+
+void launch(const void* kernel, int64_t blocks, int threads, int shared, const void* argument) {
+  const auto found = kernels().find(kernel);
+  if (found == kernels().end()) throw std::runtime_error("emulator: nobody has told what this kernel is");
+  if (threads > kMostThreads || threads % 32 != 0)
+    throw std::runtime_error("emulator: so many threads are not emulated");
+  if (shared > kMostSharedBytes) throw std::runtime_error("emulator: more shared memory than there is");
+  num_threads = threads;
+  body = [&] { found->second(argument); };
+  for (int64_t number = 0; number < blocks; ++number) run_block(static_cast<unsigned>(number));
+}
+
+}  // namespace emulator

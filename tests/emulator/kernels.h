@@ -1,0 +1,4 @@
+// Tells the emulator the kernels of each engine that it can run.
+#pragma once
+
+void know_portable_kernels();

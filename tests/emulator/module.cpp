@@ -1,0 +1,129 @@
+// `_emulated`: plans of the portable engine, run on the host by its own launchers and kernels. Built by
+// tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "emulator/emulator.h"
+#include "emulator/kernels.h"
+#include "launch/families.h"
+#include "module/values.h"
+#include "reduce/launch.h"
+
+namespace convt {
+
+// In the place of launch/kernel.cpp: a launch has ended when it returns.
+void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
+                   std::initializer_list<KernelArgument> arguments) {
+  if (arguments.size() != 1) throw std::runtime_error("emulator: kernels have one argument");
+  emulator::launch(kernel, grid.blocks, static_cast<int>(grid.threads.x), grid.shared_bytes, arguments.begin()->data);
+}
+
+// In the place of reduce/: sums in double, and a result in float32 whatever the problem's dtype is.
+void launch_add_slabs(DataType, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      void* result, cudaStream_t) {
+  const int64_t count = size[0] * size[1] * size[2] * size[3];
+  for (int64_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int64_t slab = 0; slab < num_slabs; ++slab) sum += static_cast<const float*>(slabs)[slab * count + i];
+    int64_t rest = i, to = 0;
+    for (int axis = 3; axis >= 0; --axis) to += rest % size[axis] * stride[axis], rest /= size[axis];
+    static_cast<float*>(result)[to] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace convt
+
+namespace {
+
+std::vector<convt::Plan> plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device) {
+  std::vector<convt::Plan> plans;
+  if (problem.direction == convt::Direction::kGradWeight) {
+    convt::add_portable_grad_weight_plans(problem, device, &plans);
+  } else {
+    convt::add_portable_plans(problem, device, &plans);
+  }
+  return plans;
+}
+
+void* address(uintptr_t number) { return reinterpret_cast<void*>(number); }
+
+// The plan with so many images a launch.
+template <typename Tile, typename Layout>
+void set_images(const convt::ConvTProblem& problem, int32_t images,
+                bool (*make)(const convt::ConvTProblem&, const Tile&, Layout*), convt::Plan* plan) {
+  Layout layout;
+  auto& tile = convt::tile_of<Tile>(*plan);
+  tile.images = images;
+  if (!make(problem, tile, &layout)) throw py::value_error("the plan is not legal with so many images a launch");
+  convt::set_launch(layout, plan);
+}
+
+// An epilogue: y * scales of channels + a tensor of the result's shape, then a clamp.
+convt::epilogue::Program program_of(const py::dict& steps) {
+  convt::epilogue::Program program{};
+  program.num_steps = 3;
+  program.scale = program.last_scale = 1;
+  program.shift = program.last_shift = -0.0f;
+  program.has_tensors = true;
+  program.tensors.scales = address(field<uintptr_t>(steps, "scales"));
+  program.tensors.results = address(field<uintptr_t>(steps, "results"));
+  program.tensors.flags = convt::epilogue::kScalesStep;
+  program.low = field<float>(steps, "low");
+  program.high = field<float>(steps, "high");
+  return program;
+}
+
+// Runs one of plans_of(), with a poisoned workspace; `images` of a launch, or 0 for the plan's own number. Tensors are
+// addresses; bias may be 0.
+void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, size_t number,
+         const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
+  convt::Plan plan = plans_of(problem, device).at(number);
+  if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
+    convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
+    set_images(problem, images, &convt::make_portable_grad_weight_layout, &plan);
+    plan.workspace_bytes *= problem.batch;  // a slab more for each launch
+  } else if (images > 0) {
+    set_images(problem, images, &convt::make_portable_layout, &plan);
+  }
+  std::vector<unsigned char> workspace(plan.workspace_bytes + 256, 0xff);
+  auto* begin = address((reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256);
+  convt::Pointers pointers{};
+  pointers.x = address(tensors[0]);
+  pointers.w = address(tensors[1]);
+  pointers.bias = address(tensors[2]);
+  pointers.y = address(tensors[3]);
+  pointers.packed = begin;
+  pointers.steps = steps;
+  pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
+  if (const auto* tile = std::get_if<convt::PortableTile>(&plan.tile)) {
+    convt::launch_portable(problem, plan, *tile, pointers, nullptr);
+  } else {
+    convt::launch_portable_grad_weight(problem, plan, std::get<convt::PortableGradWeightTile>(plan.tile), pointers,
+                                       nullptr);
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_emulated, module) {
+  module.doc() = "Kernels of convt_ext on the host, for their tests.";
+  know_portable_kernels();
+  module.def("plans", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    py::list names;
+    for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device))) {
+      py::dict tile;
+      convt::visit_fields(plan.tile, [&tile](const char* name, auto value) { tile[name] = value; });
+      names.append(py::make_tuple(plan.kernel, tile, plan.source_on_vectors, plan.result_on_vectors));
+    }
+    return names;
+  });
+  module.def("run", [](const py::dict& problem, const std::array<int64_t, 6>& device, size_t number,
+                       const std::array<uintptr_t, 4>& tensors, int32_t images, const py::object& asked) {
+    convt::epilogue::Program steps{};
+    if (!asked.is_none()) steps = program_of(asked);
+    run(problem_of(problem), device_of(device), number, tensors, images, asked.is_none() ? nullptr : &steps);
+  });
+}

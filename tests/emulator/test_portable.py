@@ -1,0 +1,235 @@
+"""The portable engine's plans, launchers and kernels on the host: every instance, against sums in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from cases import CASES, LAYOUTS, Case
+from families import any_case
+from plan import build
+from torch.nn import functional as F
+
+# Compute capability, multiprocessors, shared memory per block and per multiprocessor, MHz, GB/s.
+A100 = (80, 108, 166912, 167936, 1410, 1555)
+RTX_4090 = (89, 128, 101376, 102400, 2520, 1008)
+DIRECTIONS = ("forward", "grad_input", "grad_weight")
+CLASSES = {"tf32": (torch.float32, 0, 3), "f16": (torch.float16, 2, 4), "bf16": (torch.bfloat16, 3, 4)}
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    return build.load_or_skip("_emulated")
+
+
+def in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+@dataclasses.dataclass
+class Call:
+    """One direction of a case: the tensors of the problem, of which one is to be written."""
+
+    case: Case
+    direction: str
+    kind: str
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    y: torch.Tensor  # grad_output of gradients
+
+    @classmethod
+    def of(cls, case: Case, direction: str, kind: str, channels_last: bool = False, integers: bool = True) -> Call:
+        dtype = CLASSES[kind][0]
+        x, weight, bias = case.tensors(dtype, integers=integers)
+        generator = torch.Generator().manual_seed(1)
+        y = torch.randint(-2, 3, case.output_size, generator=generator) if integers else torch.randn(
+            case.output_size, generator=generator
+        )  # fmt: skip
+        call = cls(case, direction, kind, x, weight, bias if direction == "forward" else None,
+                   in_format(y.to(dtype), channels_last))  # fmt: skip
+        if direction == "grad_input":
+            call.x = in_format(call.x, channels_last)
+        elif direction == "grad_weight":
+            call.weight = call.weight.contiguous()
+        return call
+
+    @property
+    def written(self) -> torch.Tensor:
+        return {"forward": self.y, "grad_input": self.x, "grad_weight": self.weight}[self.direction]
+
+    def problem(self) -> dict[str, Any]:
+        case, (_, dtype, precision) = self.case, CLASSES[self.kind]
+
+        def axis(i: int) -> dict[str, int]:
+            return {
+                "in": self.x.shape[2 + i], "out": self.y.shape[2 + i], "kernel": case.k[i], "stride": case.s[i],
+                "padding": case.p[i], "dilation": case.d[i],
+            }  # fmt: skip
+
+        return {
+            "direction": DIRECTIONS.index(self.direction), "batch": case.n, "c_in": case.c_in, "c_out": case.c_out,
+            "groups": case.g, "h": axis(0), "w": axis(1), "dtype": dtype, "precision": precision,
+            "has_bias": self.bias is not None, "x_stride": list(self.x.stride()),
+            "w_stride": list(self.weight.stride()), "y_stride": list(self.y.stride()),
+        }  # fmt: skip
+
+    def expected(self) -> torch.Tensor:
+        """In float64."""
+        x, weight, y = (tensor.double() for tensor in (self.x, self.weight, self.y))
+        bias = None if self.bias is None else self.bias.double()
+        x.requires_grad_(), weight.requires_grad_()
+        result = F.conv_transpose2d(x, weight, bias, **self.case.arguments)
+        if self.direction == "forward":
+            return result.detach()
+        return torch.autograd.grad(result, x if self.direction == "grad_input" else weight, y)[0]
+
+    def plans(self, emulated, device: tuple[int, ...] = A100) -> Iterator[int]:
+        """The numbers of those that may run where the tensors begin."""
+        others = {"forward": (self.x, self.y), "grad_input": (self.y, self.x), "grad_weight": (self.y, self.x)}
+        aligned = [tensor.data_ptr() % 16 == 0 for tensor in others[self.direction]]
+        for number, (_, _, *needs) in enumerate(emulated.plans(self.problem(), device)):
+            if all(begins or not needed for begins, needed in zip(aligned, needs, strict=True)):
+                yield number
+
+    def run(self, emulated, number: int, device: tuple[int, ...] = A100, images=0, steps=None) -> torch.Tensor:
+        """What the plan, or the plan with so many images a launch, writes over a result of NaN.
+
+        Gradients of the weight are float32, as the slabs are that they are added from.
+        """
+        if self.direction == "grad_weight":
+            self.weight = self.weight.float()
+        bias = 0 if self.bias is None else self.bias.data_ptr()
+        problem, result = self.problem(), self.written.fill_(torch.nan)
+        tensors = [self.x.data_ptr(), self.weight.data_ptr(), bias, self.y.data_ptr()]
+        emulated.run(problem, device, number, tensors, images, steps)
+        return result
+
+
+def check(emulated, call: Call, device: tuple[int, ...], draw: int) -> None:
+    """One of the plans, exactly: sums of small integers are the same in every order."""
+    expected, number = call.expected(), Random(draw).choice(list(call.plans(emulated, device)))
+    found = call.run(emulated, number, device)
+    words = (call.case, call.direction, call.kind, emulated.plans(call.problem(), device)[number])
+    assert torch.equal(found.double(), expected), words
+
+
+def products(case: Case) -> int:
+    taps = case.k[0] * case.k[1]
+    return case.n * case.c_in * case.c_out // case.g * case.h * case.w * taps
+
+
+# A product costs the emulator about 300 ns, those with zeros that fill a tile included.
+SMALL = [case for case in CASES if products(case) * case.g <= 150_000]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_cases(emulated, case, direction):
+    """In both formats, each in one class and by one plan: other cases have the others."""
+    draw = Random(f"{case.name} {direction}")
+    for channels_last in (False, True):
+        call = Call.of(case, direction, draw.choice(list(CLASSES)), channels_last)
+        check(emulated, call, draw.choice((A100, RTX_4090)), draw=draw.randrange(2**31))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(emulated, layout, kind):
+    """Operands of any strides and addresses, with and without groups."""
+    for number, name in enumerate(("k4s2p1", "groups_uneven")):
+        case = dataclasses.replace(BY_NAME[name], layout=layout)
+        for direction in DIRECTIONS:
+            check(emulated, Call.of(case, direction, kind, channels_last=number == 0), A100, draw=number)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_problems(emulated, seed):
+    """Any kernel, stride, padding, output padding, dilation and groups; on GPUs with room for many and few stages."""
+    draw = Random(seed)
+    while True:
+        case = any_case(draw, most_channels=40)
+        if min(case.output_size) > 0 and products(case) * case.g < 200_000:
+            break
+    for direction in DIRECTIONS:
+        call = Call.of(case, direction, draw.choice(list(CLASSES)), draw.random() < 0.5)
+        check(emulated, call, draw.choice((A100, RTX_4090)), draw=seed)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_every_plan(emulated, direction, kind):
+    """Of a layer that fills several tiles of most instances, in both formats of its tensors."""
+    case = Case(
+        "several_tiles", "", n=3, c_in=72, c_out=72, h=6, w=9, k=(3, 2), s=(2, 2), p=(1, 0), layout="channels_last"
+    )
+    kernels = set()
+    for channels_last in (False, True):
+        call = Call.of(case, direction, kind, channels_last)
+        expected = call.expected()
+        for number in call.plans(emulated, RTX_4090):
+            kernel, tile, *_ = emulated.plans(call.problem(), RTX_4090)[number]
+            kernels.add((kernel, tile.get("packs_source", (tile.get("packs_x"), tile.get("packs_gy")))))
+            assert torch.equal(call.run(emulated, number, RTX_4090).double(), expected), (kernel, tile)
+    assert len({kernel for kernel, _ in kernels}) == (2 if direction == "grad_weight" else 4)
+    assert len(kernels) > len({kernel for kernel, _ in kernels}), "direct and packed operands"
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_batches_in_several_launches(emulated, direction, images):
+    """As when the packed operands of all images would take too much memory; the last launch has fewer images."""
+    case = Case("batch", "", n=3, c_in=5, c_out=6, h=4, w=5, k=(3, 3), s=(2, 1))
+    call = Call.of(case, direction, "tf32")
+    expected, number = call.expected(), next(call.plans(emulated))
+    assert torch.equal(call.run(emulated, number, images=images).double(), expected)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_tf32_is_rounded_to_nearest(emulated, direction, channels_last):
+    """Whether operands are packed or read as they lie. Cut off instead, errors would be twice as large."""
+    case = Case("rounding", "", n=2, c_in=32, c_out=32, h=6, w=6, k=(3, 3), s=(2, 2), layout="channels_last")
+    call = Call.of(case, direction, "tf32", channels_last, integers=False)
+    expected = call.expected()
+    for number in call.plans(emulated):
+        found = call.run(emulated, number).double()
+        assert torch.linalg.vector_norm(found - expected) <= 5e-4 * torch.linalg.vector_norm(expected)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind, channels_last):
+    """From a corner, where taps end outside, and from the middle; in groups with fewer channels than a vector."""
+    case = Case("contained", "", n=2, c_in=6, c_out=10, h=5, w=6, k=(4, 3), s=(2, 1), p=(2, 1), g=2)
+    for image, channel, h, w in ((0, 0, 0, 0), (1, 4, 2, 3)):
+        call = Call.of(case, direction, kind, channels_last)
+        source = call.x if direction != "grad_input" else call.y
+        source[image, channel, h, w] = torch.nan
+        marked = torch.zeros_like(source)
+        marked[image, channel, h, w] = 1
+        ones = {"x": torch.ones_like(call.x), "weight": torch.ones_like(call.weight), "y": torch.ones_like(call.y)}
+        ones["y" if direction == "grad_input" else "x"] = marked
+        reached = dataclasses.replace(call, bias=None, **ones).expected() > 0
+        for number in call.plans(emulated):
+            assert torch.equal(call.run(emulated, number).isnan(), reached)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("images", [0, 1])
+def test_epilogue(emulated, kind, channels_last, images):
+    """On results that lie between each other's phases, in groups and in several launches."""
+    call = Call.of(BY_NAME["groups_uneven"], "forward", kind, channels_last)
+    scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
+    other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
+    expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)
+    steps = {"scales": scales.data_ptr(), "results": other.data_ptr(), "low": -5.0, "high": 20.0}
+    for number in call.plans(emulated):
+        assert torch.equal(call.run(emulated, number, images=images, steps=steps).double(), expected)
