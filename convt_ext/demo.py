@@ -18,7 +18,7 @@ from torch import nn
 import convt_ext
 from convt_ext import _extension
 from convt_ext.bench import floors
-from convt_ext.bench.dry_run import explain_on_h200, print_plans
+from convt_ext.bench.dry_run import explain_on, print_plans
 from convt_ext.bench.layers import KERNELBENCH, Layer
 from convt_ext.bench.modes import MODES, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import make_operands, torch_call
@@ -74,8 +74,8 @@ def _demo_on_cpu(console: Console) -> bool:
     ]
     layers_equal = show_layers(console, layers, device, None, None)
     models_equal = show_models(console, models, device, None)
-    print_plans(console, KERNELBENCH, [_MODE], ["nchw"])
-    explanation = explain_on_h200(KERNELBENCH[0], _MODE)
+    print_plans(console, KERNELBENCH, [_MODE], ["nchw"], "H200")
+    explanation = explain_on("H200", KERNELBENCH[0], _MODE)
     console.print(f"\n{KERNELBENCH[0].name} at full size:\n{explanation}", markup=False, highlight=False)
     return layers_equal and models_equal
 

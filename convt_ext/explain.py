@@ -18,6 +18,7 @@ from . import precision as precisions
 from .chosen import Chosen
 from .directions import Directions
 from .epilogue import Epilogue, name_of, steps_of
+from .gpus import GPUS, words_of
 from .tuning import verdicts
 
 # Where a precision class would mean nothing.
@@ -87,9 +88,10 @@ def explain(
     as if they were on the GPU that is planned for, so meta tensors do.
 
     Args:
-        device: what to plan for: None (the input's GPU, or an H200 when the input is on none), a CUDA
-            device, or six ints (compute capability as 90, multiprocessors, shared memory per block and
-            per multiprocessor in bytes, clock in MHz, copy bandwidth in GB/s).
+        device: what to plan for: None (the input's GPU, or an H200 when the input is on none), a CUDA device, the
+            name of a GPU ("H200", "H100", "A100", "A10", "L4", "RTX 4090", "RTX 5090"), or six ints (compute
+            capability as 90, multiprocessors, shared memory per block and per multiprocessor in bytes, clock in
+            MHz, copy bandwidth in GB/s).
 
     Returns:
         An `Explanation`; print it. Times of plans in it are the planner's estimates; where a measurement decided, the
@@ -178,7 +180,9 @@ def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
     if isinstance(device, Sequence) and not isinstance(device, str):
         return tuple(device), "the GPU described by device="
     if device is None and not input.is_cuda:
-        return planner.H200, "an NVIDIA H200, as if the tensors were on one"
+        return planner.H200, f"{words_of('H200')}, as if the tensors were on one"
+    if isinstance(device, str) and device in GPUS:
+        return GPUS[device], words_of(device)
     chosen = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or input.device)
     index = torch.cuda.current_device() if chosen.index is None else chosen.index
     return planner.device_numbers(index), torch.cuda.get_device_name(index)

@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _extension, ops, precision
 from .geometry import output_size
+from .gpus import GPUS
 
-# compute capability, multiprocessors, shared memory per block and per multiprocessor (bytes), MHz, copy GB/s:
-# what an H200 reports of itself
-H200 = (90, 132, 232448, 233472, 1891, 4213)
+# The GPU that is planned for where there is none.
+H200 = GPUS["H200"]
 
 # The codes of the classes whose sums have a documented order.
 EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
@@ -37,7 +37,7 @@ _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bflo
 
 @functools.cache
 def device_numbers(device_index: int) -> tuple[int, ...]:
-    """The six numbers of an installed GPU (see `H200`); the first alone where there is no binary to plan for it."""
+    """The six numbers of an installed GPU (see `gpus.GPUS`); the first alone where no binary plans for it."""
     if ops.device is None:
         major, minor = _extension.capability(device_index)
         return (10 * major + minor,)

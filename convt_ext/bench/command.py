@@ -27,6 +27,7 @@ from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
+from convt_ext.gpus import GPUS
 from convt_ext.tuning.tune import replay
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
     )
-    parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans for an H200; no GPU needed")
+    parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans; no GPU needed")
+    parser.add_argument("--gpu", choices=GPUS, metavar="NAME", help=f"with --dry-run: {', '.join(GPUS)} (default H200)")
 
 
 def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | None = None) -> int:
@@ -162,6 +164,8 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
     if wrong and (args.steps or args.programs is not None):
         option, measured = ("--steps", "networks") if args.steps else ("--programs", "programs")
         raise ValueError(f"{option} measures {measured}, for which there is no {', '.join(wrong)}")
+    if args.gpu and not args.dry_run:
+        raise ValueError("--gpu is for --dry-run: what is measured is measured on the GPU that is there")
     if args.modes and args.programs is None:
         raise ValueError("--modes is for --programs")
     if args.neighbours and (args.csv is not None or args.default):
@@ -267,13 +271,13 @@ def _plot(console: Console, path: Path, file: ResultFile, title: str) -> None:
 def _print_plans(args: argparse.Namespace, layers: list[Layer], cases: list[program_rows.Case]) -> None:
     from convt_ext.bench import dry_run, report
 
-    console, modes = report.make_console(), _modes(args)
+    console, modes, gpu = report.make_console(), _modes(args), args.gpu or "H200"
     if cases:
         dry_run.print_programs(console, cases)
     elif args.neighbours:
-        dry_run.print_neighbours(console, layers, modes, args.directions, args.layouts)
+        dry_run.print_neighbours(console, layers, modes, args.directions, args.layouts, gpu)
     else:
-        dry_run.print_plans(console, layers, modes, args.layouts)
+        dry_run.print_plans(console, layers, modes, args.layouts, gpu)
 
 
 def _layers(args: argparse.Namespace) -> list[Layer]:

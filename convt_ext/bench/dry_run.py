@@ -1,4 +1,4 @@
-"""``bench --dry-run``: what would be measured, the floors and the plans of an H200. Needs no GPU."""
+"""``bench --dry-run``: what would be measured, the floors and the plans of an H200 or another GPU. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -12,30 +12,44 @@ from rich.table import Table
 
 import convt_ext
 from convt_ext import _extension, planner, routing
+from convt_ext import precision as precisions
 from convt_ext.bench import floors, neighbour_report, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, torch_switches
 from convt_ext.bench.operands import Operands
 from convt_ext.bench.program_rows import Case
 from convt_ext.bench.runner import Row
+from convt_ext.gpus import GPUS, words_of
 
 
-def explain_on_h200(layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
-    """The plan of a layer, from tensors without storage."""
-    return convt_ext.explain(*_tensors(layer, mode, layout), **layer.arguments, precision=mode.ours)
+def explain_on(gpu: str, layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
+    """The plan of a layer on a GPU of `convt_ext.gpus`, from tensors without storage."""
+    return convt_ext.explain(*_tensors(layer, mode, layout), **layer.arguments, precision=_word(mode, gpu), device=gpu)
+
+
+def _word(mode: Mode, gpu: str) -> str | None:
+    """What asks for our kernels: half precision needs a word on GPUs where PyTorch serves whoever gives none."""
+    in_half = mode.dtype in (torch.float16, torch.bfloat16)
+    by_name = in_half and not precisions.has_kernel("bf16", planner.capability(GPUS[gpu]))
+    return "half" if mode.ours is None and by_name else mode.ours
 
 
 def planned_rows(
-    layers: Sequence[Layer], modes: Sequence[Mode], directions: Sequence[str], layouts: Sequence[str]
+    layers: Sequence[Layer],
+    modes: Sequence[Mode],
+    directions: Sequence[str],
+    layouts: Sequence[str],
+    gpu: str = "H200",
 ) -> Iterator[Row]:
-    """Rows of calls by name on an H200 as the benchmark's, with the planner's estimate for our time."""
+    """Rows of calls by name on a GPU as the benchmark's, with the planner's estimate for our time."""
+    numbers = GPUS[gpu]
     for layer, direction, mode, layout in itertools.product(layers, directions, modes, layouts):
         call = _tensors(layer, mode, layout)
-        decision = routing.op_call(*call, **layer.arguments, precision=mode.ours, device=planner.H200, lowers=False)
+        decision = routing.op_call(*call, **layer.arguments, precision=_word(mode, gpu), device=numbers, lowers=False)
         if isinstance(decision, routing.Reason):
             raise ValueError(f"{layer.name} has no plan: {decision.text}")
-        plan = runner.plan_of(decision, direction, planner.H200)
-        row = runner.empty_row(layer, direction, mode, layout, floors.H200)
+        plan = runner.plan_of(decision, direction, numbers)
+        row = runner.empty_row(layer, direction, mode, layout, floors.BY_GPU[gpu])
         yield {**row, "ours_us": plan["estimate_us"], "kernel": plan["kernel"], "chosen": "ours"}
 
 
@@ -51,14 +65,19 @@ def _tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch
 
 
 def print_neighbours(
-    console: Console, layers: Sequence[Layer], modes: Sequence[Mode], directions: Sequence[str], layouts: Sequence[str]
+    console: Console,
+    layers: Sequence[Layer],
+    modes: Sequence[Mode],
+    directions: Sequence[str],
+    layouts: Sequence[str],
+    gpu: str,
 ) -> None:
     """The report of a neighbour grid, of estimates."""
     if _extension.load_error is not None:
         _print_why_no_plans(console)
         return
-    rows = list(planned_rows(layers, modes, directions, layouts))
-    neighbour_report.print_grid(console, rows, "Estimates for an H200 (nothing is timed)")
+    rows = list(planned_rows(layers, modes, directions, layouts, gpu))
+    neighbour_report.print_grid(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
 
 
 def print_programs(console: Console, cases: Sequence[Case]) -> None:
@@ -72,8 +91,11 @@ def print_programs(console: Console, cases: Sequence[Case]) -> None:
     console.print(table)
 
 
-def print_plans(console: Console, layers: Sequence[Layer], modes: Sequence[Mode], layouts: Sequence[str]) -> None:
-    table = Table(title="Forward on an H200: floors and plans (nothing is timed)", title_justify="left")
+def print_plans(
+    console: Console, layers: Sequence[Layer], modes: Sequence[Mode], layouts: Sequence[str], gpu: str
+) -> None:
+    title = f"Forward on {words_of(gpu)}: floors and plans (nothing is timed)"
+    table = Table(title=title, title_justify="left")
     for name in ("layer", "input", "weight", "output", "precision", "layout"):
         table.add_column(name)
     table.add_column("floor µs", justify="right")
@@ -82,8 +104,8 @@ def print_plans(console: Console, layers: Sequence[Layer], modes: Sequence[Mode]
     for layer in layers:
         shapes = ["x".join(map(str, s)) for s in (layer.input_shape, layer.weight_shape, layer.output_shape)]
         for mode, layout in itertools.product(modes, layouts):
-            floor = floors.floor_us(layer, "fwd", mode.name, mode.itemsize, layout, floors.H200)
-            estimate, kernel = _plan_cells(layer, mode, layout)
+            floor = floors.floor_us(layer, "fwd", mode.name, mode.itemsize, layout, floors.BY_GPU[gpu])
+            estimate, kernel = _plan_cells(layer, mode, layout, gpu)
             table.add_row(escape(layer.name), *shapes, mode.name, layout, f"{floor:.1f}", estimate, escape(kernel))
     console.print(table)
     if _extension.load_error is not None:
@@ -94,9 +116,9 @@ def _print_why_no_plans(console: Console) -> None:
     console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
 
 
-def _plan_cells(layer: Layer, mode: Mode, layout: str) -> tuple[str, str]:
+def _plan_cells(layer: Layer, mode: Mode, layout: str, gpu: str) -> tuple[str, str]:
     with torch_switches(mode):
-        explanation = explain_on_h200(layer, mode, layout)
+        explanation = explain_on(gpu, layer, mode, layout)
     if explanation.served_by == "torch" and _extension.load_error is None:
         return "-", "torch"
     if explanation.plan is None:

@@ -11,6 +11,7 @@ from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, torch_switches
 from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, torch_call
+from convt_ext.gpus import GPUS
 
 CPU = torch.device("cpu")
 
@@ -106,6 +107,8 @@ def test_rates_are_known_by_name():
     assert floors.rates_of("NVIDIA H100 80GB HBM3") is not None
     assert floors.rates_of("NVIDIA GeForce RTX 4090") is None
     assert set(floors.H200.operations) == set(MODES)
+    assert floors.BY_GPU.keys() == GPUS.keys()
+    assert all(set(rates.operations) == set(MODES) for rates in floors.BY_GPU.values())
 
 
 # ---- modes

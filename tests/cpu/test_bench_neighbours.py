@@ -135,7 +135,7 @@ def test_a_dry_run_shows_estimates_over_the_floor(capsys):
     words = ["--layers", "up2/g=2", "--precisions", "tf32,bf16,tf32x3", "--directions", "fwd,dx,dw"]
     assert bench(["--neighbours", "--dry-run", *words]) == 0
     text = capsys.readouterr().out
-    assert "Estimates for an H200" in text
+    assert "Estimates for an NVIDIA H200" in text
     assert "up2: 16 x 128 x 160 x 160 to 64 channels" in text
     (line,) = (line for line in text.splitlines() if line.startswith("│none"))
     assert line.count("│") == 1 + 1 + 3 * 3 * 2

@@ -193,6 +193,22 @@ def test_dry_run_shows_layers_floors_and_plans(capsys):
         assert "simt_ieee_f32" in text
 
 
+@pytest.mark.parametrize("gpu", ["A100", "A10", "L4", "RTX 4090", "RTX 5090"])
+def test_dry_run_for_another_gpu(capsys, gpu):
+    """Which nobody has measured, as it says; its tensor cores have kernels."""
+    assert bench(["--dry-run", "--gpu", gpu, "--layers", "kb57", "--precisions", "tf32,bf16", "--layouts", "nchw"]) == 0
+    text = capsys.readouterr().out
+    assert f"an NVIDIA {gpu}" in text
+    assert "not measured" in text
+    if convt_ext.build_info()["cuda"] is not None:
+        assert text.count("portable_") == 2
+
+
+def test_a_gpu_is_for_the_dry_run_alone(capsys):
+    assert bench(["--gpu", "A100"]) == 2
+    assert "--gpu is for --dry-run" in capsys.readouterr().err
+
+
 def small_csv(tmp_path):
     columns = "source,N,Cin,Cout,kh,kw,sh,sw,ph,pw,oph,opw,groups,dh,dw,H,W,bias"
     path = tmp_path / "layers.csv"
