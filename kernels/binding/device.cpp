@@ -2,6 +2,8 @@
 #include <torch/headeronly/util/Exception.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "binding/call.h"
@@ -33,6 +35,27 @@ DeviceInfo ask(int32_t index) {
   return info;
 }
 
+// The GPU that calls are planned for: the one that they run on, or one that CONVT_EXT_PLAN_FOR describes and that can
+// do no more. So tests have kernels run that no plan for this GPU would name.
+DeviceInfo planned_for(const DeviceInfo& own) {
+  const char* text = std::getenv("CONVT_EXT_PLAN_FOR");
+  if (text == nullptr || *text == '\0') return own;
+  int capability = 0, num_sms = 0, shared_per_block = 0, shared_per_sm = 0, clock_mhz = 0, copy_gb_per_s = 0, end = 0;
+  const int found = std::sscanf(text, "%d,%d,%d,%d,%d,%d%n", &capability, &num_sms, &shared_per_block, &shared_per_sm,
+                                &clock_mhz, &copy_gb_per_s, &end);
+  STD_TORCH_CHECK(found == 6 && text[end] == '\0' && capability > 0 && num_sms > 0 && shared_per_block > 0 &&
+                      shared_per_sm > 0 && clock_mhz > 0 && copy_gb_per_s > 0,
+                  "convt_ext: CONVT_EXT_PLAN_FOR must be six positive numbers with commas between them (compute "
+                  "capability as 80, multiprocessors, shared memory per block and per multiprocessor in bytes, MHz, "
+                  "GB/s), got ",
+                  text);
+  STD_TORCH_CHECK(capability <= own.compute_capability && shared_per_block <= own.shared_per_block,
+                  "convt_ext: CONVT_EXT_PLAN_FOR describes a GPU of compute capability ", capability, " with ",
+                  shared_per_block, " bytes of shared memory a block; this one has ", own.compute_capability, " and ",
+                  own.shared_per_block, ", and would not run its plans");
+  return {capability, num_sms, shared_per_block, shared_per_sm, clock_mhz * 1e-3, static_cast<double>(copy_gb_per_s)};
+}
+
 using CurrentStream = int32_t (*)(int32_t device_index, void** stream);
 
 // The one function needed of PyTorch's CUDA library. This binary does not link that library, so that it
@@ -56,7 +79,7 @@ const DeviceInfo& device_info(int64_t index) {
   static std::once_flag once[kMaxDevices];
   static DeviceInfo infos[kMaxDevices];
   STD_TORCH_CHECK(index >= 0 && index < kMaxDevices, "convt_ext: GPU index must be 0 to 63, got ", index);
-  std::call_once(once[index], [index] { infos[index] = ask(static_cast<int32_t>(index)); });
+  std::call_once(once[index], [index] { infos[index] = planned_for(ask(static_cast<int32_t>(index))); });
   return infos[index];
 }
 

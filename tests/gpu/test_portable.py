@@ -1,0 +1,57 @@
+"""The portable engine's kernels, which no plan for a Hopper GPU names: run there with plans for other GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from raw_ops import portable_kernels
+
+TESTS = Path(__file__).resolve().parents[1]
+# As of `explain(device=)`: GPUs whose shared memory has room for many and for few stages.
+GPUS = {"a100": "80,108,166912,167936,1410,1400", "rtx_4090": "89,128,101376,102400,2406,882"}
+
+
+def planned_for(gpu: str, *command: str) -> str:
+    """What a process prints whose calls are planned for that GPU."""
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("this GPU's own plans are of the portable engine: the other tests run them")
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, cwd=TESTS, timeout=240,
+        env={**os.environ, "CONVT_EXT_PLAN_FOR": GPUS[gpu]},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_candidate_is_right(gpu):
+    found = json.loads(planned_for(gpu, "portable_process.py").splitlines()[-1])
+    assert found["wrong"] == []
+    assert set(found["launched"]) == set(portable_kernels())
+
+
+CALL = """
+import torch, convt_ext
+x = torch.randn(4, 64, 32, 32, device="cuda", requires_grad=True)
+layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1, precision="tf32").cuda()
+exact = torch.nn.ConvTranspose2d(64, 32, 4, 2, 1).double()
+exact.load_state_dict(layer.state_dict())
+y, expected = layer(x), exact(x.detach().double().cpu())
+print(convt_ext.explain(x, layer.weight, stride=2, padding=1, precision="tf32").plan["plan"]["engine"])
+print(float((y.double().cpu() - expected).norm() / expected.norm()))
+y.sum().backward()
+assert x.grad.isfinite().all() and layer.weight.grad.isfinite().all()
+"""
+
+
+def test_a_call_by_name():
+    """In TF32, whose error tells that tensor cores were at work, and gradients with it."""
+    engine, error = planned_for("a100", "-c", CALL).split()
+    assert engine == "portable"
+    assert 1e-5 < float(error) <= 5e-4
