@@ -74,6 +74,12 @@ def test_only_the_ops_know_torch():
             assert "#include <torch" not in path.read_text(), path
 
 
+def test_only_ptx_has_inline_assembly():
+    for path in KERNELS.rglob("*"):
+        if path.suffix in SUFFIXES and path.parent.name != "ptx":
+            assert not re.search(r"\basm\b", path.read_text()), path
+
+
 @pytest.mark.parametrize("room", ENGINES)
 def test_an_engine_has_a_readme(room):
     """Which the map names, as it does the room."""
