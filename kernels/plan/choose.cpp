@@ -47,17 +47,6 @@ void check_sizes(const ConvTProblem& problem) {
   }
 }
 
-}  // namespace
-
-bool any_class(const ConvTProblem&, const DeviceInfo&) { return true; }
-
-bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
-  const bool aten_order = problem.direction == Direction::kForward && problem.precision == Precision::kAten;
-  return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order;
-}
-
-namespace {
-
 bool has_hopper_kernels(const DeviceInfo& device) { return kHasHopperCode && device.compute_capability == 90; }
 
 // In a class whose operands are single TF32 numbers or halves.
@@ -68,6 +57,13 @@ bool multiplies_single_terms(const ConvTProblem& problem) {
 }
 
 }  // namespace
+
+bool any_class(const ConvTProblem&, const DeviceInfo&) { return true; }
+
+bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
+  const bool aten_order = problem.direction == Direction::kForward && problem.precision == Precision::kAten;
+  return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order;
+}
 
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool split = problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32x3;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "pipeline/stages.cuh"
 #include "portable/fragments.cuh"
 #include "portable/params.h"
 #include "ptx/cp_async.cuh"
@@ -163,18 +164,11 @@ __global__ void __launch_bounds__(kPortableWeightThreads, 2)
   Accumulators<kWarp, kWarp> sums{};
 
   const int32_t num_stages = ceil_div(tile.end_pixel - tile.first_pixel, Stage::kPixels);
-  const auto load = [&](int32_t stage, int32_t slot) {
+  const auto copy = [&](int32_t stage, int32_t slot) {
     const uint32_t s_x = s_stages + slot * 2 * Stage::kBytes;
-    if (stage < num_stages) loader.load(tile.first_pixel + stage * Stage::kPixels, s_x, s_x + Stage::kBytes);
-    ptx::cp_async_commit();
+    loader.load(tile.first_pixel + stage * Stage::kPixels, s_x, s_x + Stage::kBytes);
   };
-  const int32_t ahead = params.stages - 1;
-  for (int32_t stage = 0; stage < ahead; ++stage) load(stage, stage);
-  int32_t slot = 0, next = ahead;
-  for (int32_t stage = 0; stage < num_stages; ++stage) {
-    ptx::cp_async_wait_all_but(ahead - 1);
-    __syncthreads();  // all copies of this stage are here, and all warps are done with the stage before it
-    load(stage + ahead, next);
+  pipeline::run_stages(num_stages, params.stages, copy, [&](int32_t slot) {
     const uint32_t s_x = s_stages + slot * 2 * Stage::kBytes;
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
@@ -188,10 +182,7 @@ __global__ void __launch_bounds__(kPortableWeightThreads, 2)
       }
       multiply_all<Element, kWarp, kWarp>(sums, a, b);
     }
-    slot = slot + 1 == params.stages ? 0 : slot + 1;
-    next = next + 1 == params.stages ? 0 : next + 1;
-  }
-  ptx::cp_async_wait<0>();
+  });
 
   // A slab is [output channel][tap row][tap][input channel of all groups]: eight lanes are neighbours.
   float* g_slab = params.slabs + tile.chunk * params.slab_elements;

@@ -67,22 +67,14 @@ namespace {
 // As of the forward pass, with slabs that are written and read again.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableGradWeightLayout& layout,
               const PortableGradWeightInstance& instance, Plan* plan) {
-  constexpr double kLaunch = 3, kResident = 2;  // microseconds; CTAs of an SM
   const double launches = ceil_div(problem.batch, int64_t{layout.images});
   const double products = static_cast<double>(instance.block) * instance.block * layout.chunk_pixels;
   const double efficiency = instance.block == 128 ? 0.5 : 0.35;
-  const double waves = std::ceil(static_cast<double>(layout.num_blocks) / (device.num_sms * kResident));
-  const double cycles = products / (tensor_multiply_adds_per_cycle(device, problem.dtype) * efficiency);
-  plan->compute_us = launches * waves * kResident * cycles / (device.clock_ghz * 1e3);
-  const double tensors =
-      static_cast<double>(element_bytes(problem.dtype)) * (input_elements(problem) + output_elements(problem));
-  const double bandwidth = device.copy_gb_per_s * 1e3;
-  plan->memory_us = tensors / bandwidth;
   const auto& tile = tile_of<PortableGradWeightTile>(*plan);
-  const double packing = 2.5 * launches * static_cast<double>(layout.x_bytes + layout.gy_bytes);
-  plan->estimate_us = kLaunch * (1 + launches * (1 + (tile.packs_x ? 1 : 0) + (tile.packs_gy ? 1 : 0))) +
-                      (packing + 2 * static_cast<double>(layout.slab_bytes)) / bandwidth +
-                      std::max(plan->compute_us, plan->memory_us) + 0.3 * std::min(plan->compute_us, plan->memory_us);
+  const double packs = 1 + launches * ((tile.packs_x ? 1 : 0) + (tile.packs_gy ? 1 : 0));
+  const double moved = 2.5 * launches * static_cast<double>(layout.x_bytes + layout.gy_bytes) +
+                       2 * static_cast<double>(layout.slab_bytes);
+  estimate_portable(problem, device, {launches, packs, products, efficiency, moved}, plan);
 }
 
 }  // namespace

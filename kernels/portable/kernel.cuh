@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "pipeline/stages.cuh"
 #include "portable/source.cuh"
 #include "portable/store.cuh"
 
@@ -25,25 +26,13 @@ __global__ void __launch_bounds__(32 * kWarpsM * kWarpsN, 2) convolve(const __gr
   const StagePlaces places = places_of_warp(row, column);
   Accumulators<kWarpM, kWarpN> sums{};
 
-  // A group of copies for every stage, also for those that do not exist, so that counting groups is counting stages.
-  const auto load = [&](int32_t stage, int32_t slot) {
-    if (stage < tile.num_stages)
-      loader.load(s_stages + slot * kStageBytes, s_stages + slot * kStageBytes + kSourceBytes);
-    ptx::cp_async_commit();
+  const auto copy = [&](int32_t, int32_t slot) {
+    loader.load(s_stages + slot * kStageBytes, s_stages + slot * kStageBytes + kSourceBytes);
   };
-  const int32_t ahead = params.stages - 1;
-  for (int32_t stage = 0; stage < ahead; ++stage) load(stage, stage);
-  int32_t slot = 0, next = ahead;
-  for (int32_t stage = 0; stage < tile.num_stages; ++stage) {
-    ptx::cp_async_wait_all_but(ahead - 1);
-    __syncthreads();  // all copies of this stage are here, and all warps are done with the stage before it
-    load(stage + ahead, next);
+  pipeline::run_stages(tile.num_stages, params.stages, copy, [&](int32_t slot) {
     const uint32_t s_source = s_stages + slot * kStageBytes;
     multiply_stage<Element, kWarpM, kWarpN>(sums, s_source, s_source + kSourceBytes, places, params.rounds_source);
-    slot = slot + 1 == params.stages ? 0 : slot + 1;
-    next = next + 1 == params.stages ? 0 : next + 1;
-  }
-  ptx::cp_async_wait<0>();
+  });
   __syncthreads();
   auto* s_staged = reinterpret_cast<float*>(s_bytes + warp * portable_staged_bytes(kWarpN));
   store_sums<Element, kWarpM, kWarpN>(params, tile, row, column, sums, s_staged);

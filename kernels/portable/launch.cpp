@@ -31,11 +31,11 @@ void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Por
   std::copy_n(stride, 4, params.stride);
   params.num_pixels = static_cast<int32_t>(images * packed_as.rows * packed_as.columns);
   params.channels = packed_as.channels;
-  params.vectors = packed_as.vectors;
   params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
   params.channels_inner = is_channels_last(stride);
   params.by_columns = Divisor::of(packed_as.columns);
   params.by_rows = Divisor::of(packed_as.rows);
+  params.by_group = Divisor::of(packed_as.vectors * portable_vector(problem.dtype));
   params.by_vector_tiles = Divisor::of(ceil_div(params.all_vectors, kPortablePackVectors));
   const int64_t blocks = int64_t{ceil_div(params.num_pixels, kPortablePackPixels)} * params.by_vector_tiles.value;
   launch_kernel(portable::pack_pixels(problem.dtype),

@@ -1,10 +1,13 @@
-// What the portable engine's planners share: how large a problem may be, and how many stages an SM has room for.
+// What the portable engine's planners share: how large a problem may be, how many stages an SM has room for, and how
+// long a plan takes.
 // Must not know: torch, CUDA.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
+#include "plan/cost.h"
 #include "plan/device.h"
 #include "portable/pixels.h"
 #include "problem/problem.h"
@@ -34,6 +37,29 @@ inline int32_t portable_stages(const DeviceInfo& device, int32_t stage_bytes) {
   constexpr int32_t kMostStages = 5;
   const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / 2 - kReservedPerBlock);
   return std::clamp(room / stage_bytes, 2, kMostStages);
+}
+
+// What a plan does, in all its launches.
+struct PortableWork {
+  double launches;  // of the kernel that multiplies
+  double packs;  // launches of those that pack for it, and of what follows
+  double products;  // of a CTA
+  double efficiency;  // the part of the tensor cores' rate that its tile reaches
+  double moved_bytes;  // beside the tensors, as if by copies
+};
+
+// No plan was measured on the GPUs that this engine is for.
+inline void estimate_portable(const ConvTProblem& problem, const DeviceInfo& device, const PortableWork& work,
+                              Plan* plan) {
+  constexpr double kLaunch = 3, kResident = 2;  // microseconds; CTAs of an SM
+  const double waves = std::ceil(static_cast<double>(plan->num_blocks) / (device.num_sms * kResident));
+  const double cycles = work.products / (tensor_multiply_adds_per_cycle(device, problem.dtype) * work.efficiency);
+  plan->compute_us = work.launches * waves * kResident * cycles / (device.clock_ghz * 1e3);
+  const double bandwidth = device.copy_gb_per_s * 1e3;
+  plan->memory_us = static_cast<double>(element_bytes(problem.dtype)) *
+                    (input_elements(problem) + output_elements(problem)) / bandwidth;
+  plan->estimate_us = kLaunch * (work.launches + work.packs) + work.moved_bytes / bandwidth +
+                      std::max(plan->compute_us, plan->memory_us) + 0.3 * std::min(plan->compute_us, plan->memory_us);
 }
 
 }  // namespace convt

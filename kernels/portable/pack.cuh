@@ -42,21 +42,39 @@ __global__ void __launch_bounds__(kPortablePackThreads) pack_pixels(const __grid
   const int32_t first_pixel =
       params.by_vector_tiles(static_cast<int32_t>(blockIdx.x), &vector_tile) * kPortablePackPixels;
   const auto* g_source = static_cast<const Element*>(params.source);
-#pragma unroll 4
-  for (int32_t i = thread; i < kChannels * kPortablePackPixels; i += kPortablePackThreads) {
-    const int32_t c = params.channels_inner ? i % kChannels : i / kPortablePackPixels;
-    const int32_t p = params.channels_inner ? i / kChannels : i % kPortablePackPixels;
+  // Where a pixel, or a channel of all groups, begins in the source; -1 where there is none.
+  const auto pixel_begin = [&](int32_t p) -> int64_t {
     int32_t row, column;
     const int32_t pixel = first_pixel + p;
     const int32_t image = params.by_rows(params.by_columns(pixel, &column), &row);
+    const int64_t begin = image * params.stride[0] + row * params.stride[2] + column * params.stride[3];
+    return pixel < params.num_pixels ? begin : -1;
+  };
+  const auto channel_begin = [&](int32_t c) -> int64_t {
+    int32_t channel;
     const int32_t packed_channel = vector_tile * kChannels + c;
-    const int32_t group = packed_channel / (params.vectors * kVector);
-    const int32_t channel = packed_channel - group * params.vectors * kVector;
-    const bool exists =
-        pixel < params.num_pixels && packed_channel < params.all_vectors * kVector && channel < params.channels;
-    const int64_t from = image * params.stride[0] + (int64_t{group} * params.channels + channel) * params.stride[1] +
-                         row * params.stride[2] + column * params.stride[3];
-    s_tile[c * kPitch + p] = exists ? operand_bits(g_source + from) : Bits<Element>{0};
+    const int32_t group = params.by_group(packed_channel, &channel);
+    const bool exists = packed_channel < params.all_vectors * kVector && channel < params.channels;
+    return exists ? (int64_t{group} * params.channels + channel) * params.stride[1] : -1;
+  };
+  const auto load = [&](int32_t c, int64_t channel, int32_t p, int64_t pixel) {
+    const bool exists = channel >= 0 && pixel >= 0;
+    s_tile[c * kPitch + p] = exists ? operand_bits(g_source + channel + pixel) : Bits<Element>{0};
+  };
+  if (params.channels_inner) {
+    const int32_t c = thread % kChannels;
+    const int64_t channel = channel_begin(c);
+#pragma unroll 4
+    for (int32_t p = thread / kChannels; p < kPortablePackPixels; p += kPortablePackThreads / kChannels) {
+      load(c, channel, p, pixel_begin(p));
+    }
+  } else {
+    const int32_t p = thread % kPortablePackPixels;
+    const int64_t pixel = pixel_begin(p);
+#pragma unroll 4
+    for (int32_t c = thread / kPortablePackPixels; c < kChannels; c += kPortablePackThreads / kPortablePackPixels) {
+      load(c, channel_begin(c), p, pixel);
+    }
   }
   __syncthreads();
   for (int32_t i = thread; i < kPortablePackVectors * kPortablePackPixels; i += kPortablePackThreads) {

@@ -81,10 +81,11 @@ struct PackPixelsParams {
   void* packed;
   int64_t stride[4];  // of the source, in elements: image, channel, row, column
   int32_t num_pixels;  // of all images
-  int32_t channels, vectors;  // of a group
+  int32_t channels;  // of a group
   int32_t all_vectors;  // of all groups
   bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise columns
   Divisor by_columns, by_rows, by_vector_tiles;
+  Divisor by_group;  // a packed channel's number: group, channel
 };
 
 // What pack_weights() is launched with: a thread makes a vector.

@@ -68,31 +68,19 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
 
 namespace {
 
-// No plan was measured on the GPUs that this engine is for. An instance reaches a part of the tensor cores' rate that
-// grows with its tile, as operands of larger tiles are read from shared memory less often.
-double efficiency(const PortableInstance& instance) {
-  return 0.35 + 0.3 * instance.block_m * instance.block_n / (128.0 * 128.0);
-}
-
+// An instance's efficiency grows with its tile, as operands of larger tiles are read from shared memory less often.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableLayout& layout,
               const PortableInstance& instance, Plan* plan) {
-  constexpr double kLaunch = 3, kResident = 2;  // microseconds; CTAs of an SM
-  const auto bytes = static_cast<double>(element_bytes(problem.dtype));
   const double launches = ceil_div(problem.batch, int64_t{layout.images});
   const double taps = static_cast<double>(layout.h.kernel) * layout.w.kernel / (layout.phases_h * layout.phases_w);
   const double vectors = std::max(1.0, taps * layout.source.vectors);
-  const double products = instance.block_m * instance.block_n * vectors * 16 / bytes;
-  const double waves = std::ceil(static_cast<double>(layout.num_blocks) / (device.num_sms * kResident));
-  const double cycles = products / (tensor_multiply_adds_per_cycle(device, problem.dtype) * efficiency(instance));
-  plan->compute_us = launches * waves * kResident * cycles / (device.clock_ghz * 1e3);
-  const double tensors = bytes * (input_elements(problem) + output_elements(problem));
-  const double bandwidth = device.copy_gb_per_s * 1e3;
-  plan->memory_us = tensors / bandwidth;
+  const double pairs = instance.block_m * instance.block_n;
   const bool packs = tile_of<PortableTile>(*plan).packs_source;
-  const double packing = (packs ? 2.5 * launches * static_cast<double>(layout.source_bytes) : 0.0) +
-                         4 * static_cast<double>(layout.weight_bytes);
-  plan->estimate_us = kLaunch * (1 + launches * (packs ? 2 : 1)) + packing / bandwidth +
-                      std::max(plan->compute_us, plan->memory_us) + 0.3 * std::min(plan->compute_us, plan->memory_us);
+  const double moved = (packs ? 2.5 * launches * static_cast<double>(layout.source_bytes) : 0.0) +
+                       4 * static_cast<double>(layout.weight_bytes);
+  const double products = pairs * vectors * portable_vector(problem.dtype);
+  const double efficiency = 0.35 + 0.3 * pairs / (128.0 * 128.0);
+  estimate_portable(problem, device, {launches, 1 + (packs ? launches : 0.0), products, efficiency, moved}, plan);
 }
 
 }  // namespace
