@@ -13,15 +13,14 @@ from collections import Counter
 from itertools import product
 
 from cases import CASES
+from families import HALF_AND_TF32
 from raw_ops import DIRECTIONS, TENSOR_CORE_CLASSES, Call, GradientCall, run_poisoned
-
-KINDS = ("tf32", "f16", "bf16")
 
 
 def main() -> None:
     launched: Counter[str] = Counter()
     wrong: list[str] = []
-    for case, kind, direction, channels_last in product(CASES, KINDS, DIRECTIONS, (False, True)):
+    for case, kind, direction, channels_last in product(CASES, HALF_AND_TF32, DIRECTIONS, (False, True)):
         dtype, precision = TENSOR_CORE_CLASSES[kind]
         # Sums of small integers are the same in every order, so nothing but the right bits will do.
         x, weight, bias = case.tensors(dtype, device="cuda", integers=True)

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from convt_ext.bench.layers import Layer
+from convt_ext.gpus import GPUS
 
 _SECTOR_BYTES = 32  # the smallest piece of memory a GPU reads
 
@@ -43,22 +44,22 @@ _RATES_BY_NAME = {
 H200 = _RATES_BY_NAME["H200"]
 
 
-def _computed(copy_gb: float, ffma: float, halves: float, doubles: float) -> Rates:
-    """The makers' peak rates, in TFLOP/s with float32 sums; of halves TF32 has half."""
+def _computed(gpu: str, ffma: float, halves: float, doubles: float) -> Rates:
+    """The makers' peak rates, in TFLOP/s with float32 sums; of halves TF32 has half. The copy rate is the planner's."""
     operations = {"ieee": ffma, "aten": ffma, "tf32": halves / 2, "tf32x3": halves / 6, "f16": halves, "bf16": halves}
     operations |= {"f64": doubles, "default": halves / 2}
-    return Rates(1e9 * copy_gb, {name: 1e12 * rate for name, rate in operations.items()})
+    return Rates(1e9 * GPUS[gpu][-1], {name: 1e12 * rate for name, rate in operations.items()})
 
 
-# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus: nobody has measured the last five.
+# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus: nobody has measured the computed ones.
 BY_GPU = {
     "H200": H200,
     "H100": _RATES_BY_NAME["H100 80GB HBM3"],
-    "A100": _computed(1784, 19.5, 312, 9.7),
-    "A10": _computed(525, 31.2, 125, 0.49),
-    "L4": _computed(262, 30.3, 121, 0.47),
-    "RTX 4090": _computed(882, 82.6, 165, 1.3),
-    "RTX 5090": _computed(1568, 104.8, 209, 1.6),
+    "A100": _computed("A100", 19.5, 312, 9.7),
+    "A10": _computed("A10", 31.2, 125, 0.49),
+    "L4": _computed("L4", 30.3, 121, 0.47),
+    "RTX 4090": _computed("RTX 4090", 82.6, 165, 1.3),
+    "RTX 5090": _computed("RTX 5090", 104.8, 209, 1.6),
 }
 
 

@@ -20,3 +20,6 @@ void know(void (*kernel)(Params)) {
 }
 
 }  // namespace emulator
+
+// Tells the emulator the kernels of an engine: tests/emulator/<engine>.cpp.
+void know_portable_kernels();

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "emulator/emulator.h"
-#include "emulator/kernels.h"
 #include "launch/families.h"
 #include "module/values.h"
 #include "reduce/launch.h"

@@ -1,7 +1,6 @@
 // The portable engine's kernels as host functions: compiled as they are, with the emulator's device code.
 #include "emulator/device.h"
 #include "emulator/emulator.h"
-#include "emulator/kernels.h"
 #include "portable/instance.cuh"
 #include "portable/instances/bf16.cu"
 #include "portable/instances/f16.cu"

@@ -14,9 +14,9 @@ from families import any_case
 from plan import build
 from torch.nn import functional as F
 
-# Compute capability, multiprocessors, shared memory per block and per multiprocessor, MHz, GB/s.
-A100 = (80, 108, 166912, 167936, 1410, 1555)
-RTX_4090 = (89, 128, 101376, 102400, 2520, 1008)
+from convt_ext.gpus import GPUS
+
+A100, RTX_4090 = GPUS["A100"], GPUS["RTX 4090"]  # with room for many stages, and for few
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
 CLASSES = {"tf32": (torch.float32, 0, 3), "f16": (torch.float16, 2, 4), "bf16": (torch.bfloat16, 3, 4)}
 BY_NAME = {case.name: case for case in CASES}

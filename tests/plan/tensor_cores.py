@@ -12,3 +12,8 @@ CLASS_OF_DTYPE = {FLOAT32: TF32, FLOAT16: HALF, BFLOAT16: HALF}
 
 def plans_of(engine, module, problem, device=H200):
     return [plan for plan in module.candidates(problem, device) if plan["engine"] == engine]
+
+
+def on_tensor_cores(plan) -> bool:
+    """Whether its engine multiplies on tensor cores, of a Hopper GPU or of another one."""
+    return plan["engine"].endswith("_sm90a") or plan["engine"] == "portable"

@@ -27,6 +27,7 @@ from plan.problems import (
     sizes_of,
 )  # fmt: skip
 from plan.profile import few_problems, many_problems
+from plan.tensor_cores import on_tensor_cores
 from plan.test_plan_choice import EXTREMES, LAYERS
 
 WORKSPACE = 2**28
@@ -181,11 +182,7 @@ def test_bits_do_not_depend_on_the_gpu(plan_module, problem):
     chosen = set()
     for device in DEVICES.values():
         # The orders of tensor-core engines are their plans', which GPUs do not share.
-        plans = [
-            plan
-            for plan in plan_module.candidates(problem, device)
-            if not plan["engine"].endswith("_sm90a") and plan["engine"] != "portable"
-        ]
+        plans = [plan for plan in plan_module.candidates(problem, device) if not on_tensor_cores(plan)]
         chosen.add(json.dumps([(plan["kernel"], *(plan.get(field) for field in of_family(plan))) for plan in plans]))
     assert len(chosen) == 1
 

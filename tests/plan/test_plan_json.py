@@ -13,6 +13,7 @@ from plan.interpreter import taps_of
 from plan.legal import served_precision
 from plan.problems import DEVICES, H200, from_row, output_padding_of, problems, sizes_of
 from plan.profile import many_problems
+from plan.tensor_cores import on_tensor_cores
 from plan.test_plan_choice import EXTREMES, LAYERS
 
 DTYPE_NAMES = ["float32", "float64", "float16", "bfloat16"]
@@ -34,8 +35,7 @@ def assert_plan(problem, written, plan):
     assert keys[: len(NAME_KEYS)] == NAME_KEYS
     assert keys[-len(LAUNCH_KEYS + TIME_KEYS) :] == LAUNCH_KEYS + TIME_KEYS
     assert written["requested_precision"] == PRECISION_NAMES[problem["precision"]]
-    on_tensor_cores = plan["engine"].endswith("_sm90a") or plan["engine"] == "portable"
-    served = problem["precision"] if on_tensor_cores else served_precision(problem)
+    served = problem["precision"] if on_tensor_cores(plan) else served_precision(problem)
     assert written["served_precision"] == PRECISION_NAMES[served]
     tile = keys[len(NAME_KEYS) : -len(LAUNCH_KEYS + TIME_KEYS)]
     assert tile == plan["fields"] != []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cases import CASES, STAGED_CASES
 from cpu_kernels import needs_binary
+from families import HALF_AND_TF32
 from gpu.test_tensor_cores import CONTAINED, contained_call
 from plan.problems import DEVICES, H200
 from raw_ops import (
@@ -77,8 +78,8 @@ def test_tensor_core_kernels(kind, direction):
 @pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
 def test_portable_kernels(direction):
     """On other GPUs with tensor cores, and on no Hopper."""
-    kinds = ("tf32", "f16", "bf16")
-    calls = [tensor_core_call(case, kind, direction, layout) for case, kind, layout in product(CASES, kinds, LAYOUTS)]
+    drawn = product(CASES, HALF_AND_TF32, LAYOUTS)
+    calls = [tensor_core_call(case, kind, direction, layout) for case, kind, layout in drawn]
     expected = {kernel for kernel in portable_kernels() if ("_weight_" in kernel) is (direction == "grad_weight")}
     assert offered(calls) & set(portable_kernels()) == set()
     assert {plan["kernel"] for call in calls for plan in call.candidates(DEVICES["a100"])} >= expected

@@ -1,4 +1,0 @@
-// Tells the emulator the kernels of each engine that it can run.
-#pragma once
-
-void know_portable_kernels();
