@@ -88,7 +88,7 @@ epilogue::Operand Epilogue::operand_of(const std::array<int64_t, 4>& stride) con
 namespace {
 
 // The operations of a program, in its order.
-enum Slot { kScale, kShift, kScales, kShifts, kResults, kSlopes, kActivation, kLastShift, kClamp, kLastScale };
+enum Slot { kAddend, kScale, kShift, kScales, kShifts, kResults, kSlopes, kFunction, kLastShift, kClamp, kLastScale };
 
 epilogue::Program empty_program() {
   epilogue::Program program{};
@@ -119,51 +119,66 @@ bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& 
       if (by_channel && take(kScales)) {
         tensors.scales = step.tensor;
         flag(every, epilogue::kScalesStep);
+        program->parts |= epilogue::kTensorsPart;
       } else if (is_number && take(kScale)) {
         program->scale = first;
       } else if (is_number && take(kLastScale)) {
         program->last_scale = first;
+        program->parts |= epilogue::kLastScalePart;
       } else {
         return false;
       }
-      return true;
+      break;
     case Operation::kAdd:
     case Operation::kSubtract:
+      if (by_channel && every && take(kAddend)) {
+        program->addend = step.tensor;
+        program->addend_sign = subtracts ? -1.0f : 1.0f;
+        return true;
+      }
       if (by_channel && take(kShifts)) {
         tensors.shifts = step.tensor;
         flag(every, epilogue::kShiftsStep);
         flag(subtracts, epilogue::kMinusShifts);
+        program->parts |= epilogue::kTensorsPart;
       } else if (is_number && take(kShift)) {
         program->shift = first;
       } else if (is_number && take(kLastShift)) {
         program->last_shift = first;
+        program->parts |= epilogue::kLastShiftPart;
       } else if (step.operand == Operand::kResult && fuses == epilogue::Fuses::kResults && take(kResults)) {
         tensors.results = step.tensor;
         flag(subtracts, epilogue::kMinusResults);
         flag(reinterpret_cast<uintptr_t>(step.tensor) % 16 == 0, epilogue::kByVectors);
+        program->parts |= epilogue::kTensorsPart;
       } else {
         return false;
       }
-      return true;
+      break;
     case Operation::kDivide: return false;  // a number's is a product by now
     case Operation::kClamp:
       if (!take(kClamp)) return false;
       program->low = first, program->high = second;
-      return true;
+      program->parts |= epilogue::kClampPart;
+      break;
     case Operation::kLeakyRelu:
       if (by_channel && take(kSlopes)) {
         tensors.slopes = step.tensor;
         flag(every, epilogue::kSlopesStep);
-        return true;
+        program->parts |= epilogue::kTensorsPart;
+      } else if (is_number && take(kFunction)) {
+        program->slope = first;
+        program->parts |= epilogue::kSlopePart;
+      } else {
+        return false;
       }
-      if (!is_number || !take(kActivation)) return false;
       break;
     default:
-      if (!take(kActivation)) return false;
+      if (!take(kFunction)) return false;
+      program->function = step.operation;
+      program->first = first, program->second = second;
+      program->parts |= epilogue::kFunctionPart;
   }
-  program->activates = true;
-  program->activation = step.operation;
-  program->first = first, program->second = second;
   return true;
 }
 
@@ -175,9 +190,6 @@ epilogue::Program Epilogue::program(epilogue::Fuses fuses) const {
     if (!add_to(&program, step, fuses, &slot)) break;
     ++program.num_steps;
   }
-  const epilogue::Tensors& tensors = program.tensors;
-  program.has_tensors =
-      tensors.scales != nullptr || tensors.shifts != nullptr || tensors.results != nullptr || tensors.slopes != nullptr;
   return program;
 }
 

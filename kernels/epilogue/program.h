@@ -60,17 +60,25 @@ constexpr uint32_t kScalesStep = 1, kShiftsStep = 2, kSlopesStep = 4;  // an ele
 constexpr uint32_t kMinusShifts = 8, kMinusResults = 16;
 constexpr uint32_t kByVectors = 32;  // results begin on 16 bytes
 
-// What kernels of convolutions run on a result y, in float32, in this order: y * scale + shift, rounded once; tensors;
-// a function; min(max(y + shift, low), high) * scale. Each is there once at most. Numbers that are not there leave y as
-// it is, to the bit: kernels multiply by 1 and add -0 without asking, as asking takes longer. Steps in another order
-// are for a pass of its own.
+// Parts of a program that kernels skip where they are not there.
+constexpr uint32_t kTensorsPart = 1, kFunctionPart = 2, kSlopePart = 4, kLastShiftPart = 8, kClampPart = 16,
+                   kLastScalePart = 32;
+
+// What kernels of convolutions run on a result y, in float32, in this order: y + or - addend, with the bias;
+// y * scale + shift, rounded once; tensors; a function of y, or y > 0 ? y : y * slope;
+// min(max(y + last_shift, low), high) * last_scale. Each is there once at most. A scale of 1 and a shift of -0, which
+// are multiplied and added without asking, leave y as it is to the bit. Steps in another order are for a pass of its
+// own.
 struct Program {
   int32_t num_steps;  // that this stands for
-  bool has_tensors, activates;
+  uint32_t parts;
+  const void* addend;  // an element for every channel, or null: kernels load it where they load a bias
+  float addend_sign;
   float scale, shift;
   Tensors tensors;
-  Operation activation;  // kLeakyRelu by `first`, or a function of y alone
-  float first, second;
+  Operation function;
+  float first, second;  // of the function
+  float slope;
   float last_shift, low, high, last_scale;
 };
 

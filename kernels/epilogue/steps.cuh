@@ -25,6 +25,12 @@ struct Places {
   int32_t step = 1;  // from a value of a run to the next, in elements
 };
 
+// How many runs of so many values each a kernel should hand over together, of at most so many: a thread's values wait
+// for each other in functions and loads, so a few alone take as long as all of these.
+constexpr int runs_together(int length, int most, int values = 16) {
+  return length >= values ? 1 : values / length < most ? values / length : most;
+}
+
 template <int kCount>
 struct Values {
   float of[kCount];
@@ -49,45 +55,50 @@ __device__ __forceinline__ void load_channels(const Element* g, int32_t step, co
   }
 }
 
-// Operands that lie as the results do.
+// Operands that lie as the results do. Loads of whole runs are all on their way before one is waited for.
 template <typename Element, int kRuns, int kLength>
 __device__ __forceinline__ void load_results(const Element* g, bool by_vectors, const Places<kRuns>& places,
                                              float (&t)[kRuns * kLength]) {
   constexpr int kBytes = kLength * static_cast<int>(sizeof(Element));
   using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes % 8 == 0, uint2, uint32_t>>;
   constexpr int kWords = kBytes / static_cast<int>(sizeof(Word));
+  Element elements[kRuns * kLength];
 #pragma unroll
-  for (int run = 0; run < kRuns; ++run) {
-    const Element* g_run = g + places.offset[run];
-    Element elements[kLength];
-    memset(elements, 0, sizeof(elements));
-    if (by_vectors && kWords > 0 && places.left[run] >= kLength) {
-      Word words[kWords > 0 ? kWords : 1];
+  for (int run = 0; run < kRuns; ++run)
+    by_vectors = by_vectors && (places.left[run] <= 0 || places.left[run] >= kLength);
+  if (kWords > 0 && by_vectors) {
+    Word words[kRuns * (kWords > 0 ? kWords : 1)];
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) words[i] = __ldcs(reinterpret_cast<const Word*>(g_run) + i);
-      memcpy(elements, words, kBytes);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kLength; ++i) {
-        if (i < places.left[run]) elements[i] = g_run[i * places.step];
+    for (int i = 0; i < kRuns * kWords; ++i) {
+      const int run = i / kWords;
+      words[i] = Word{};
+      if (places.left[run] > 0) {
+        words[i] = __ldcs(reinterpret_cast<const Word*>(g + places.offset[run]) + i % kWords);
       }
     }
+    memcpy(elements, words, sizeof(elements));
+  } else {
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) t[run * kLength + i] = element::to_accumulator(elements[i]);
+    for (int i = 0; i < kRuns * kLength; ++i) {
+      const int run = i / kLength;
+      elements[i] = Element{};
+      if (i % kLength < places.left[run]) elements[i] = g[places.offset[run] + i % kLength * places.step];
+    }
   }
+#pragma unroll
+  for (int i = 0; i < kRuns * kLength; ++i) t[i] = element::to_accumulator(elements[i]);
 }
 
 // Functions of y alone. Called and not inlined: in every place that stores they would be most of a kernel's code, which
 // then is read from memory for every tile.
 template <typename Element, int kCount>
-__device__ __noinline__ Values<kCount> activate(Operation operation, float first, float second, Values<kCount> values) {
+__device__ __noinline__ Values<kCount> apply(Operation function, float first, float second, Values<kCount> values) {
   constexpr bool kRough = std::is_same_v<Element, __nv_bfloat16>;
-  const auto each = [&values](auto function) {
+  const auto each = [&values](auto of) {
 #pragma unroll
-    for (float& value : values.of) value = function(value);
+    for (float& value : values.of) value = of(value);
   };
-  switch (operation) {  // once for all of them
-    case Operation::kLeakyRelu: each([first](float y) { return y > 0 ? y : y * first; }); break;
+  switch (function) {  // once for all of them
     case Operation::kSilu: each([](float y) { return y * quick_sigmoid<kRough>(y); }); break;
     case Operation::kGelu: each([](float y) { return quickly<kRough>(Operation::kGelu, y, 0, 0); }); break;
     case Operation::kGeluTanh: each([](float y) { return quickly<kRough>(Operation::kGeluTanh, y, 0, 0); }); break;
@@ -144,21 +155,33 @@ __device__ __forceinline__ void run_steps(const Program& program, const Places<k
                                           float (&values)[kRuns * kLength]) {
 #pragma unroll
   for (float& value : values) value = fmaf(value, program.scale, program.shift);
-  if (program.has_tensors || program.activates) {
+  const uint32_t parts = program.parts;
+  if (parts == 0) return;
+  if ((parts & (kTensorsPart | kFunctionPart)) != 0) {
     Values<kRuns * kLength> r;
     memcpy(r.of, values, sizeof(values));
-    if (program.has_tensors) {
+    if ((parts & kTensorsPart) != 0) {
       by_vectors = by_vectors && (program.tensors.flags & kByVectors) != 0;
       r = add_tensors<Element, kRuns, kLength, kChannels>(program.tensors, by_vectors, places, r);
     }
-    if (program.activates) {
-      r = activate<Element>(program.activation, program.first, program.second, r);
-    }
+    if ((parts & kFunctionPart) != 0) r = apply<Element>(program.function, program.first, program.second, r);
     memcpy(values, r.of, sizeof(values));
   }
+  if ((parts & kSlopePart) != 0) {
 #pragma unroll
-  for (float& value : values) {
-    value = clamp(value + program.last_shift, program.low, program.high) * program.last_scale;
+    for (float& value : values) value = value > 0 ? value : value * program.slope;
+  }
+  if ((parts & kLastShiftPart) != 0) {
+#pragma unroll
+    for (float& value : values) value += program.last_shift;
+  }
+  if ((parts & kClampPart) != 0) {
+#pragma unroll
+    for (float& value : values) value = clamp(value, program.low, program.high);
+  }
+  if ((parts & kLastScalePart) != 0) {
+#pragma unroll
+    for (float& value : values) value *= program.last_scale;
   }
 }
 

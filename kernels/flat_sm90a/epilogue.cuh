@@ -72,7 +72,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
   float bias[2][4];
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    bias[i / 4][i % 4] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, channel + i * 2);
+    bias[i / 4][i % 4] = epilogue::bias_of<Element, kSteps>(params, tile.group, params.n_channels, channel + i * 2);
   Walk walk(params, tile, first_position + lane % 16 * 4 / kPhases);
 #pragma unroll
   for (int pass = 0; pass < Shape::kPositions / kPassPositions; ++pass, walk.advance(kPassPositions)) {
@@ -136,8 +136,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
   float bias[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    bias[i] = epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, channel + i);
-  Element* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + channel;
+    bias[i] = epilogue::bias_of<Element, kSteps>(params, tile.group, params.n_channels, channel + i);
   Walk walk(params, tile, first_position + thread / kQuads);
 #pragma unroll
   for (int pass = 0; pass < Shape::kPositions / kFlatPassPositions; ++pass) {
@@ -160,21 +159,35 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
         }
       }
       ptx::named_barrier(barrier, 128);  // the pass is staged
+      constexpr int kPasses = kFlatPassPositions / kPositionStep, kRuns = kSteps ? kPasses : 1;
 #pragma unroll
-      for (int i = 0; i < kFlatPassPositions / kPositionStep; ++i) {
-        if (offset[i] < 0 || column[i] + phase >= params.result_w || channel >= params.n_channels) continue;
-        const float4 sum = *reinterpret_cast<const float4*>(
-            s_staged + (thread / kQuads + i * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
-        float values[4] = {epilogue::finish(sum.x, bias[0]), epilogue::finish(sum.y, bias[1]),
-                           epilogue::finish(sum.z, bias[2]), epilogue::finish(sum.w, bias[3])};
-        Element* g = g_channel + offset[i] + (column[i] + phase) * params.result_stride[3];
-        if constexpr (kSteps) {
-          const epilogue::Places<1> places{{tile.group * params.n_channels + channel},
-                                           {params.n_channels - channel},
-                                           {g - static_cast<Element*>(params.result)}};
-          epilogue::run_steps<Element, 1, 4, true>(params.steps, places, params.unit >= 4, values);
+      for (int begin = 0; begin < kPasses; begin += kRuns) {
+        if (!kSteps && (offset[begin] < 0 || column[begin] + phase >= params.result_w)) continue;
+        float values[4 * kRuns];
+        epilogue::Places<kRuns> places;
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          const float4 sum = *reinterpret_cast<const float4*>(
+              s_staged + (thread / kQuads + (begin + i) * kPositionStep) * kFlatStagedStride + thread % kQuads * 4);
+          const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+          for (int k = 0; k < 4; ++k) values[4 * i + k] = epilogue::finish(sums[k], bias[k]);
+          const int32_t of_row = column[begin + i] + phase;
+          const bool exists = offset[begin + i] >= 0 && of_row < params.result_w;
+          places.channel[i] = tile.group * params.n_channels + channel;
+          places.left[i] = exists ? params.n_channels - channel : 0;
+          places.offset[i] = places.channel[i] + offset[begin + i] + of_row * params.result_stride[3];
         }
-        epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
+        if constexpr (kSteps) {
+          epilogue::run_steps<Element, kRuns, 4, true>(params.steps, places, params.unit >= 4, values);
+        }
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          if (places.left[i] <= 0) continue;
+          const float of_position[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
+          epilogue::store_neighbours(static_cast<Element*>(params.result) + places.offset[i], of_position,
+                                     places.left[i], params.unit, 1);
+        }
       }
     }
   }

@@ -78,7 +78,7 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
     float bias[kCount];
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      bias[k] = epilogue::bias_of<Element>(params.bias, 0, params.n_channels, channel + k);
+      bias[k] = epilogue::bias_of<Element, kSteps>(params, 0, params.n_channels, channel + k);
     }
     if (channel >= params.n_channels || !share.has(m * kInterleaved)) continue;
 #pragma unroll
@@ -104,7 +104,7 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
   const auto number = static_cast<int32_t>(threadIdx.x);
   if (number >= Shape::kN) return 0;
   const int32_t channel = tile.channel_tile * Shape::kN + number;
-  return epilogue::bias_of<typename Shape::Element>(params.bias, 0, params.n_channels, channel);
+  return epilogue::bias_of<typename Shape::Element>(params, 0, params.n_channels, channel);
 }
 
 // By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.

@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
                            quad_of<Element>(static_cast<int32_t>(threadIdx.x) % 32 / 4);
       int32_t of_channel;
       const int32_t channel = params.channel_quads(quad, &of_channel);
-      const float bias = epilogue::bias_of<Element>(params.bias, 0, params.n_channels, channel);
+      const float bias = epilogue::bias_of<Element>(params, 0, params.n_channels, channel);
       DirectAccumulators acc;
       multiply_direct<Element, kConsumers>(acc, params, s_positions, s_source_barriers, quads, &ring);
       const auto store = [&](auto shape) {

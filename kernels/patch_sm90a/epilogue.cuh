@@ -52,7 +52,7 @@ struct Bias {
     const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      r[k] = epilogue::bias_of<typename Shape::Element>(params.bias, tile.group, params.n_channels, first + 32 * k);
+      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, first + 32 * k);
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {

@@ -130,22 +130,34 @@ class RowStore {
       const int32_t buffer = pass % 2 * kOfPass * kPitch;
       stage(acc, pass, buffer);
       ptx::named_barrier(1 + consumer_, 128);  // staged, and the buffer after this one has been read
+      constexpr int kCount = 16 / kElement;
+      constexpr int kRuns = epilogue::runs_together(kCount, kOfPass / kTogether);
+      static_assert(kOfPass / kTogether % kRuns == 0);
 #pragma unroll
-      for (int k = 0; k < kOfPass; k += kTogether) {
-        if (pass * kOfPass + k >= mine.channels) continue;
-        uint32_t words[4];
-        ptx::load_shared(words, mine.s_first + buffer + k * kPitch);
-        auto* g = reinterpret_cast<Element*>(mine.g_first) + (pass * kOfPass + k) * params.result_stride[1];
+      for (int k = 0; k < kOfPass; k += kRuns * kTogether) {
+        uint32_t words[kRuns][4];
+        epilogue::Places<kRuns> places;
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          const int32_t of_tile = k + i * kTogether, channel = pass * kOfPass + of_tile;
+          const auto* g = reinterpret_cast<const Element*>(mine.g_first) + channel * params.result_stride[1];
+          ptx::load_shared(words[i], mine.s_first + buffer + of_tile * kPitch);
+          places.channel[i] = (tile.group + 1) * params.n_channels - mine.channels + channel;
+          places.left[i] = channel < mine.channels ? kCount : 0;
+          places.offset[i] = g - static_cast<Element*>(params.result);
+        }
         if constexpr (kSteps) {
-          constexpr int kCount = 16 / kElement;
-          Element elements[kCount];
+          Element elements[kRuns * kCount];
           memcpy(elements, words, sizeof(words));
-          const int32_t channel = (tile.group + 1) * params.n_channels - mine.channels + pass * kOfPass + k;
-          const epilogue::Places<1> places{{channel}, {kCount}, {g - static_cast<Element*>(params.result)}};
-          epilogue::run_elements<Element, 1, kCount>(params.steps, places, true, elements);
+          epilogue::run_elements<Element, kRuns, kCount>(params.steps, places, true, elements);
           memcpy(words, elements, sizeof(words));
         }
-        *reinterpret_cast<uint4*>(g) = uint4{words[0], words[1], words[2], words[3]};
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          if (places.left[i] <= 0) continue;
+          auto* g = reinterpret_cast<uint4*>(static_cast<Element*>(params.result) + places.offset[i]);
+          *g = uint4{words[i][0], words[i][1], words[i][2], words[i][3]};
+        }
       }
     }
     pipeline::release(s_store_ + 8 * (consumer_ ^ 1));
@@ -263,7 +275,7 @@ struct Convolution<PingPongShape<Traits>> {
     if (threadIdx.x < Shape::kChannels) {
       const Tile tile = tile_of<Shape>(params, first_tile<Shape>(params));
       const float bias = epilogue::bias_of<typename Shape::Element>(
-          params.bias, tile.group, params.n_channels,
+          params, tile.group, params.n_channels,
           tile.channel_tile * Shape::kChannels + static_cast<int32_t>(threadIdx.x));
       ptx::store_shared(s_bias + threadIdx.x * 4, __float_as_uint(bias));
     }

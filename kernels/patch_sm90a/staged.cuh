@@ -72,21 +72,34 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
       }
     }
     ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
+    using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
+    constexpr int kStep = Staging<Shape, kVector>::kChannels;
+    // CTAs of one warpgroup have fewer registers.
+    constexpr int kRuns = epilogue::runs_together(kVector, 8 * kBlocks / kStep, Shape::kConsumers == 1 ? 8 : 16);
 #pragma unroll
-    for (int k = 0; k < 8 * kBlocks; k += Staging<Shape, kVector>::kChannels) {
-      if (8 * begin + k >= staging.channels) continue;
-      using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
-      Element* g = staging.g_vector + (8 * begin + k) * params.result_stride[1];
-      Word word = *reinterpret_cast<const Word*>(staging.s_vector + buffer + k * kStride);
-      if constexpr (kSteps) {
-        Element elements[kVector];
-        memcpy(elements, &word, sizeof(word));
-        const epilogue::Places<1> places{
-            {staging.first_channel + 8 * begin + k}, {kVector}, {g - static_cast<Element*>(params.result)}};
-        epilogue::run_elements<Element, 1, kVector>(params.steps, places, true, elements);
-        memcpy(&word, elements, sizeof(word));
+    for (int k = 0; k < 8 * kBlocks; k += kRuns * kStep) {
+      Word words[kRuns];
+      epilogue::Places<kRuns> places;
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        const int32_t channel = 8 * begin + k + i * kStep;
+        const Element* g = staging.g_vector + channel * params.result_stride[1];
+        words[i] = *reinterpret_cast<const Word*>(staging.s_vector + buffer + (k + i * kStep) * kStride);
+        places.channel[i] = staging.first_channel + channel;
+        places.left[i] = channel < staging.channels ? kVector : 0;
+        places.offset[i] = g - static_cast<Element*>(params.result);
       }
-      *reinterpret_cast<Word*>(g) = word;
+      if constexpr (kSteps) {
+        Element elements[kRuns * kVector];
+        memcpy(elements, words, sizeof(words));
+        epilogue::run_elements<Element, kRuns, kVector>(params.steps, places, true, elements);
+        memcpy(words, elements, sizeof(words));
+      }
+#pragma unroll
+      for (int i = 0; i < kRuns; ++i) {
+        if (places.left[i] <= 0) continue;
+        *reinterpret_cast<Word*>(static_cast<Element*>(params.result) + places.offset[i]) = words[i];
+      }
     }
   }
 }

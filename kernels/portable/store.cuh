@@ -21,15 +21,14 @@ __device__ __forceinline__ int64_t result_of_row(const Params& params, const Til
          w * params.result_stride[3];
 }
 
-// A few results of one lane: values[i] is of channel[i] of the group and of the position at offset[i], or -1.
+// A few results of one lane, with their bias: values[i] is of channel[i] of the group and of the position at offset[i],
+// or -1.
 template <typename Element, int kCount>
 __device__ __forceinline__ void finish_and_store(const Params& params, const Tile& tile, float (&values)[kCount],
                                                  const int32_t (&channel)[kCount], const int64_t (&offset)[kCount]) {
   epilogue::Places<kCount> places;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    values[i] =
-        epilogue::finish(values[i], epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, channel[i]));
     places.channel[i] = tile.group * params.n_channels + channel[i];
     places.left[i] = offset[i] >= 0 && channel[i] < params.n_channels ? 1 : 0;
     places.offset[i] = offset[i] + places.channel[i] * params.result_stride[1];
@@ -52,6 +51,12 @@ __device__ __forceinline__ void store_sums(const Params& params, const Tile& til
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t pitch = portable_staged_pitch(kColumns, params.channels_last);
   const int32_t row_pitch = params.channels_last ? pitch : 1, column_pitch = params.channels_last ? 1 : pitch;
+  float bias[kColumns / 8][2];  // of the lane's columns
+#pragma unroll
+  for (int i = 0; i < kColumns / 4; ++i) {
+    const int32_t channel = tile.first_column + column + i / 2 * 8 + lane % 4 * 2 + i % 2;
+    bias[i / 2][i % 2] = epilogue::bias_of<Element>(params, tile.group, params.n_channels, channel);
+  }
 #pragma unroll
   for (int slice = 0; slice < kRows / kPortableStoredRows; ++slice) {
     __syncwarp();
@@ -62,7 +67,8 @@ __device__ __forceinline__ void store_sums(const Params& params, const Tile& til
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int32_t staged_row = 16 * m + lane / 4 + i / 2 * 8, staged_column = 8 * n + lane % 4 * 2 + i % 2;
-          s_staged[staged_row * row_pitch + staged_column * column_pitch] = sums[2 * slice + m][n][i];
+          s_staged[staged_row * row_pitch + staged_column * column_pitch] =
+              epilogue::finish(sums[2 * slice + m][n][i], bias[n][i % 2]);
         }
       }
     }

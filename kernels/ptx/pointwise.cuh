@@ -21,4 +21,22 @@ __device__ __forceinline__ float rough_tanh(float value) {
   return value;
 }
 
+// ex2.approx.ftz.f32: 2^value within 2^-22 of the result; results below 2^-126 are 0.
+__device__ __forceinline__ float rough_exp2(float value) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
+  return value;
+}
+
+// lg2.approx.ftz.f32: log2(value), within 2^-22 of it or, between 0.5 and 2, of 1.
+__device__ __forceinline__ float rough_log2(float value) {
+  asm("lg2.approx.ftz.f32 %0, %0;" : "+f"(value));
+  return value;
+}
+
+// rcp.approx.ftz.f32: 1 / value within 2^-23 of the result; 0 of what is beyond 2^126.
+__device__ __forceinline__ float rough_reciprocal(float value) {
+  asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(value));
+  return value;
+}
+
 }  // namespace convt::ptx

@@ -49,30 +49,40 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
 #pragma unroll
       for (int k = 0; k < 2 * kBiasBlocks; ++k) {
         bias[k / 2][k % 2] =
-            epilogue::bias_of<Element>(params.bias, tile.group, params.n_channels, first + 8 * (j + k / 2) + k % 2);
+            epilogue::bias_of<Element, kSteps>(params, tile.group, params.n_channels, first + 8 * (j + k / 2) + k % 2);
       }
     }
     if (!share.has(j)) continue;
+    // Of each channel: of each row, neighbouring columns. With steps, both channels' values wait for each other at
+    // once.
+    constexpr int kTogether = kSteps ? 2 : 1;
+    float values[kTogether * kRows * 8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t channel = first + 8 * j + i;
-      float values[8 * kRows];  // of the phases along W of each row
+      const int of_channel = i % kTogether * kRows * 8;
+      if (i % kTogether == 0) {
 #pragma unroll
-      for (int k = 0; k < 8 * kRows; ++k) {
-        values[k] =
-            epilogue::finish(acc.of_position(k / 8 * 2 + k % 2, k % 8 / 2, 4 * j + i), bias[j % kBiasBlocks][i]);
+        for (int k = 0; k < kTogether * kRows * 8; ++k) {
+          const int row = k / 8 % kRows, column = k % 8, which = i + k / (8 * kRows);
+          const float sum = acc.of_position(row * 2 + column % 2, column / 2, 4 * j + which);
+          values[k] = epilogue::finish(sum, bias[j % kBiasBlocks][which]);
+        }
       }
       if constexpr (kSteps) {
-        epilogue::Places<kRows> places;
+        if (i == 0) {
+          epilogue::Places<2 * kRows> places;
 #pragma unroll
-        for (int row = 0; row < kRows; ++row) {
-          places.channel[row] = tile.group * params.n_channels + channel;
-          places.left[row] = quad.result >= 0 && channel < params.n_channels ? 8 : 0;
-          places.offset[row] =
-              quad.result + places.channel[row] * params.result_stride[1] + row * params.result_stride[2];
+          for (int run = 0; run < 2 * kRows; ++run) {
+            const int32_t of_run = channel + run / kRows;
+            places.channel[run] = tile.group * params.n_channels + of_run;
+            places.left[run] = quad.result >= 0 && of_run < params.n_channels ? 8 : 0;
+            places.offset[run] =
+                quad.result + places.channel[run] * params.result_stride[1] + run % kRows * params.result_stride[2];
+          }
+          const bool by_vectors = params.unit * Shape::kElement >= 16;
+          epilogue::run_steps<Element, 2 * kRows, 8, false>(params.steps, places, by_vectors, values);
         }
-        const bool by_vectors = params.unit * Shape::kElement >= 16;
-        epilogue::run_steps<Element, kRows, 8, false>(params.steps, places, by_vectors, values);
       }
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
@@ -81,7 +91,8 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
           float of_even[4], of_odd[4];
 #pragma unroll
           for (int k = 0; k < 4; ++k) {
-            const float first_half = values[8 * row + k], second_half = values[8 * row + 4 + k];
+            const float first_half = values[of_channel + 8 * row + k],
+                        second_half = values[of_channel + 8 * row + 4 + k];
             const float other = __shfl_xor_sync(0xffffffffu, odd ? first_half : second_half, 4);
             of_even[k] = odd ? other : first_half;
             of_odd[k] = odd ? second_half : other;
@@ -93,7 +104,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
           if (channel >= params.n_channels || even < 0) continue;
           Element elements[8];
 #pragma unroll
-          for (int k = 0; k < 8; ++k) elements[k] = element::to_element<Element>(values[8 * row + k]);
+          for (int k = 0; k < 8; ++k) elements[k] = element::to_element<Element>(values[of_channel + 8 * row + k]);
           store_run(params, g + even, elements);
         }
       }

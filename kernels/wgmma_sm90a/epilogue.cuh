@@ -66,7 +66,7 @@ __device__ __forceinline__ typename Traits::Element* result_of(const Params& par
 
 template <typename Traits>
 __device__ __forceinline__ float bias_of(const Params& params, const Tile& tile, int32_t channel) {
-  return epilogue::bias_of<typename Traits::Element>(params.bias, tile.group, params.n_channels, channel);
+  return epilogue::bias_of<typename Traits::Element>(params, tile.group, params.n_channels, channel);
 }
 
 // This thread's position in a block: rows of the accumulator 8 apart.

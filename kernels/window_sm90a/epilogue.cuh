@@ -190,7 +190,7 @@ template <typename Shape>
 __device__ __forceinline__ void stage_bias(const Params& params, const Tile& tile, int32_t thread, uint32_t s_staged) {
   if (thread >= Shape::kN) return;
   const int32_t channel = tile.channel_tile * Shape::kN + thread;
-  const float bias = epilogue::bias_of<typename Shape::Element>(params.bias, tile.group, params.n_channels, channel);
+  const float bias = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, channel);
   ptx::store_shared(s_staged + Shape::kBiasBegin + 4 * thread, __float_as_uint(bias));
 }
 

@@ -66,7 +66,7 @@ convt::epilogue::Program program_of(const py::dict& steps) {
   program.num_steps = 3;
   program.scale = program.last_scale = 1;
   program.shift = program.last_shift = -0.0f;
-  program.has_tensors = true;
+  program.parts = convt::epilogue::kTensorsPart | convt::epilogue::kClampPart;
   program.tensors.scales = address(field<uintptr_t>(steps, "scales"));
   program.tensors.results = address(field<uintptr_t>(steps, "results"));
   program.tensors.flags = convt::epilogue::kScalesStep;
