@@ -77,7 +77,13 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
         return None
     function, arguments, named = call
     if function is F.batch_norm:
-        return None if rounds_each and like.dtype.itemsize < 4 else _batch_norm(like, **named)
+        make_affine = _batch_norm(like, **named)
+        if make_affine is None or (rounds_each and like.dtype.itemsize < 4):
+            return None
+        return lambda: [
+            (Step(operation), one.to(like.dtype).view(-1, 1, 1).node)
+            for operation, one in zip((epilogue.MULTIPLY, epilogue.ADD), make_affine(), strict=True)
+        ]
     if function in (torch.clamp_min, torch.clamp_max):
         arguments, named = _bound(function, *arguments, **named)
         function = torch.clamp
@@ -109,6 +115,17 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     if type(alpha) not in (int, float) or not _is_small(value, like):
         return None
     return lambda: [(step, (Proxy(operand) * alpha).node if step.tensor is value else None) for step in steps]
+
+
+def affine_of(node: Node, result: Node) -> Callable[[], tuple[Any, Any]] | None:
+    """What makes a factor and a summand of each channel, in float32 at least, of a BatchNorm in eval mode on `result`.
+
+    None where the node is none.
+    """
+    call, like = _call_of(node, result), value_of(result)
+    if call is None or like is None or call[0] is not F.batch_norm:
+        return None
+    return _batch_norm(like, **call[2])
 
 
 def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
@@ -170,18 +187,17 @@ def _batch_norm(
     training: Any = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Callable[[], Pieces] | None:
-    """Its running statistics as a factor and a summand of each channel, in float32 until they are rounded."""
+) -> Callable[[], tuple[Any, Any]] | None:
+    """What makes a factor and a summand of each channel of its running statistics, in float32 at least."""
     operands = [one for one in (running_mean, running_var, weight, bias) if one is not None]
     values = [value_of(one) for one in operands]
     if training is not False or running_mean is None or running_var is None or type(eps) is not float:
         return None
     if any(one is None or one.device != like.device or not one.dtype.is_floating_point for one in values):
         return None
-    dtype = like.dtype
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = torch.promote_types(like.dtype, torch.float32)
 
-    def pieces() -> Pieces:
+    def affine() -> tuple[Any, Any]:
         mean: Any = Proxy(running_mean).to(wide)
         var: Any = Proxy(running_var).to(wide)
         factor = (var + eps).rsqrt()
@@ -190,12 +206,9 @@ def _batch_norm(
         summand = -mean * factor
         if bias is not None:
             summand = summand + Proxy(bias).to(wide)
-        return [
-            (Step(operation), one.to(dtype).view(-1, 1, 1).node)
-            for operation, one in ((epilogue.MULTIPLY, factor), (epilogue.ADD, summand))
-        ]
+        return factor, summand
 
-    return pieces
+    return affine
 
 
 def _is_of(value: Tensor, like: Tensor) -> bool:
