@@ -98,6 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="calls by name of the neighbour grid: layers, and what differs from them in one argument",
     )
+    parser.add_argument(
+        "--by-name",
+        action="store_true",
+        help="ask for our kernels where no word is needed, too: bf16 as precision='half'",
+    )
     parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
     parser.add_argument(
         "--programs",
@@ -297,7 +302,7 @@ def _cases(args: argparse.Namespace) -> list[program_rows.Case]:
 
 def _modes(args: argparse.Namespace) -> tuple[Mode, ...]:
     modes = tuple(MODES[name] for name in (*args.precisions, *(["default"] if args.default else [])))
-    return tuple(map(by_name, modes)) if args.neighbours else modes
+    return tuple(map(by_name, modes)) if args.neighbours or args.by_name else modes
 
 
 def _free_gpu_bytes() -> int:

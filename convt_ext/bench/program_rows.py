@@ -12,7 +12,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -114,11 +114,10 @@ def _measure(row: Row, program: LayerProgram, case: Case, device: torch.device, 
     with without_cudnn():
         reference = copy.deepcopy(model).double()(*(given[images].double() for given in inputs))
 
-    bare = convt_ext.convert(copy.deepcopy(layer_of(model)))
+    bare: nn.Module = convt_ext.convert(copy.deepcopy(layer_of(model)))
     ours = _converted(model, case.mode)
     if case.mode == "compiled":
-        for module in (ours, model, bare):
-            module.compile(dynamic=False)
+        ours, model, bare = map(_compiled, (ours, model, bare))
     # PyTorch's first: a race in our first call meets the algorithm that cuDNN has found.
     theirs = model(*inputs)[images]
     _compare(row, ours(*inputs)[images], theirs, reference)
@@ -132,6 +131,11 @@ def _converted(model: nn.Module, mode: str) -> nn.Module:
     if mode == "eager" and not isinstance(ours, nn.Sequential):
         ours = torch.fx.symbolic_trace(ours)
     return convt_ext.convert(ours, fuse=mode == "eager")
+
+
+def _compiled(model: nn.Module) -> Any:
+    """As `torch.compile` does it: the method `compile` of an nn.Sequential compiles each module in it by itself."""
+    return torch.compile(model, dynamic=False)
 
 
 def _measure_step(
@@ -151,8 +155,7 @@ def _measure_step(
     del exact
 
     ours = _converted(model, case.mode)
-    for module in (ours, model):
-        module.compile(dynamic=False)
+    ours, model = map(_compiled, (ours, model))
     ours_step, torch_step = (
         steps.training_step(module, inputs, target, steps.DTYPES[case.dtype]) for module in (ours, model)
     )
