@@ -23,6 +23,7 @@ struct PortableInstance {
 // X(symbol, dtype, block_m, block_n, warps_m, warps_n)
 #define CONVT_PORTABLE_TILES(X, type, dtype) \
   X(type##_128x128, dtype, 128, 128, 2, 2)   \
+  X(type##_256x64, dtype, 256, 64, 4, 1)     \
   X(type##_128x64, dtype, 128, 64, 2, 2)     \
   X(type##_128x32, dtype, 128, 32, 4, 1)     \
   X(type##_64x64, dtype, 64, 64, 2, 2)

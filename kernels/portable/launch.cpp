@@ -52,16 +52,28 @@ void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const Po
   params.group_stride = group_stride;
   params.h = layout.h;
   params.w = layout.w;
+  params.tap_step_h = layout.h.stride / greatest_common_divisor(layout.h.stride, layout.h.dilation);
+  params.tap_step_w = layout.w.stride / greatest_common_divisor(layout.w.stride, layout.w.dilation);
+  params.phases_h = layout.phases_h;
+  params.phases_w = layout.phases_w;
   params.k_channels = layout.source.channels;
   params.n_channels = layout.n_channels;
   params.channel_vectors = layout.source.vectors;
   params.slot_vectors = layout.slot_vectors;
-  params.phases_h = layout.phases_h;
-  params.phases_w = layout.phases_w;
-  params.num_vectors = int64_t{layout.slot_vectors} * problem.c_out * layout.phases_h * layout.phases_w;
-  const int64_t blocks = ceil_div(params.num_vectors, int64_t{kPortablePackThreads});
-  launch_kernel(portable::pack_weights(problem.dtype), Grid{plan.kernel, blocks, dim3(kPortablePackThreads)}, stream,
-                params);
+  const auto [to_k, to_n, to_row, to_tap] = params.stride;
+  params.k_outer = to_k >= to_n;
+  params.taps_inner = to_tap < std::min(to_k, to_n);
+  const int32_t taps = layout.h.kernel * layout.w.kernel, of_tile = std::min(taps, kPortablePackPixels);
+  const int32_t n = std::min(layout.n_channels, kPortablePackPixels / of_tile);
+  params.by_n = Divisor::of(n);
+  params.by_taps = Divisor::of(of_tile);
+  params.by_k_tiles = Divisor::of(ceil_div(layout.source.vectors, kPortablePackVectors));
+  params.by_n_tiles = Divisor::of(ceil_div(layout.n_channels, n));
+  params.by_tap_tiles = Divisor::of(ceil_div(taps, of_tile));
+  params.by_kernel_w = Divisor::of(layout.w.kernel);
+  const int64_t blocks = problem.groups * params.by_k_tiles.value * params.by_n_tiles.value * params.by_tap_tiles.value;
+  launch_kernel(portable::pack_weights(problem.dtype),
+                Grid{plan.kernel, blocks, dim3(kPortablePackThreads), kPortablePackBytes}, stream, params);
 }
 
 void check_workspace(const Plan& plan, const void* workspace) {
@@ -88,18 +100,27 @@ void launch_portable(const ConvTProblem& asked, const Plan& plan, const Portable
   params.rounds_source = !tile.packs_source;
   const void* source = forward ? pointers.x : pointers.y;
   void* result = forward ? pointers.y : pointers.x;
+  auto* packed_source = static_cast<unsigned char*>(pointers.workspace);
+  const bool splits = params.splits > 1;
+  params.slabs = splits ? reinterpret_cast<float*>(packed_source + params.source_bytes) : nullptr;
   for (int64_t image = 0; image < problem.batch; image += params.images) {
     const int64_t images = std::min<int64_t>(params.images, problem.batch - image);
     params.g_source = image_of(source, image, problem.x_stride[0], problem.dtype);
     if (tile.packs_source) {
-      launch_pack_pixels(problem, plan, params.source, problem.x_stride, images, params.g_source, pointers.workspace,
+      launch_pack_pixels(problem, plan, params.source, problem.x_stride, images, params.g_source, packed_source,
                          stream);
-      params.g_source = pointers.workspace;
+      params.g_source = packed_source;
     }
     params.num_rows = static_cast<int32_t>(images * params.image_rows);
     params.first_result = image * problem.y_stride[0];
     params.result = result;
+    params.adds_slabs = false;
     launch_kernel(portable::kConvolutions[tile.instance](), grid_of(plan), stream, params);
+    if (!splits) continue;
+    params.adds_slabs = true;
+    Grid grid = grid_of(plan);
+    grid.blocks = params.by_tiles.value;
+    launch_kernel(portable::kConvolutions[tile.instance](), grid, stream, params);
   }
 }
 

@@ -4,8 +4,8 @@
 // Rows of the GEMM are the positions of one phase of the result, of all images. Columns are the result channels of a
 // group. K is (tap row, tap, vector of channels) of the phase's taps, in stages of four vectors; so a phase multiplies
 // its own taps alone, and few channels leave no gaps in a stage. Weights are packed so that a result channel's K of a
-// phase is contiguous.
-// Must not know: torch, CUDA.
+// phase is contiguous. Where there are few tiles, several CTAs share the K of one, and their sums are added in the
+// order of K. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ namespace convt {
 struct PortableTile {
   int32_t instance;  // index into kPortableInstances
   int32_t stages;  // of K, in shared memory
+  int32_t splits;  // of K, among CTAs
   bool packs_source;  // which does not lie as pixels
   int32_t images;  // of a launch: a large batch takes several, as its source is packed in parts
 
@@ -28,6 +29,7 @@ struct PortableTile {
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("stages", stages);
+    field("splits", splits);
     field("packs_source", packs_source);
     field("images", images);
   }
@@ -61,9 +63,11 @@ struct PortableLayout {
   bool channels_last;  // of the result
   Divisor by_columns, by_rows;  // a GEMM row's number: image, position row, position
   Divisor by_n_tiles, by_phases, by_phases_w, by_m_tiles;  // a CTA's number: group, rows, phase, columns
-  int32_t stages, shared_bytes, threads;
+  Divisor by_tiles;  // a CTA's number: part of K, tile
+  int32_t splits, stages, shared_bytes, threads;
   int64_t num_blocks;
   int64_t weight_bytes, source_bytes;  // of what is packed
+  int64_t slab_bytes;  // of the sums of parts of K; 0 where K is whole
 };
 
 // False where the tile has no kernel for the problem, or 32 bits do not hold the numbers.

@@ -91,31 +91,72 @@ __global__ void __launch_bounds__(kPortablePackThreads) pack_pixels(const __grid
 #endif
 }
 
-// A thread packs a vector: [group][phase][result channel][tap row, tap, vector of channels], zeros behind the last.
+// To [group][phase][result channel][tap row, tap, vector of channels]. Vectors behind a phase's last are left as they
+// are. The weight passes through shared memory as above: threads read it in the order of memory.
 template <typename Element>
 __global__ void __launch_bounds__(kPortablePackThreads) pack_weights(const __grid_constant__ PackWeightsParams params) {
 #ifdef CONVT_HAS_MMA
-  constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
-  const int64_t number = int64_t{blockIdx.x} * kPortablePackThreads + threadIdx.x;
-  if (number >= params.num_vectors) return;
-  Digits digits{static_cast<int32_t>(number)};
-  const int32_t vector = digits.next(params.slot_vectors), n = digits.next(params.n_channels);
-  const int32_t phase_w = digits.next(params.phases_w), phase_h = digits.next(params.phases_h), group = digits.rest;
-  const Phase h = make_phase(params.h, phase_h), w = make_phase(params.w, phase_w);
-  const int32_t tap = vector / params.channel_vectors, first = vector % params.channel_vectors * kVector;
-  const int32_t tap_h = w.num_taps > 0 ? tap / w.num_taps : h.num_taps, tap_w = tap - tap_h * w.num_taps;
-  const int32_t kh = h.first_tap + tap_h * h.tap_step, kw = w.first_tap + tap_w * w.tap_step;
-  const Element* g_weight = static_cast<const Element*>(params.weight) + group * params.group_stride +
-                            n * params.stride[1] + kh * params.stride[2] + kw * params.stride[3];
-  alignas(16) Bits<Element> elements[kVector];
-#pragma unroll
-  for (int j = 0; j < kVector; ++j) {
-    const bool exists = tap_h < h.num_taps && first + j < params.k_channels;
-    elements[j] = exists ? operand_bits(g_weight + (first + j) * params.stride[0]) : Bits<Element>{0};
+  constexpr int kVector = 16 / static_cast<int>(sizeof(Element)), kChannels = kPortablePackVectors * kVector;
+  constexpr int kPitch = kPortablePackPixels + 4 / static_cast<int>(sizeof(Element));
+  extern __shared__ __align__(128) unsigned char s_bytes[];
+  auto* s_tile = reinterpret_cast<Bits<Element>*>(s_bytes);
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  int32_t k_tile, n_tile, tap_tile;
+  const int32_t group = params.by_tap_tiles(
+      params.by_n_tiles(params.by_k_tiles(static_cast<int32_t>(blockIdx.x), &k_tile), &n_tile), &tap_tile);
+  const int32_t first_n = n_tile * params.by_n.value, first_tap = tap_tile * params.by_taps.value;
+  const int32_t taps = params.h.kernel * params.w.kernel, columns = params.by_n.value * params.by_taps.value;
+  const Element* g_weight = static_cast<const Element*>(params.weight) + group * params.group_stride;
+#pragma unroll 4
+  for (int32_t i = thread; i < kChannels * columns; i += kPortablePackThreads) {
+    int32_t k, n, tap, rest, kw;
+    if (params.taps_inner) {
+      rest = params.by_taps(i, &tap);
+      if (params.k_outer) {
+        k = params.by_n(rest, &n);
+      } else {
+        k = rest % kChannels, n = rest / kChannels;
+      }
+    } else if (params.k_outer) {
+      k = params.by_taps(params.by_n(i, &n), &tap);
+    } else {
+      k = i % kChannels;
+      n = params.by_taps(i / kChannels, &tap);
+    }
+    const int32_t channel = k_tile * kChannels + k, result = first_n + n;
+    const int32_t kh = params.by_kernel_w(first_tap + tap, &kw);
+    const bool exists = channel < params.k_channels && result < params.n_channels && first_tap + tap < taps;
+    const Element* g = g_weight + channel * params.stride[0] + result * params.stride[1] + kh * params.stride[2] +
+                       kw * params.stride[3];
+    s_tile[k * kPitch + n * params.by_taps.value + tap] = exists ? operand_bits(g) : Bits<Element>{0};
   }
-  uint4 words;
-  memcpy(&words, elements, sizeof(words));
-  static_cast<uint4*>(params.packed)[number] = words;
+  __syncthreads();
+  for (int32_t i = thread; i < kPortablePackVectors * columns; i += kPortablePackThreads) {
+    int32_t tap, kw;
+    const int32_t column = i / kPortablePackVectors, n = first_n + params.by_taps(column, &tap);
+    const int32_t vector = k_tile * kPortablePackVectors + i % kPortablePackVectors;
+    const int32_t kh = params.by_kernel_w(first_tap + tap, &kw);
+    // The phase of the results that a tap contributes to.
+    const auto phase_of = [](const Axis& axis, int32_t k) {
+      const int32_t rest = (k * axis.dilation - axis.padding) % axis.stride;
+      return rest < 0 ? rest + axis.stride : rest;
+    };
+    const int32_t phase_h = phase_of(params.h, kh), phase_w = phase_of(params.w, kw);
+    if (vector >= params.channel_vectors || n >= params.n_channels || first_tap + tap >= taps) continue;
+    if (phase_h >= params.phases_h || phase_w >= params.phases_w) continue;  // no result is of that phase
+    const int32_t taps_of_row = (params.w.kernel - 1 - kw % params.tap_step_w) / params.tap_step_w + 1;
+    const int32_t of_phase = kh / params.tap_step_h * taps_of_row + kw / params.tap_step_w;
+    alignas(16) Bits<Element> elements[kVector];
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      elements[j] = s_tile[(i % kPortablePackVectors * kVector + j) * kPitch + column];
+    }
+    uint4 words;
+    memcpy(&words, elements, sizeof(words));
+    const int32_t phase = (group * params.phases_h + phase_h) * params.phases_w + phase_w;
+    const int64_t slot = (int64_t{phase} * params.n_channels + n) * params.slot_vectors;
+    static_cast<uint4*>(params.packed)[slot + of_phase * params.channel_vectors + vector] = words;
+  }
 #endif
 }
 

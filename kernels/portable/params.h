@@ -15,6 +15,8 @@ struct Params : PortableLayout {
   void* result;
   int64_t first_result;  // of this launch's images, in elements from the first of all
   bool rounds_source;  // float32 that nobody has rounded to TF32 yet
+  float* slabs;  // [part of K][tile][sums of each thread]; null where K is whole
+  bool adds_slabs;  // instead of multiplying
   epilogue::Program steps;
 };
 

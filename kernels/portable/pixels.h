@@ -66,7 +66,7 @@ inline int64_t packed_image_bytes(const ConvTProblem& problem, const PortablePix
 inline int64_t whole_workspace(int64_t bytes) { return ceil_div(bytes, int64_t{256}) * 256; }
 
 inline constexpr int32_t kPortablePackThreads = 256;
-inline constexpr int32_t kPortablePackPixels = 64;  // of a CTA,
+inline constexpr int32_t kPortablePackPixels = 64;  // of a CTA, or pairs of a result channel and a tap,
 inline constexpr int32_t kPortablePackVectors = 8;  // and vectors of each of them
 inline constexpr int32_t kPortablePackBytes =
     16 * kPortablePackVectors * (kPortablePackPixels + 2);  // of shared memory
@@ -88,17 +88,21 @@ struct PackPixelsParams {
   Divisor by_group;  // a packed channel's number: group, channel
 };
 
-// What pack_weights() is launched with: a thread makes a vector.
+// What pack_weights() is launched with. A CTA packs a few vectors of K's channels for some columns, which are pairs of
+// a result channel and a tap.
 struct PackWeightsParams {
   const void* weight;  // any strides
   void* packed;
   int64_t stride[4];  // elements: from a summed channel, a result channel, kh, kw to the next
   int64_t group_stride;
   Axis h, w;
+  int32_t tap_step_h, tap_step_w;  // from a tap of a phase to its next
+  int32_t phases_h, phases_w;
   int32_t k_channels, n_channels;  // of a group
-  int32_t channel_vectors;
-  int64_t num_vectors;  // in all
-  int32_t slot_vectors, phases_h, phases_w;
+  int32_t channel_vectors, slot_vectors;
+  bool k_outer, taps_inner;  // in memory: whether a result channel is nearer than a summed one, and taps nearer still
+  Divisor by_n, by_taps;  // of a CTA's columns: result channels, taps of each
+  Divisor by_k_tiles, by_n_tiles, by_tap_tiles, by_kernel_w;
 };
 
 }  // namespace convt::portable

@@ -16,6 +16,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   if (asked.direction == Direction::kGradWeight || asked.batch < 1) return false;
   if (tile.images < 1 || tile.images > asked.batch) return false;
   if (tile.instance < 0 || tile.instance >= kNumPortableInstances || tile.stages < 2) return false;
+  if (tile.splits < 1) return false;
   const PortableInstance& instance = kPortableInstances[tile.instance];
   const bool forward = asked.direction == Direction::kForward;
   const ConvTProblem problem = forward ? asked : adjoint_problem(asked);
@@ -43,10 +44,16 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   if (rows < 1 || rows > kPortableMost || weight_vectors > kPortableMost) return false;
   const int64_t m_tiles = ceil_div(rows, int64_t{instance.block_m});
   const int64_t n_tiles = ceil_div(layout->n_channels, instance.block_n);
-  layout->num_blocks = problem.groups * n_tiles * phases * m_tiles;
+  const int64_t tiles = problem.groups * n_tiles * phases * m_tiles;
+  if (tiles > kPortableMost || tile.splits > slot / kPortableStageVectors) return false;
+  layout->splits = tile.splits;
+  layout->num_blocks = tiles * tile.splits;
+  layout->slab_bytes = tile.splits > 1 ? layout->num_blocks * instance.block_m * instance.block_n * int64_t{4} : 0;
+  layout->by_tiles = Divisor::of(static_cast<int32_t>(tiles));
   layout->weight_bytes = whole_workspace(16 * weight_vectors);
   if (layout->num_blocks > kPortableMost || layout->num_blocks < 1) return false;
   if (layout->weight_bytes > kMaxWorkspaceBytes || layout->source_bytes > kPortableMostSourceBytes) return false;
+  if (layout->slab_bytes > kMaxWorkspaceBytes) return false;
   layout->slot_vectors = static_cast<int32_t>(slot);
   layout->image_rows = static_cast<int32_t>(image_rows);
   layout->num_rows = static_cast<int32_t>(rows);
@@ -76,11 +83,22 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Porta
   const double vectors = std::max(1.0, taps * layout.source.vectors);
   const double pairs = instance.block_m * instance.block_n;
   const bool packs = tile_of<PortableTile>(*plan).packs_source;
+  const bool splits = layout.splits > 1;
   const double moved = (packs ? 2.5 * launches * static_cast<double>(layout.source_bytes) : 0.0) +
-                       4 * static_cast<double>(layout.weight_bytes);
-  const double products = pairs * vectors * portable_vector(problem.dtype);
+                       4 * static_cast<double>(layout.weight_bytes) +
+                       2 * launches * static_cast<double>(layout.slab_bytes);
+  const double products = pairs * vectors * portable_vector(problem.dtype) / layout.splits;
   const double efficiency = 0.35 + 0.3 * pairs / (128.0 * 128.0);
-  estimate_portable(problem, device, {launches, 1 + (packs ? launches : 0.0), products, efficiency, moved}, plan);
+  const double others = 1 + (packs ? launches : 0.0) + (splits ? launches : 0.0);
+  estimate_portable(problem, device, {launches, others, products, efficiency, moved}, plan);
+}
+
+// As many parts of K as fill the GPU's multiprocessors twice, of a few stages at least.
+int32_t splits_of(const PortableLayout& layout, const DeviceInfo& device) {
+  constexpr int64_t kFewestStages = 4, kMostSplits = 32;
+  const int64_t most = std::min(kMostSplits, layout.slot_vectors / kPortableStageVectors / kFewestStages);
+  const int64_t wanted = 2 * device.num_sms / layout.num_blocks;
+  return static_cast<int32_t>(std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, most)));
 }
 
 }  // namespace
@@ -90,19 +108,23 @@ void add_portable_plans(const ConvTProblem& problem, const DeviceInfo& device, s
     const PortableInstance& instance = kPortableInstances[index];
     if (instance.dtype != problem.dtype) continue;
     for (const bool packs : {false, true}) {
-      PortableTile tile{index, portable_stages(device, (instance.block_m + instance.block_n) * kPortableRowBytes),
+      PortableTile tile{index, portable_stages(device, (instance.block_m + instance.block_n) * kPortableRowBytes), 1,
                         packs, 1};
       PortableLayout layout;
       if (!make_portable_layout(problem, tile, &layout)) continue;
       tile.images = images_of_launch(problem.batch, layout.source_bytes);
       if (!make_portable_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) continue;
-      Plan plan = begin_plan(instance.name, problem.precision, tile);
-      set_launch(layout, &plan);
-      plan.packed_bytes = layout.weight_bytes;
-      plan.workspace_bytes = layout.weight_bytes + layout.source_bytes;
-      plan.source_on_vectors = !packs;
-      estimate(problem, device, layout, instance, &plan);
-      plans->push_back(plan);
+      const int32_t most = splits_of(layout, device);
+      for (tile.splits = 1; tile.splits <= most; tile.splits += std::max(1, most - 1)) {
+        if (!make_portable_layout(problem, tile, &layout)) continue;
+        Plan plan = begin_plan(instance.name, problem.precision, tile);
+        set_launch(layout, &plan);
+        plan.packed_bytes = layout.weight_bytes;
+        plan.workspace_bytes = layout.weight_bytes + layout.source_bytes + layout.slab_bytes;
+        plan.source_on_vectors = !packs;
+        estimate(problem, device, layout, instance, &plan);
+        plans->push_back(plan);
+      }
     }
   }
 }

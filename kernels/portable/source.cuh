@@ -19,13 +19,15 @@ struct Tile {
   int32_t first_row;  // of the GEMM
   int32_t first_column;  // result channel of the group
   Phase h, w;  // taps
-  int32_t num_stages;
+  int32_t number, part;  // of K, which has the tile's stages from the first on
+  int32_t first_stage, num_stages;
 };
 
 __device__ __forceinline__ Tile tile_of_block(const Params& params, int32_t block_m, int32_t block_n) {
   Tile tile;
-  int32_t index = static_cast<int32_t>(blockIdx.x), digit;
-  index = params.by_n_tiles(index, &digit);
+  int32_t digit;
+  tile.part = params.by_tiles(static_cast<int32_t>(blockIdx.x), &tile.number);
+  int32_t index = params.by_n_tiles(tile.number, &digit);
   tile.first_column = digit * block_n;
   index = params.by_phases(index, &digit);
   tile.phase_h = params.by_phases_w(digit, &tile.phase_w);
@@ -33,7 +35,10 @@ __device__ __forceinline__ Tile tile_of_block(const Params& params, int32_t bloc
   tile.first_row = digit * block_m;
   tile.h = make_phase(params.h, tile.phase_h);
   tile.w = make_phase(params.w, tile.phase_w);
-  tile.num_stages = ceil_div(tile.h.num_taps * tile.w.num_taps * params.source.vectors, kPortableStageVectors);
+  const int32_t stages = ceil_div(tile.h.num_taps * tile.w.num_taps * params.source.vectors, kPortableStageVectors);
+  const int32_t of_part = ceil_div(stages, params.splits);
+  tile.first_stage = min(stages, tile.part * of_part);
+  tile.num_stages = min(stages - tile.first_stage, of_part);
   return tile;
 }
 
@@ -58,8 +63,8 @@ class StageLoader {
   __device__ __forceinline__ StageLoader(const Params& params, const Tile& tile) : params_(params), tile_(tile) {
     const auto thread = static_cast<int32_t>(threadIdx.x);
     const int32_t first = thread / kPortableStageVectors;
-    vector_ = thread % kPortableStageVectors;
-    s_place_ = place_of_vector(first, vector_);
+    s_place_ = place_of_vector(first, thread % kPortableStageVectors);
+    vector_ = tile.first_stage * kPortableStageVectors + thread % kPortableStageVectors;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const Position position = position_of_row(params, tile.first_row + first + i * kStep);
@@ -89,7 +94,8 @@ class StageLoader {
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      ptx::cp_async_or_zero<16>(s_weights + s_place_ + i * kStep * kPortableRowBytes, g_columns_[i], column_exists_[i]);
+      ptx::cp_async_or_zero<16>(s_weights + s_place_ + i * kStep * kPortableRowBytes, g_columns_[i],
+                                column_exists_[i] && tap_exists_);
       g_columns_[i] += kPortableStageVectors * kVector;
     }
     vector_ += kPortableStageVectors;
@@ -109,14 +115,14 @@ class StageLoader {
       vector_ -= params_.source.vectors;
       if (++tap_w_ == tile_.w.num_taps) tap_w_ = 0, ++tap_h_;
     }
-    const bool tap_exists = tap_h_ < tile_.h.num_taps;
+    tap_exists_ = tap_h_ < tile_.h.num_taps;
     const int32_t shift_h = tap_h_ * tile_.h.shift_step, shift_w = tap_w_ * tile_.w.shift_step;
     const auto* g_vectors = static_cast<const Element*>(params_.g_source) +
                             (int64_t{tile_.group} * params_.source.vectors + vector_) * kVector;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int32_t row = row_[i] - shift_h, column = column_[i] - shift_w;
-      row_exists_[i] = tap_exists && static_cast<uint32_t>(row) < static_cast<uint32_t>(params_.source.rows) &&
+      row_exists_[i] = tap_exists_ && static_cast<uint32_t>(row) < static_cast<uint32_t>(params_.source.rows) &&
                        static_cast<uint32_t>(column) < static_cast<uint32_t>(params_.source.columns);
       g_rows_[i] = g_vectors + image_[i] * params_.source.image_stride;
       if (row_exists_[i]) g_rows_[i] += row * params_.source.row_stride + column * params_.source.column_stride;
@@ -128,6 +134,7 @@ class StageLoader {
   int32_t row_[kRows], column_[kRows], image_[kRows];  // of the source, which the first tap reads
   const Element *g_rows_[kRows], *g_columns_[kColumns];  // of the next stage
   bool row_exists_[kRows], column_exists_[kColumns];
+  bool tap_exists_;  // otherwise the packed weights have no vector there, which nobody has written
   int32_t tap_h_ = 0, tap_w_ = 0, vector_;
   uint32_t s_place_;
 };

@@ -40,7 +40,8 @@ def test_candidates_are_launched_as_planned(launch_module, dump_plans, shard):
             # In channels_last, depthwise kernels cut otherwise what they cannot read in vectors.
             if not (one.offset > 0 and kernel.endswith("channels_last")):
                 grids = [(launch[2], launch[3] * launch[4], launch[5]) for launch in launched if launch[1] == kernel]
-                assert grids[-1] == (blocks, threads, shared), (one, kernel)
+                # A kernel that adds its own slabs is launched once more, with fewer blocks.
+                assert (blocks, threads, shared) in grids[-2:], (one, kernel)
             assert all(argument for launch in launched for argument in launch[-1])
 
 
