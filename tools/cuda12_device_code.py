@@ -2,8 +2,9 @@
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
     python tools/cuda12_device_code.py --quick     one of the files that differ in sizes or in the precision class
-                                                   alone, each class in turn, for one architecture: 7.0, which CUDA 13
-                                                   does not have, or 9.0a where the file's folder is named after it
+                                                   alone, the one that has fewest kernels, for one architecture: 7.0,
+                                                   which CUDA 13 does not have, or 9.0a where the file's folder is
+                                                   named after it
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
 machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
@@ -94,7 +95,8 @@ def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
     for source in sources:
         without_size = re.sub(r"_(co)?[\dx]+\.", ".", str(source))
         kinds.setdefault(re.sub(r"(?<=[_/])(half|b?f16|tf32|tf32x3)\.", ".", without_size), []).append(source)
-    chosen = [alike[place % len(alike)] for place, alike in enumerate(kinds.values())]
+    with_fewest = {"tf32x3.cu": 0, "tf32.cu": 1}  # classes in the order of their numbers of kernels
+    chosen = [min(alike, key=lambda one: (with_fewest.get(one.name, 2), one)) for alike in kinds.values()]
     return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in chosen}
 
 

@@ -8,6 +8,7 @@
     … --wheel FILE                                this wheel instead of the one in dist/ that is of this tree
     … --discard                                   remove each environment after its tests
     … --only 3.12                                 of the four, the one with this Python
+    … --quick                                     without the tests of what is the same under all of them
 
 Into environments that are made the wheel is installed as users do it, with its extras. Beside given interpreters
 it is unpacked, so that they stay as they are. The tests run from a copy, with no sources beside them.
@@ -46,6 +47,9 @@ ENVIRONMENTS = (
     ("3.12", "torch==2.10.*"),
 )
 
+
+# Tests of what asks neither Python nor torch for anything that differs: of the benchmark's words and files, of plans.
+SAME_EVERYWHERE = ("test_bench*.py", "test_neighbour*.py", "test_explain*.py", "test_resident_memory.py")
 
 # pytest-xdist's; a file's tests stay together, as they share what they have made.
 ALL_CORES = ("-n", "auto", "--dist", "loadfile")
@@ -122,10 +126,11 @@ def run_tests(python: str, unpack: Path | None, chosen: Sequence[str] = ("cpu",)
     return Result(version, torch, done.returncode == 0, (done.stdout.splitlines() or ["no output"])[-1])
 
 
-def made(version: str, torch: str, build: str, wheel: Path, discard: bool) -> Result:
+def made(version: str, torch: str, build: str, wheel: Path, discard: bool, quick: bool = False) -> Result:
+    chosen = ("cpu", *ALL_CORES, *(f"--ignore-glob=*/{name}" for name in SAME_EVERYWHERE if quick))
     print(f"== Python {version}, {torch}, build: {build}", flush=True)
     try:
-        return run_tests(make_environment(version, torch, build, wheel), None, ("cpu", *ALL_CORES))
+        return run_tests(make_environment(version, torch, build, wheel), None, chosen)
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         return Result(version, torch, False, str(error))
     finally:
@@ -153,6 +158,7 @@ def main() -> None:
     parser.add_argument("--wheel", type=Path)
     parser.add_argument("--discard", action="store_true")
     parser.add_argument("--only", metavar="PYTHON")
+    parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.github:
         print(json.dumps(github_matrix()))
@@ -165,7 +171,9 @@ def main() -> None:
     elif arguments.pythons:
         results = [run_tests(python, wheel) for python in arguments.pythons]
     else:
-        results = [made(version, torch, "any", wheel, arguments.discard) for version, torch in environments]
+        results = [
+            made(version, torch, "any", wheel, arguments.discard, arguments.quick) for version, torch in environments
+        ]
     print(f"\n{wheel.name}")
     for result in results:
         verdict = "ok    " if result.passed else "FAILED"
