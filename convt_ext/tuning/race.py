@@ -20,7 +20,7 @@ from .verdicts import MARGIN, MEASURED, Verdict
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
 _MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
 
-# What the first look finds to be slower than the fastest by so much, relative and in microseconds, is out.
+# What the first two looks find to be slower than the fastest by so much, relative and in microseconds, is out.
 _OUT, _OUT_US = 1.25, 2.0
 
 # What the host takes for one timed call at most, and what a GPU idles meanwhile in cycles: so launches never wait for
@@ -100,7 +100,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor) -> list[float]:
-    """Microseconds of each: medians of those that may still win after the first look, infinite for the others.
+    """Microseconds of each: medians of those that may still win after two looks, infinite for the others.
 
     Of the calls from `num_ours` on, which are PyTorch's, none is out, nor is the fastest of ours.
     """

@@ -32,13 +32,24 @@ hopper = pytest.mark.skipif(
 @pytest.fixture
 def left() -> Iterator[Callable[[int], None]]:
     """A function that leaves this process so many bytes beyond what it holds, or with None as much as there is."""
+    held: list[torch.Tensor] = []
 
     def leave(num_bytes: int | None) -> None:
+        held.clear()
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         share = 1.0
         if num_bytes is not None:
+            # Free memory of segments in which a tensor of another test lives: it does not count as what is left.
+            free = (
+                block["size"]
+                for segment in torch.cuda.memory_snapshot()
+                if segment["device"] == torch.cuda.current_device() and segment["segment_type"] == "large"
+                for block in segment["blocks"]
+                if block["state"] == "inactive"
+            )
+            held.extend(torch.empty(size, dtype=torch.uint8, device="cuda") for size in free)
             share = (torch.cuda.memory_reserved() + num_bytes) / torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(share)
 
