@@ -8,7 +8,7 @@
     … --wheel FILE                                this wheel instead of the one in dist/ that is of this tree
     … --discard                                   remove each environment after its tests
     … --only 3.12                                 of the four, the one with this Python
-    … --quick                                     without the tests of what is the same under all of them
+    … --quick                                     without tests of what is mostly the same under all of them
 
 Into environments that are made the wheel is installed as users do it, with its extras. Beside given interpreters
 it is unpacked, so that they stay as they are. The tests run from a copy, with no sources beside them.
@@ -48,7 +48,8 @@ ENVIRONMENTS = (
 )
 
 
-# Tests of what asks neither Python nor torch for anything that differs: of the benchmark's words and files, of plans.
+# Tests of the benchmark, of plans in words and of memory: --quick runs them under one Python and torch alone, by `make
+# test`, as most of what they ask is the same under all.
 SAME_EVERYWHERE = ("test_bench*.py", "test_neighbour*.py", "test_explain*.py", "test_resident_memory.py")
 
 # pytest-xdist's; a file's tests stay together, as they share what they have made.
