@@ -1,8 +1,8 @@
 """Times one GPU call the way ``triton.testing.do_bench`` does.
 
-Before every call a buffer larger than the L2 cache is zeroed, so that nothing is found in the cache; that write is
-also longer than the host needs to issue a call, so launches are queued ahead and host time is not measured. Events
-surround one call; the median of many calls counts. Calls that are compared take turns. Knows nothing of convolutions.
+Before every call a buffer larger than the L2 cache is zeroed, so that nothing is found in the cache. Events surround
+one call, which the host has launched by then (gpu_clock.py); the median of many calls counts. Calls that are compared
+take turns. Knows nothing of convolutions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+
+from convt_ext.gpu_clock import GpuClock
 
 _MIN_FLUSH_BYTES = 256 * 2**20
 _MIN_CALLS, _MAX_CALLS = 10, 400
@@ -52,12 +54,13 @@ class CudaTimer:
         with torch.cuda.device(self._device):
             numbers = [self._num_calls(call) for call in calls]
             times: list[list[float]] = [[] for _ in calls]
+            clocks = [GpuClock() for _ in calls]
             for turn in range(_ROUNDS):
                 for index in range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls))):
                     number = numbers[index]
                     # What is not counted brings clocks to their level under this load.
-                    self._measure(calls[index], _share(max(1, number // 5), turn))
-                    times[index] += self._measure(calls[index], _share(number, turn))
+                    self._measure(calls[index], _share(max(1, number // 5), turn), clocks[index])
+                    times[index] += self._measure(calls[index], _share(number, turn), clocks[index])
             return [statistics.median(of_call) for of_call in times]
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None:
@@ -72,7 +75,7 @@ class CudaTimer:
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
         """The median of so many calls, the first among them: what it loads or searches for is timed."""
-        return statistics.median(self._measure(call, num_calls))
+        return statistics.median(self._measure(call, num_calls, GpuClock()))
 
     def _num_calls(self, call: Callable[[], object]) -> int:
         """How many calls the budget has room for, from a few of them."""
@@ -85,17 +88,9 @@ class CudaTimer:
         least = _MIN_CALLS if estimate_us < budget_us else _MIN_SLOW_CALLS
         return max(least, min(_MAX_CALLS, int(budget_us / estimate_us)))
 
-    def _measure(self, call: Callable[[], object], num_calls: int) -> list[float]:
+    def _measure(self, call: Callable[[], object], num_calls: int, clock: GpuClock) -> list[float]:
         """Microseconds of each of so many calls."""
-        starts = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
-        ends = [torch.cuda.Event(enable_timing=True) for _ in range(num_calls)]
-        for start, end in zip(starts, ends, strict=True):
-            self._flush.zero_()
-            start.record()
-            call()
-            end.record()
-        torch.cuda.synchronize()
-        return [1e3 * start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)]
+        return clock.times_us([call] * num_calls, self._flush)
 
 
 def _share(number: int, turn: int) -> int:

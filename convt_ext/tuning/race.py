@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .. import _driver, planner
+from ..gpu_clock import GpuClock
 from .verdicts import MARGIN, MEASURED, Verdict
 
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
@@ -22,10 +23,6 @@ _MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
 
 # What the first two looks find to be slower than the fastest by so much, relative and in microseconds, is out.
 _OUT, _OUT_US = 1.25, 2.0
-
-# What the host takes for one timed call at most, and what a GPU idles meanwhile in cycles: so launches never wait for
-# the host, which would count as time of the GPU.
-_HOST_US, _CYCLES_PER_US = 100, 2000
 
 # One race at a time: two on one GPU would time each other.
 _racing = threading.Lock()
@@ -106,8 +103,9 @@ def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tenso
     """
     for call in calls:
         call()  # loads kernels, and has cuDNN search
-    # The better of two looks: one alone, disturbed on a machine that is compiling beside it, has put out the fastest.
-    looks = _round(calls, flush), _round(calls[::-1], flush)[::-1]
+    clock = GpuClock()
+    # The better of two looks: whatever disturbs one alone may put out the fastest.
+    looks = clock.times_us(calls, flush), clock.times_us(calls[::-1], flush)[::-1]
     samples = [min(both) for both in zip(*looks, strict=True)]
     fastest = min(samples)
     fastest_of_ours = min(samples[:num_ours])
@@ -121,19 +119,6 @@ def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tenso
     found: dict[int, list[float]] = {index: [] for index in going_on}
     for turn in range(rounds):
         order = going_on if turn % 2 == 0 else going_on[::-1]
-        for index, us in zip(order, _round([calls[index] for index in order], flush), strict=True):
+        for index, us in zip(order, clock.times_us([calls[index] for index in order], flush), strict=True):
             found[index].append(us)
     return [statistics.median(found[index]) if index in found else float("inf") for index in range(len(calls))]
-
-
-def _round(calls: Sequence[Callable[[], Any]], flush: torch.Tensor) -> list[float]:
-    """Microseconds of one call each, one after the other, caches cold."""
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
-    torch.cuda._sleep(_HOST_US * _CYCLES_PER_US * len(calls))
-    for call, (start, end) in zip(calls, events, strict=True):
-        flush.zero_()
-        start.record()
-        call()
-        end.record()
-    events[-1][1].synchronize()
-    return [1e3 * start.elapsed_time(end) for start, end in events]

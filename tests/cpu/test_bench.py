@@ -214,6 +214,12 @@ class FakeEvent:
     def record(self):
         self.at = FakeEvent.clock
 
+    def query(self):
+        return False  # the host is ahead
+
+    def synchronize(self):
+        pass
+
     def elapsed_time(self, end):
         return end.at - self.at
 
@@ -223,6 +229,7 @@ def timer(monkeypatch):
     """A timer on the clock of FakeEvent, with a budget of 40 ms, whose flushes are noted in `timer.order`."""
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
     monkeypatch.setattr(FakeEvent, "clock", 0.0)
 

@@ -12,6 +12,7 @@ from served import SeenOps, switch
 
 import convt_ext
 from convt_ext import _driver, ops, planner, routing
+from convt_ext.gpu_clock import GpuClock
 from convt_ext.tuning import race, verdicts
 from convt_ext.tuning.tune import replay
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
@@ -301,7 +302,7 @@ def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
         rounds.append("".join(name[0] for name in names))
         return [clock[name] for name in names]
 
-    monkeypatch.setattr(race, "_round", one_round)
+    monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
     calls = [lambda name=name: name for name in clock]
     assert race._times(calls, 3, None) == [100.0, float("inf"), float("inf"), 40.0]
     assert rounds[:2] == ["abct", "tcba"]
@@ -323,5 +324,5 @@ def test_one_disturbed_look_puts_nobody_out(monkeypatch, disturbed):
         late = len(rounds) == disturbed + 1
         return [clock[name] * (10 if late and name == "a" else 1) for name in (call() for call in calls)]
 
-    monkeypatch.setattr(race, "_round", one_round)
+    monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
     assert race._times([lambda name=name: name for name in clock], 2, None) == [100.0, 110.0, 400.0]
