@@ -63,7 +63,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     exporting = _is_exporting()
     if served is None:
         served = _class_by_switches(dtype, index, exporting)
-        if not _has_kernel(served, index, exporting):
+        if not _may_be_ours(served, index, exporting):
             return routing.TENSOR_CORES
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
@@ -144,11 +144,11 @@ def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
 
 
 @_constant
-def _has_kernel(served: str, index: int, exporting: bool) -> bool:
+def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
     """Whether a call that names no precision may be ours; what is exported names the class, and PyTorch's is cores."""
     if exporting:
         return served in precisions.EXACT_CLASSES
-    return precisions.has_kernel(served, planner.capability(planner.device_numbers(index)))
+    return routing.may_be_ours(served, planner.device_numbers(index))
 
 
 @_constant

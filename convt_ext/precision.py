@@ -36,8 +36,11 @@ _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 # The classes whose kernels are exact, on every GPU.
 EXACT_CLASSES = frozenset({"ieee", "aten"})
 
-# The GPU on which default calls may be ours in the other classes: the planner knows the times of both sides there.
-_TENSOR_CORE_CAPABILITY = (9, 0)
+# The compute capability on which the planner knows the times of both sides in the other classes.
+_HOPPER = (9, 0)
+
+# The first one whose tensor cores our kernels use.
+_FIRST_WITH_CORES = (8, 0)
 
 # What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
 # cost six times as much, and every call asks.
@@ -169,9 +172,15 @@ def tf32_switch() -> str:
     return _fp32_precision("cuda", "conv")
 
 
-def has_kernel(served: str, capability: tuple[int, int]) -> bool:
-    """Whether precision=None may hand a call of this class to our kernels; routing.py hands over what is not slower.
+def has_estimates(served: str, capability: tuple[int, int]) -> bool:
+    """Whether the planner's estimates may hand a call of `precision=None` to our kernels, in this class on such a GPU.
 
-    By name more is served: the planner knows of which class a GPU has kernels.
+    On tensor cores PyTorch's times are known for Hopper alone; elsewhere a measurement has to say who is faster. By
+    name more is served: the planner knows of which class a GPU has kernels.
     """
-    return served in EXACT_CLASSES or capability == _TENSOR_CORE_CAPABILITY
+    return served in EXACT_CLASSES or capability == _HOPPER
+
+
+def may_be_measured(served: str, capability: tuple[int, int]) -> bool:
+    """Whether our kernels of this class use what PyTorch's use on such a GPU, so that either may be faster."""
+    return served in EXACT_CLASSES or capability >= _FIRST_WITH_CORES

@@ -25,7 +25,7 @@ from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen
 from .directions import Eager
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
-from .tuning import race, verdicts
+from .tuning import files, race, verdicts
 
 
 class Reason(NamedTuple):
@@ -53,8 +53,9 @@ MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator 
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
 ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
 TENSOR_CORES = Reason(
-    "PyTorch uses tensor cores here, and on other GPUs than Hopper (compute capability 9.0) nobody has measured who is "
-    'faster; precision="tf32" or "half" asks for convt_ext\'s kernels there, "ieee" for its exact ones'
+    "PyTorch uses tensor cores here, and on other GPUs than Hopper (compute capability 9.0) only a measurement says "
+    "who is faster: torch.backends.cudnn.benchmark = True or convt_ext.tune() measures (from 8.0 on); "
+    'precision="tf32" or "half" asks for convt_ext\'s kernels there, "ieee" for its exact ones'
 )
 RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer takes numpy integers and tensors for values of the run",
@@ -162,8 +163,14 @@ def _key(
     )  # fmt: skip
 
 
+# How often everything was decided anew: whoever remembers a decision by other means asks for it.
+generation = 0
+
+
 def forget() -> None:
     """Has every call decided again: after a change of what is measured or known."""
+    global generation
+    generation += 1
     decide.cache_clear()
     _known.clear()
 
@@ -179,7 +186,7 @@ def op_call(
         return NESTED  # such a tensor has no sizes to ask for
     capability = planner.capability(device)
     served, by_switches = served_class(dtype, precision, capability, input.dtype is torch.float32)
-    if by_switches and not precisions.has_kernel(served, capability):
+    if by_switches and not may_be_ours(served, device):
         return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -203,6 +210,15 @@ def op_call(
         precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
+
+
+def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
+    """Whether a call of this class that names no precision may be ours on the GPU with these numbers: estimates say who
+    is faster, or measurements do."""
+    capability = planner.capability(device)
+    return precisions.has_estimates(served, capability) or (
+        precisions.may_be_measured(served, capability) and (race.is_wanted() or files.speak_of(device))
+    )
 
 
 def served_class(

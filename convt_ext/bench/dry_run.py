@@ -30,7 +30,7 @@ def explain_on(gpu: str, layer: Layer, mode: Mode, layout: str = "nchw") -> conv
 def _word(mode: Mode, gpu: str) -> str | None:
     """What asks for our kernels: half precision needs a word on GPUs where PyTorch serves whoever gives none."""
     in_half = mode.dtype in (torch.float16, torch.bfloat16)
-    by_name = in_half and not precisions.has_kernel("bf16", planner.capability(GPUS[gpu]))
+    by_name = in_half and not precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
     return "half" if mode.ours is None and by_name else mode.ours
 
 

@@ -224,6 +224,11 @@ def _shipped() -> Measured:
     return _of_package
 
 
+def speak_of(device: tuple[int, ...]) -> bool:
+    """Whether a file in force has anything that was measured on such a GPU."""
+    return any(one.device == device for _, measured in in_force() for one in measured)
+
+
 def find(problem: planner.Problem, direction: int) -> Found | None:
     """What a file in force says of a call on that GPU; None where none does."""
     key = None

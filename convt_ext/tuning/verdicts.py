@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from .. import ops, planner
+from .. import ops, planner, precision
 from . import files
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
@@ -104,7 +104,8 @@ def estimated(problem: planner.Problem, direction: int) -> Verdict:
     choice = planner.choice(problem, direction)
     if choice is None:
         return Verdict(True, 0, math.inf, 0.0, ESTIMATED)
-    by_torch = 0 < choice.torch_us < choice.estimate_us
+    is_known = precision.has_estimates(precision.WORDS[problem.code], planner.capability(problem.device))
+    by_torch = not is_known or 0 < choice.torch_us < choice.estimate_us
     return Verdict(by_torch, 0, choice.estimate_us, choice.torch_us, ESTIMATED)
 
 

@@ -91,7 +91,7 @@ def test_inductor(case, precision):
 
 
 def test_switches_are_read_at_run_time(monkeypatch):
-    monkeypatch.setattr(precisions, "has_kernel", lambda served, _: served in precisions.EXACT_CLASSES)
+    monkeypatch.setattr(precisions, "has_estimates", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)
     with tf32(False):
@@ -132,7 +132,7 @@ def test_a_context_is_taken_while_tracing():
 
 
 def test_a_compiled_program_keeps_its_precision_under_another_context(monkeypatch):
-    monkeypatch.setattr(precisions, "has_kernel", lambda served, _: served in precisions.EXACT_CLASSES)
+    monkeypatch.setattr(precisions, "has_estimates", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
     result = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
     with convt_ext.use_precision("aten"), tf32(True):

@@ -121,10 +121,12 @@ def test_tf32_begins_with_the_a100(capability, expected):
 
 def test_what_the_default_may_use():
     for capability in (HOPPER, TURING, (8, 0), (12, 0)):
-        assert precision.has_kernel("ieee", capability)
-        assert precision.has_kernel("aten", capability)
+        for served in ("ieee", "aten"):
+            assert precision.has_estimates(served, capability)
+            assert precision.may_be_measured(served, capability)
         for served in ("tf32", "f16", "bf16"):
-            assert precision.has_kernel(served, capability) == (capability == HOPPER)
+            assert precision.has_estimates(served, capability) == (capability == HOPPER)
+            assert precision.may_be_measured(served, capability) == (capability != TURING)
     assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4, "f16": 4, "bf16": 4}
 
 

@@ -54,7 +54,7 @@ def test_autocast_casts_and_leaves_get_float32(dtype):
 
 def test_autocast_without_a_precision_is_pytorchs(monkeypatch):
     """Where PyTorch alone uses tensor cores; nothing is cast twice on the way to it."""
-    monkeypatch.setattr(precision, "has_kernel", lambda served, _: served in precision.EXACT_CLASSES)
+    monkeypatch.setattr(precision, "has_estimates", lambda served, _: served in precision.EXACT_CLASSES)
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert ours(x, weight, bias, 2, 1).dtype is torch.bfloat16
