@@ -33,7 +33,9 @@ DISABLED = os.environ.get("CONVT_EXT_NO_FUSION", "") not in ("", "0")
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
 
-_SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in ("fusion", "pointwise", "epilogue"))
+# What decides the code of compiled programs: caches on disk that were made by other versions of it do not count.
+_OF_PROGRAMS = ("fusion", "pointwise", "epilogue", "inductor", "traced_ops", "traced_epilogues")
+_SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in _OF_PROGRAMS)
 
 
 class Fusion(CustomGraphPass):

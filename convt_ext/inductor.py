@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V
+from torch.utils import _pytree as pytree
 
 from . import traced_epilogues, traced_ops
 
@@ -37,9 +38,32 @@ def teach() -> None:
         lowering.register_lowering(op, type_promotion_kind=None)(lower)
 
 
-_run_forward = lowering.fallback_handler(traced_ops.forward)
-_run_backward = lowering.fallback_handler(traced_ops.backward)
-_run_forward_then = lowering.fallback_handler(traced_epilogues.forward_then)
+class _DirectCall(ir.FallbackKernel):
+    """One of the ops by its Python function, which the compiled program calls itself.
+
+    PyTorch's dispatcher would ask who records or traces, for which the host needs as long again.
+    """
+
+    def codegen(self, wrapper: Any) -> None:
+        if not V.graph.cpp_wrapper and type(self.op_overload) is torch._ops.OpOverload:
+            module, name = _FUNCTIONS[self.op_overload]
+            self.python_kernel_name = f"convt_ext_{name}"
+            wrapper.add_import_once(f"from {module} import {name} as {self.python_kernel_name}")
+        super().codegen(wrapper)
+
+
+# The functions of the ops by their modules and names, which compiled programs on disk have in them.
+_FUNCTIONS = {
+    traced_ops.forward: (traced_ops.__name__, "run_forward"),
+    traced_ops.backward: (traced_ops.__name__, "run_backward"),
+    traced_epilogues.forward_then: (traced_epilogues.__name__, "run_forward_then"),
+}
+
+
+def _run(op: Any, *arguments: Any) -> Any:
+    """A call of the op in the program."""
+    found = _DirectCall.create(op, *arguments)
+    return pytree.tree_map_only(ir.IRNode, ir.TensorBox.create, found)
 
 
 def _constrain(num_turned: int, node: torch.fx.Node, *operands: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -62,8 +86,8 @@ def _constrain_all_but_tensors(node: torch.fx.Node, *operands: Any) -> tuple[tup
 def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_last: Any) -> Any:
     input, weight, channels_last = _named(traced_ops.result_format, input, weight, numbers)
     if bias is None or not _is_fused_with_what_comes_next(V.graph.current_node):
-        return _run_forward(input, weight, bias, numbers, channels_last)
-    result = _run_forward(input, weight, None, numbers, channels_last)
+        return _run(traced_ops.forward, input, weight, bias, numbers, channels_last)
+    result = _run(traced_ops.forward, input, weight, None, numbers, channels_last)
     aten = torch.ops.aten
     return lowering.lowerings[aten.add.Tensor](
         result, lowering.lowerings[aten.view.default](bias, [result.get_size()[1], 1, 1])
@@ -72,7 +96,7 @@ def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_la
 
 def _lower_backward(grad_output: Any, input: Any, weight: Any, numbers: Any, channels_last: Any, wanted: Any) -> Any:
     input, weight, channels_last = _named(traced_ops.gradient_formats, input, weight, numbers)
-    return _run_backward(grad_output, input, weight, numbers, list(channels_last), wanted)
+    return _run(traced_ops.backward, grad_output, input, weight, numbers, list(channels_last), wanted)
 
 
 def _lower_forward_then(
@@ -80,7 +104,9 @@ def _lower_forward_then(
 ) -> Any:
     input, weight, channels_last = _named(traced_ops.result_format, input, weight, numbers)
     tensors = [_read_as_it_lies(one, channels_last) for one in tensors]
-    return _run_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors)
+    return _run(
+        traced_epilogues.forward_then, input, weight, bias, numbers, channels_last, operations, scalars, tensors
+    )
 
 
 def _read_as_it_lies(tensor: Any, channels_last: bool) -> Any:

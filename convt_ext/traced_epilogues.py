@@ -28,7 +28,8 @@ from .epilogue import steps_in
 _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
 
 
-def _run(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
+def run_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
+    """What the first op runs: below autograd, for tensors that nothing traces."""
     if channels_last is None:
         channels_last = traced_ops.result_format(input, weight, numbers)
     directions = traced_ops.directions_now(input, weight, bias, numbers)
@@ -69,7 +70,8 @@ def _without_gradient(run: Callable[..., Tensor], name: str, instead: str) -> Ca
 forward_then = traced_ops.define(
     "conv_transpose2d_then",
     f"(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last, {_STEPS}) -> Tensor",
-    _run, _fake, _without_gradient(_run, "conv_transpose2d_then", "conv_transpose2d"), ops.forward_flops,
+    run_forward_then, _fake, _without_gradient(run_forward_then, "conv_transpose2d_then", "conv_transpose2d"),
+    ops.forward_flops,
 )  # fmt: skip
 forward_then_by_name = traced_ops.define(
     "forward_then",

@@ -29,7 +29,8 @@ from torch.utils.flop_counter import register_flop_formula
 from . import autograd, ops, routing, scopes
 from .directions import ByTorch, Directions, Eager, Gradients
 from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
-from .precision import cudnn_enabled, use_precision
+from .precision import cudnn_enabled, tf32_switch, use_precision
+from .tuning import race
 
 _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
@@ -89,26 +90,45 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
+# Who serves, by all that a decision about operands that nothing traces depends on. A program has few of them, and finds
+# them sooner than routing.py would.
+_serving: dict[tuple[Any, ...], Eager] = {}
+_NUM_SERVING = 1024
+
+
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Who serves the three directions as PyTorch's switches are now."""
     if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
         with use_precision(None):
             return directions_now(input, weight, bias, numbers)
+    key = (
+        input.shape, input.stride(), input.dtype, input.get_device(), weight.shape, weight.stride(), weight.dtype,
+        bias is None, *numbers, cudnn_enabled(), tf32_switch(), race.is_wanted(), routing.generation,
+    )  # fmt: skip
+    known = _serving.get(key)
+    if known is not None:
+        return known
     arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
     decision = routing.route(
         input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
     )  # fmt: skip
-    return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
+    if isinstance(decision, routing.Reason):
+        return ByTorch(arguments)
+    if len(_serving) >= _NUM_SERVING:
+        _serving.clear()
+    _serving[key] = decision[3]
+    return decision[3]
 
 
-def _run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
+    """What the op runs: below autograd, for tensors that nothing traces."""
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
-    result = directions_now(input, weight, bias, numbers).forward(input, weight, bias)
-    return formatted(result, channels_last)
+    return formatted(directions_now(input, weight, bias, numbers).forward(input, weight, bias), channels_last)
 
 
-def _run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+    """As `run_forward`, of the gradients of input and weight that are wanted."""
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
     directions = directions_now(input, weight, None, numbers)
@@ -144,14 +164,14 @@ def _fake_backward(grad_output, input, weight, numbers, channels_last, wanted) -
 
 def _record_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     if only_runs(input, weight, bias):
-        return _run_forward(input, weight, bias, numbers, channels_last)
+        return run_forward(input, weight, bias, numbers, channels_last)
     autograd.refuse_tangents("conv_transpose2d", input, weight, bias)
     return autograd.forward(input, weight, bias, Traced(numbers))
 
 
 def _record_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
     if only_runs(input, grad_output, weight):
-        return _run_backward(grad_output, input, weight, numbers, channels_last, wanted)
+        return run_backward(grad_output, input, weight, numbers, channels_last, wanted)
     autograd.refuse_tangents("conv_transpose2d_backward", grad_output, input, weight)
     directions = Traced(numbers)
     return (
@@ -193,11 +213,11 @@ def define(name: str, schema: str, run, fake, record, flops) -> Any:
 
 forward = define(
     "conv_transpose2d", "(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last) -> Tensor",
-    _run_forward, fake_forward, _record_forward, ops.forward_flops,
+    run_forward, fake_forward, _record_forward, ops.forward_flops,
 )  # fmt: skip
 backward = define(
     "conv_transpose2d_backward",
     "(Tensor grad_output, Tensor input, Tensor weight, int[] numbers, bool[2]? channels_last, bool[2] wanted)"
     " -> (Tensor, Tensor)",
-    _run_backward, _fake_backward, _record_backward, _backward_flops,
+    run_backward, _fake_backward, _record_backward, _backward_flops,
 )  # fmt: skip
