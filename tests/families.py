@@ -260,6 +260,11 @@ FAMILIES = (
     Family("scatter", "forward", r"scatter_[a-z0-9]+_\dx\d+", ALL, _scatter, (False,)),
     Family("scatter_pixels", "forward", r"scatter_\w+_pixels_\w+", ALL, _scatter, (True,)),
     Family("upsample", "forward", r"upsample_\w+", HALF_AND_TF32, _upsample, (False,)),
+    Family(
+        "portable", "forward", r"portable_\w+?_\d+x\d+", HALF_AND_TF32, lambda rng, _: any_case(rng), layouts=LAYOUTS
+    ),
+    Family("portable_dx", "grad_input", r"portable_\w+?_\d+x\d+", HALF_AND_TF32, lambda rng, _: any_case(rng)),
+    Family("portable_dw", "grad_weight", r"portable_\w+_weight_\d+", HALF_AND_TF32, lambda rng, _: any_case(rng)),
 )
 
 

@@ -73,6 +73,7 @@ FORWARD, DX, DW = "forward", "grad_input", "grad_weight"
 SAME = layer(1, 1, 1, (33621568, 64), 3, 1, 1)  # input and output alike
 DEPTHWISE = layer(1, 8, 8, (4202720, 64), 3, 1, 1, 0, 8)
 POINTWISE = layer(1, 8, 8, (4202720, 64), 1)
+LARGE_IMAGES = layer(5, 8, 8, (840544, 64), 1)
 DOUBLED = layer(1, 64, 128, (65696, 64), 4, 2, 1)
 SMALL_IMAGES = layer(131336, 1, 1, 16, 16, 8, 4)
 THREE_OUT = layer(1, 16, 3, (2101376, 64), 3, 1, 1)
@@ -139,4 +140,8 @@ LARGE = (
     Large("scatter", r"scatter_f16_\dx\d+", FORWARD, "xy", "f16", SAME),
     Large("scatter_pixels", r"scatter_f16_pixels_\w+", FORWARD, "x", "f16", THREE_OUT, True),
     Large("upsample", r"upsample_f16", FORWARD, "y", "f16", layer(1, 8, 8, (16448, 64), 32, 16, 8)),
+    Large("portable", r"portable_f16_\d+x\d+", FORWARD, "xy", "f16", LARGE_IMAGES, True),
+    Large("portable_packed", r"portable_f16_\d+x\d+", FORWARD, "y", "f16", SMALL_IMAGES),
+    Large("portable_dx", r"portable_f16_\d+x\d+", DX, "xy", "f16", LARGE_IMAGES, True),
+    Large("portable_dw", r"portable_f16_weight_\d+", DW, "xy", "f16", LARGE_IMAGES, True),
 )

@@ -34,6 +34,7 @@ TENSOR_CORE_ENGINES = (
     "nhwc_sm90a",
     "scatter_sm90a",
     "upsample_sm90a",
+    "portable",
 )
 TENSOR_CORE_CLASSES = {
     "tf32": (torch.float32, "tf32"),
@@ -69,20 +70,20 @@ def gradient_kernels(direction: str) -> list[str]:
 
 
 def tensor_core_kernels() -> list[str]:
-    """The kernel instances of the engines on Hopper's tensor cores, of all three directions."""
-    return _kernels("hopper")
+    """The kernel instances of the engines on tensor cores, of all three directions."""
+    return _kernels("tensor cores")
 
 
 def portable_kernels() -> list[str]:
-    """The kernel instances for the tensor cores of other GPUs, of all three directions."""
-    return _kernels("portable")
+    """Those of them that GPUs other than Hopper can run."""
+    return [kernel for kernel in tensor_core_kernels() if kernel.startswith("portable_")]
 
 
 def _kernels(kind: str) -> list[str]:
     kernels = []
     for path in sorted(_KERNELS.glob("*/instances.h")):
         room = path.parent.name
-        if kind != ("hopper" if room.endswith("_sm90a") else "portable" if room == "portable" else "exact"):
+        if kind != ("tensor cores" if room.endswith("_sm90a") or room == "portable" else "exact"):
             continue
         text = path.read_text()
         (prefix,) = set(re.findall(r'\{"(\w+_)" #symbol', text))

@@ -205,8 +205,9 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                     for index, plan in enumerate(call.candidates()):
                         way: tuple = (plan["kernel"], direction, channels_last)
                         if not short:
-                            names = ("shape", "split_phases", "blocks", "split_channels", "staged")
-                            way += (name, *(plan.get(key) for key in names))
+                            names = ["shape", "split_phases", "blocks", "split_channels", "staged"]
+                            names += ["packs_source", "packs_x", "packs_gy"]
+                            way += (name, plan.get("splits", 1) > 1, *(plan.get(key) for key in names))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
                         if short and not in_short(name, plan):

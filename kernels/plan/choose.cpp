@@ -70,10 +70,9 @@ bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& devic
   return has_hopper_kernels(device) && (split || multiplies_single_terms(problem));
 }
 
-// Not beside Hopper's own kernels: nobody has measured which of them are the faster ones.
 bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
   constexpr int32_t kFirst = 80;
-  return device.compute_capability >= kFirst && !has_hopper_kernels(device) && multiplies_single_terms(problem);
+  return device.compute_capability >= kFirst && multiplies_single_terms(problem);
 }
 
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {

@@ -64,17 +64,19 @@ bool make_portable_grad_weight_layout(const ConvTProblem& problem, const Portabl
 
 namespace {
 
-// As of the forward pass, with slabs that are written and read again.
+// Slabs are written and read again.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableGradWeightLayout& layout,
               const PortableGradWeightInstance& instance, Plan* plan) {
   const double launches = ceil_div(problem.batch, int64_t{layout.images});
-  const double products = static_cast<double>(instance.block) * instance.block * layout.chunk_pixels;
-  const double efficiency = instance.block == 128 ? 0.5 : 0.35;
+  const double pairs = static_cast<double>(instance.block) * instance.block;
   const auto& tile = tile_of<PortableGradWeightTile>(*plan);
-  const double packs = 1 + launches * ((tile.packs_x ? 1 : 0) + (tile.packs_gy ? 1 : 0));
+  const double others = 1 + launches * ((tile.packs_x ? 1 : 0) + (tile.packs_gy ? 1 : 0));
   const double moved = 2.5 * launches * static_cast<double>(layout.x_bytes + layout.gy_bytes) +
                        2 * static_cast<double>(layout.slab_bytes);
-  estimate_portable(problem, device, {launches, packs, products, efficiency, moved}, plan);
+  const double of_dtype = problem.dtype == DataType::kFloat32 ? 1 : 1.19;
+  const double efficiency = (0.26 + 0.27 * pairs / (128.0 * 128.0)) * of_dtype;
+  const PortableSpeed speed{efficiency, 3.4, 6.6, 1.13, 0};
+  estimate_portable(problem, device, {launches, others, pairs * layout.chunk_pixels, moved}, speed, plan);
 }
 
 }  // namespace

@@ -83,19 +83,19 @@ CLIFFS = [
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
-        "dx", "nchw", "k+1 k+2 kw+1 s+1", 33.0,
-        "of larger kernels with a stride and of stride 3 simt and thin serve those for which no engine on tensor cores "
-        "has a plan",
+        "dx", "nchw", "k+1 k+2 kw+1 s+1", 5.5,
+        "of larger kernels with a stride and of stride 3 the portable engine serves those for which no engine of "
+        "Hopper's has a plan",
     ),
     Cliff(
-        "dx", "nchw", "p-1 p+1 pw+1 op+1 k-1 sw-1", 8.7,
-        "in tf32 mma has tiles for some shapes of the result; of these no engine on tensor cores has a plan, and simt "
-        "serves",
+        "dx", "nchw", "p-1 p+1 pw+1 op+1 k-1 sw-1", 2.3,
+        "in tf32 mma has tiles for some shapes of the result; of these no engine of Hopper's has a plan, and the "
+        "portable one serves",
         ("wide8",),
     ),
     Cliff(
-        "dx", "nchw", "c_out+1", 23.0,
-        "mma and flat serve 32 channels; of 33 no engine on tensor cores has a plan, and simt and thin serve",
+        "dx", "nchw", "c_out+1", 2.4,
+        "mma and flat serve 32 channels; of 33 no engine of Hopper's has a plan, and the portable one serves",
         ("wide8",),
     ),
     Cliff(
@@ -104,13 +104,13 @@ CLIFFS = [
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
-        "dx", "nhwc", "g=2 g=4", 8.5,
-        "the NHWC engine takes no groups; mma and wgmma serve them",
+        "dx", "nhwc", "g=2 g=4", 4.1,
+        "the NHWC engine takes no groups; mma, wgmma and the portable engine serve them",
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
-        "dx", "nhwc", "c_in-1 c_out-1 c_out+1 g=2 g=4", 65.0,
-        "as of the other bases, but of some no other engine on tensor cores has a plan, and simt and thin serve",
+        "dx", "nhwc", "c_in-1 c_out-1 c_out+1 g=2 g=4", 5.5,
+        "as of the other bases, but of some no other engine of Hopper's has a plan, and the portable one serves",
         ("wide8",),
     ),
     Cliff(
@@ -123,15 +123,20 @@ CLIFFS = [
         "the patch engine takes kernels that are their stride, in rows on 16 bytes; mma serves the others",
         ("up2",),
     ),
-    Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th channel takes another tile", ("up2",)),
+    Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th or 129th channel takes another tile", ("up2", "small_deep4")),
     Cliff(
         "dw", "nchw", "k+2", 1.8,
         "5 x 5 moves memory for as long as it multiplies; 7 x 7 multiplies twice as long, and mma's rate is low",
         ("few5",),
     ),
     Cliff(
-        "dw", "nhwc", "c_in-1 c_out-1 c_out+1", 12.5,
-        "mma copies channels by vectors where they lie on 16 bytes, and one by one where they do not",
+        "dw", "nhwc", "c_in-1 c_out-1 c_out+1", 3.1,
+        "the portable engine reads channels as they lie where that is on 16 bytes, and packs them first elsewhere",
+    ),
+    Cliff(
+        "dw", "nhwc", "g=2", 1.6,
+        "half of the channels a group fill half of the portable engine's tiles, and mma serves",
+        ("small_deep4",),
     ),
     Cliff(
         "dw", "nhwc", "k+1 k+2 s-1 d=2", 2.2,

@@ -226,7 +226,7 @@ def test_nan_and_inf_reach_exactly_their_weights(case, kind, channels_last):
             reached = sums_with(clean, name, index)
             for value in (math.nan, math.inf):
                 gradient = clean.replace(**{name: changed(tensor, index, value)})
-                for number, plan in numbered(gradient, ("mma_sm90a",)):
+                for number, plan in numbered(gradient, TENSOR_CORE_ENGINES):
                     result, expected = gradient.run(number), clean.run(number)
                     what = f"{value} in {name}{list(index)}, {plan}"
                     assert torch.equal(~result.isfinite(), reached), what

@@ -14,7 +14,6 @@ from raw_ops import (
     Call,
     GradientCall,
     kernel_names,
-    portable_kernels,
     tensor_core_kernels,
 )
 
@@ -45,5 +44,5 @@ def test_every_kernel():
                     text = "\n".join(_plan_lines(answer, "a GPU", chosen=True, all_candidates=True))
                     assert all(_tile(plan) and _tile(plan) in text for plan in candidates)
                     told |= {plan["kernel"] for plan in candidates}
-    missing = {*kernel_names(), *tensor_core_kernels(), *portable_kernels()} - told
+    missing = {*kernel_names(), *tensor_core_kernels()} - told
     assert not missing
