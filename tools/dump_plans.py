@@ -120,12 +120,12 @@ def line_of(module, one: Asked) -> str:
         found = module.launches(one.problem, one.device, one.offset, one.is_packed)
     except ValueError as error:  # no kernel serves it
         return f"{one.name} {error}"
-    return f"{one.name} {digest([head for head, _ in found])} {digest([launched for _, launched in found])}"
+    return f"{one.name} {digest([head for head, *_ in found])} {digest([launched for _, launched, _ in found])}"
 
 
 def show(module, one: Asked) -> None:
     print(one)
-    for head, launched in module.launches(one.problem, one.device, one.offset, one.is_packed):
+    for head, launched, _ in module.launches(one.problem, one.device, one.offset, one.is_packed):
         print(*head)
         for launch in [launched] if isinstance(launched, str) else launched:
             print("   ", *launch[:-1], *(digest(argument) for argument in launch[-1]))

@@ -1,6 +1,7 @@
 // `_launches`: what the launchers of kernels/launch would put into a stream, for every candidate of a problem.
 // Built by tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/launch, tools.
 #include <string>
+#include <variant>
 
 #include "launch/launch.h"
 #include "launch/recorder.h"
@@ -52,8 +53,8 @@ py::list launches_of(const convt::ConvTProblem& problem, const convt::Plan& plan
 
 PYBIND11_MODULE(_launches, module) {
   module.doc() = "The launchers of convt_ext without a GPU, for their tests.";
-  // For each candidate what every plan says, and a list of its launches: a text instead where it cannot be launched
-  // from there, or of what was thrown.
+  // For each candidate what every plan says, a list of its launches (a text instead where it cannot be launched from
+  // there, or of what was thrown), and whether its kernel is launched once more, to add its own slabs.
   module.def(
       "launches",
       [](const py::dict& asked, const std::array<int64_t, 6>& device, int64_t offset, bool is_packed) {
@@ -69,7 +70,8 @@ PYBIND11_MODULE(_launches, module) {
               launched = py::str(error.what());
             }
           }
-          result.append(py::make_tuple(head_of(plan), launched));
+          const auto* tile = std::get_if<convt::PortableTile>(&plan.tile);
+          result.append(py::make_tuple(head_of(plan), launched, tile != nullptr && tile->splits > 1));
         }
         return result;
       },
