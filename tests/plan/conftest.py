@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import is_hypothesis_test, seed
 from plan import build
-from plan.profile import PROFILE, SEED, one_thread
+from plan.profile import HAS_NEW_PROBLEMS, PROFILE, SEED, one_thread
 
 __all__ = ["one_thread", "plan_module", "run_seed"]
 
@@ -24,12 +24,12 @@ def run_seed() -> int:
 
 
 def pytest_report_header():
-    if PROFILE != "ci":
+    if HAS_NEW_PROBLEMS:
         return f"plan tests: new problems of CONVT_PLAN_PROFILE={PROFILE} CONVT_PLAN_SEED={SEED}"
 
 
 def pytest_collection_modifyitems(items):
-    if PROFILE == "ci":
+    if not HAS_NEW_PROBLEMS:
         return
     items[:] = [item for item in items if is_hypothesis_test(item.obj) or "run_seed" in item.fixturenames]
     for item in items:

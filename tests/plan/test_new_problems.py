@@ -1,7 +1,7 @@
 """The planner's tests once more, of problems that are new in every run: what the same 1500 examples of each have never
 met. A failure says the seed and the example, which is kept (plan/profile.py).
 
-    CONVT_NEW_PROBLEMS=0    not in this run
+    CONVT_PLAN_PROFILE=ci   not in this run
     CONVT_PLAN_SEED=N       of a seed that a run has named
 """
 
@@ -16,13 +16,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from plan.profile import PROFILE
 
 TESTS = Path(__file__).resolve().parents[1]
 LONGEST = 1800  # seconds: a machine on which they take so long has other troubles
 
 
 @pytest.mark.slow(seconds=150)
-@pytest.mark.skipif(os.environ.get("CONVT_NEW_PROBLEMS") == "0", reason="CONVT_NEW_PROBLEMS=0")
+@pytest.mark.skipif(PROFILE == "ci", reason="CONVT_PLAN_PROFILE=ci")
 def test_new_problems(plan_module, record_property):
     """`plan_module`: built before, or the reason why it cannot be."""
     faulthandler.cancel_dump_traceback_later()  # the tests that this one waits for have timers of their own
