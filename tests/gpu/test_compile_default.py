@@ -80,7 +80,7 @@ def test_a_fused_bias_keeps_the_bits_of_float32(ours_are_faster, case):
     with allow_tf32(False), torch.no_grad():
         found, codes = run_and_get_code(torch.compile(call, fullgraph=True), *operands)
         assert torch.equal(found, call(*operands))
-    assert re.search(r"conv_transpose2d\.default\(\w+, \w+, None, ", codes[0])
+    assert re.search(r"convt_ext_run_forward\(\w+, \w+, None, ", codes[0])
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

@@ -55,3 +55,22 @@ def test_a_call_by_name():
     engine, error = planned_for("A100", "-c", CALL).split()
     assert engine == "portable"
     assert 1e-5 < float(error) <= 5e-4
+
+
+DEFAULT = """
+import torch, convt_ext
+torch.backends.cudnn.allow_tf32 = True
+x = torch.randn(4, 64, 32, 32, device="cuda")
+layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1).cuda()
+for torch.backends.cudnn.benchmark in (False, True):
+    with torch.no_grad():
+        layer(x)
+    found = convt_ext.explain(x, layer.weight, layer.bias, 2, 1)
+    print(found.served_by, "measured here" in found.reason)
+"""
+
+
+def test_a_default_call_is_pytorchs_until_both_are_measured():
+    unknown, measured = planned_for("A100", "-c", DEFAULT).splitlines()
+    assert unknown == "torch False"
+    assert measured.endswith(" True")
