@@ -83,6 +83,11 @@ ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() f
 # Those whose splits are CTAs of a cluster, which share a tile.
 ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "strided_sm90a")
 
+# What makes launches of one kernel differ in more than sizes: each is run once for each problem.
+FIELDS_OF_WAYS = (
+    "shape", "split_phases", "blocks", "split_channels", "staged", "packs_source", "packs_x", "packs_gy",
+)  # fmt: skip
+
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its very strides and offset: its whole storage as one copy."""
@@ -205,9 +210,7 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
                     for index, plan in enumerate(call.candidates()):
                         way: tuple = (plan["kernel"], direction, channels_last)
                         if not short:
-                            names = ["shape", "split_phases", "blocks", "split_channels", "staged"]
-                            names += ["packs_source", "packs_x", "packs_gy"]
-                            way += (name, plan.get("splits", 1) > 1, *(plan.get(key) for key in names))
+                            way += (name, plan.get("splits", 1) > 1, *(plan.get(field) for field in FIELDS_OF_WAYS))
                         if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
                             continue
                         if short and not in_short(name, plan):
