@@ -17,6 +17,9 @@ Nothing is downloaded. What decides the result (environment):
                               of the default CUDA version; unset: nothing
     CONVT_EXT_CPU_ONLY        1: no binary, and neither torch nor a compiler is needed. The wheel is for any
                               platform, its version ends in "+cpu", and PyTorch computes everything
+    CONVT_EXT_FAST_COMPILE    1: nvcc optimizes next to nothing, and takes a tenth of the time. For work on what lies
+                              around the kernels, whose results are right and many times slower. The binary says so
+                              (convt_ext.build_info()), and no GPU report, measurement or release takes it
     CONVT_EXT_NVCC_EXTRA      more nvcc flags, for developers: "-lineinfo", "-Xptxas -v"
     PYTORCH_NVCC              the command that compiles CUDA files, such as "ccache nvcc"; unset: the toolkit's nvcc,
                               behind ccache or sccache where torch finds one
@@ -69,8 +72,12 @@ def check_torch() -> None:
         fail(f"torch {torch.__version__} has no stable ABI 2.10; convt_ext needs torch 2.10 or newer: {remedy}")
 
 
+def is_set(variable: str) -> bool:
+    return os.environ.get(variable, "") not in ("", "0")
+
+
 def is_cpu_only() -> bool:
-    return os.environ.get("CONVT_EXT_CPU_ONLY", "") not in ("", "0")
+    return is_set("CONVT_EXT_CPU_ONLY")
 
 
 def full_version() -> str:
@@ -212,7 +219,13 @@ def configure(extension: Extension) -> None:
     digest = runpy.run_path(str(ROOT / "convt_ext/_sources.py"))["sources_digest"](ROOT)
     common = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}", "-O3"]
     # Only C++ files get what changes with every edit, so that an edit does not recompile the kernels.
-    facts = {"CONVT_VERSION": VERSION, "CONVT_ARCHITECTURES": ";".join(architectures), "CONVT_SOURCES_DIGEST": digest}
+    optimized = not is_set("CONVT_EXT_FAST_COMPILE")
+    facts = {
+        "CONVT_VERSION": VERSION,
+        "CONVT_ARCHITECTURES": ";".join(architectures),
+        "CONVT_SOURCES_DIGEST": digest,
+        "CONVT_OPTIMIZED": "true" if optimized else "false",
+    }
     hidden = "-fvisibility=hidden"
     paths = path_flags(ROOT, *others)
     extension.extra_compile_args = {
@@ -227,6 +240,7 @@ def configure(extension: Extension) -> None:
             "--compress-mode=size",  # a sixth less of a wheel than nvcc's own choice
             f"-DCONVT_HEADERS_DIGEST={headers_digest()}",
             *gencode_flags(architectures),
+            *([] if optimized else ["--Ofast-compile=max"]),
             *shlex.split(os.environ.get("CONVT_EXT_NVCC_EXTRA", "")),
         ],
     }

@@ -56,8 +56,9 @@ def build_info() -> dict[str, Any]:
 
     Returns:
         A dict with "version" (of this package), "cuda" (release of the compiler), "architectures"
-        (compute capabilities the binary has code for, such as "9.0a") and "sources" (digest of the
-        source tree). Without a binary "cuda" and "sources" are None, "architectures" is empty and
+        (compute capabilities the binary has code for, such as "9.0a"), "optimized" (False in a developer's
+        binary that was compiled fast, whose kernels are slow) and "sources" (digest of the source tree).
+        Without a binary "cuda" and "sources" are None, "architectures" is empty, "optimized" is missing and
         "reason" says what is wrong and how to mend it.
 
     Example:

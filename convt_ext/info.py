@@ -61,7 +61,8 @@ def _binary() -> dict[str, str]:
     if build["cuda"] is None:
         return {"binary": "not loaded"}
     return {
-        "binary": f"version {build['version']}, CUDA {build['cuda']}",
+        "binary": f"version {build['version']}, CUDA {build['cuda']}"
+        + ("" if build["optimized"] else ", not optimized (CONVT_EXT_FAST_COMPILE)"),
         "architectures": ", ".join(build["architectures"]),
         "sources": build["sources"],
     }

@@ -73,6 +73,8 @@ def _recorder(config, build_info) -> GpuRecorder:
             f"the installed binary was built from sources {build_info['sources']}, but the tree is "
             f"{digest}: run `make build` and install that wheel"
         )
+    if not build_info["optimized"]:
+        raise pytest.UsageError("the installed binary was built with CONVT_EXT_FAST_COMPILE: build it without")
     reason = _missing_gpu()
     if reason:
         raise pytest.UsageError(f"a GPU report needs a GPU: {reason}")

@@ -219,6 +219,8 @@ def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:
         print(f"says version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
         if cuda is not None and info["cuda"] != cuda:
             raise SystemExit(f"convt_ext: the wheel should be for CUDA {cuda}")
+        if cuda is not None and not info["optimized"]:
+            raise SystemExit("convt_ext: the wheel was built with CONVT_EXT_FAST_COMPILE: build it without")
         if architectures is not None and info["architectures"] != architectures.split(";"):
             raise SystemExit(f"convt_ext: the wheel should be for {architectures}")
         check_code(site / wheels.BINARY, info["architectures"])

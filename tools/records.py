@@ -20,12 +20,14 @@ def part_digest(entries: tuple[str, ...], root: Path = CHECKOUT) -> str:
 
 
 def require_binary_of_the_tree() -> None:
-    """Ends the program where the installed binary was built from other sources, which a record would be about."""
+    """Ends the program where the installed binary is none that a record of this tree may be about."""
     import convt_ext
 
-    built, tree = convt_ext.build_info()["sources"], SOURCES["sources_digest"](CHECKOUT)
-    if built != tree:
+    info, tree = convt_ext.build_info(), SOURCES["sources_digest"](CHECKOUT)
+    if info["sources"] != tree:
         raise SystemExit(
-            f"convt_ext: the installed binary was built from sources {built}, but the tree is {tree}: "
+            f"convt_ext: the installed binary was built from sources {info['sources']}, but the tree is {tree}: "
             "run `make build` and install that wheel"
         )
+    if not info["optimized"]:
+        raise SystemExit("convt_ext: the installed binary was built with CONVT_EXT_FAST_COMPILE: build it without")

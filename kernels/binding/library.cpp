@@ -89,6 +89,9 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
 
 namespace {
 
+// In one piece, as tools look for it in the file: a compiler may store a longer text by its words.
+__attribute__((used)) constexpr char kSourcesDigest[] = CONVT_SOURCES_DIGEST;
+
 // What this binary is, as JSON: a constant of the module.
 std::string build_info() {
   std::string architectures;
@@ -101,7 +104,7 @@ std::string build_info() {
   const int cuda = CUDART_VERSION;
   return "{\"version\": \"" CONVT_VERSION "\", \"cuda\": \"" + std::to_string(cuda / 1000) + "." +
          std::to_string(cuda % 1000 / 10) + "\", \"architectures\": [" + architectures +
-         "], \"sources\": \"" CONVT_SOURCES_DIGEST "\"}";
+         "], \"optimized\": " CONVT_OPTIMIZED ", \"sources\": \"" + kSourcesDigest + "\"}";
 }
 
 }  // namespace

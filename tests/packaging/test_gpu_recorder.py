@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -130,6 +132,18 @@ def test_a_process_that_dies_leaves_the_test_it_died_of(suite):
         "test_suite.py::test_dies",
         {"outcome": "failed", "reason": "the process ended within this test", "seconds": 0.0},
     )
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [({"sources": "another", "optimized": True}, "sources another"), ({"optimized": False}, "CONVT_EXT_FAST_COMPILE")],
+    ids=["of other sources", "compiled fast"],
+)
+def test_no_report_of_such_a_binary(info, words):
+    recorder = runpy.run_path(str(TESTS / "conftest.py"))["_recorder"]
+    digest = importlib.import_module("convt_ext._sources").sources_digest(TESTS.parent)
+    with pytest.raises(pytest.UsageError, match=words):
+        recorder(None, {"sources": digest, **info})
 
 
 def test_without_a_report_results_go_nowhere(record_result, request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import functools
 import importlib
 import os
 import re
@@ -19,7 +20,10 @@ import pytest
 setuptools = pytest.importorskip("setuptools", minversion="77")  # older ones do not know pyproject.toml's metadata
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SWITCHES = ("TORCH_CUDA_ARCH_LIST", "CONVT_EXT_LOCAL_VERSION", "CONVT_EXT_CPU_ONLY", "MAX_JOBS", "PYTORCH_NVCC")
+SWITCHES = (
+    "TORCH_CUDA_ARCH_LIST", "CONVT_EXT_LOCAL_VERSION", "CONVT_EXT_CPU_ONLY", "CONVT_EXT_FAST_COMPILE", "MAX_JOBS",
+    "PYTORCH_NVCC",
+)  # fmt: skip
 NVCC_13 = {"7.5", "8.0", "8.6", "8.9", "9.0", "9.0a", "10.0", "12.0"}
 
 
@@ -113,6 +117,16 @@ def test_the_compilers_do_not_write_down_folders(setup_py, monkeypatch, tmp_path
         flag = f"-ffile-prefix-map={folder}/="
         assert flag in words["cxx"]
         assert words["nvcc"][words["nvcc"].index(flag) - 1] == "-Xcompiler"
+
+
+def test_a_fast_compilation_is_asked_for_and_told(setup_py, monkeypatch, tmp_path):
+    fast = "--Ofast-compile=max"
+    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
+    assert fast not in words["nvcc"]
+    assert '-DCONVT_OPTIMIZED="true"' in words["cxx"]
+    words = words_of_a_build(functools.partial(setup_py, CONVT_EXT_FAST_COMPILE="1"), monkeypatch, tmp_path)
+    assert fast in words["nvcc"]
+    assert '-DCONVT_OPTIMIZED="false"' in words["cxx"]
 
 
 def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
