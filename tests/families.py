@@ -240,7 +240,7 @@ FAMILIES = (
     Family("patch_channels", "forward", r"patch_\w+_channels_\w+", ALL, _patch, (True,)),
     Family("patch_direct", "forward", r"patch_\w+_direct_\d", HALF_AND_TF32, _patch_matrix, (False,)),
     Family("patch_dx", "grad_input", r"patch_\w+_gather_\dx\d", ALL, _patch_pairs, (False,)),
-    Family("patch_quads_dx", "grad_input", r"patch_\w+_gather_quads_\dx\d", ALL, _patch_quads, (False,)),
+    Family("patch_quads_dx", "grad_input", r"patch_\w+_gather_quads_\dx\d", ("tf32x3",), _patch_quads, (False,)),
     Family("patch_runs_dx", "grad_input", r"patch_\w+_gather_runs_\d+", HALF_AND_TF32, _patch_matrix, (False,)),
     Family("patch_weight_dw", "grad_weight", r"patch_\w+_weight_\w+", HALF_AND_TF32, _patch_weight, (False,)),
     Family("strided", "forward", r"strided_\w+?_output_\w+", ALL, _doubled, (False,)),

@@ -117,7 +117,7 @@ LARGE = (
     Large("patch_turns", r"patch_f16_turns", FORWARD, "xy", "f16", PAIRS),
     Large("patch_channels", r"patch_f16_channels_\w+", FORWARD, "y", "f16", OCTETS, True),
     Large("patch_dx", r"patch_f16_gather_\dx\d", DX, "xy", "f16", PAIRS),
-    Large("patch_quads_dx", r"patch_f16_gather_quads_\dx\d", DX, "y", "f16", OCTETS),
+    Large("patch_quads_dx", r"patch_tf32x3_gather_quads_\dx\d", DX, "y", "tf32x3", OCTETS),
     Large("patch_runs_dx", r"patch_f16_gather_runs_\d+", DX, "y", "f16", layer(4, 64, 32832, 64, 2, 2)),
     Large("patch_weight_dw", r"patch_f16_weight_\w+", DW, "xy", "f16", PAIRS),
     Large("strided", r"strided_f16_output_\w+", FORWARD, "y", "f16", DOUBLED),

@@ -22,32 +22,26 @@ struct FlatInstance {
 
 // X(symbol, dtype, precision, phases, consumers, accumulators): what a file of instances/ has.
 #define CONVT_FLAT_TF32(X)                   \
-  X(tf32_1x1, kFloat32, kTf32, 1, 1, 256)    \
   X(tf32_1x2, kFloat32, kTf32, 1, 2, 256)    \
   X(tf32_1xhalf, kFloat32, kTf32, 1, 1, 128) \
   X(tf32_2x1, kFloat32, kTf32, 2, 1, 256)    \
   X(tf32_2x2, kFloat32, kTf32, 2, 2, 256)    \
   X(tf32_2xhalf, kFloat32, kTf32, 2, 1, 128) \
-  X(tf32_4x1, kFloat32, kTf32, 4, 1, 256)    \
   X(tf32_4x2, kFloat32, kTf32, 4, 2, 256)    \
   X(tf32_4xhalf, kFloat32, kTf32, 4, 1, 128)
 #define CONVT_FLAT_HALF(X)                    \
-  X(bf16_1x1, kBFloat16, kHalf, 1, 1, 256)    \
   X(bf16_1x2, kBFloat16, kHalf, 1, 2, 256)    \
   X(bf16_1xhalf, kBFloat16, kHalf, 1, 1, 128) \
   X(bf16_2x1, kBFloat16, kHalf, 2, 1, 256)    \
   X(bf16_2x2, kBFloat16, kHalf, 2, 2, 256)    \
   X(bf16_2xhalf, kBFloat16, kHalf, 2, 1, 128) \
-  X(bf16_4x1, kBFloat16, kHalf, 4, 1, 256)    \
   X(bf16_4x2, kBFloat16, kHalf, 4, 2, 256)    \
   X(bf16_4xhalf, kBFloat16, kHalf, 4, 1, 128) \
-  X(f16_1x1, kFloat16, kHalf, 1, 1, 256)      \
   X(f16_1x2, kFloat16, kHalf, 1, 2, 256)      \
   X(f16_1xhalf, kFloat16, kHalf, 1, 1, 128)   \
   X(f16_2x1, kFloat16, kHalf, 2, 1, 256)      \
   X(f16_2x2, kFloat16, kHalf, 2, 2, 256)      \
   X(f16_2xhalf, kFloat16, kHalf, 2, 1, 128)   \
-  X(f16_4x1, kFloat16, kHalf, 4, 1, 256)      \
   X(f16_4x2, kFloat16, kHalf, 4, 2, 256)      \
   X(f16_4xhalf, kFloat16, kHalf, 4, 1, 128)
 #define CONVT_FLAT_INSTANCES(X) CONVT_FLAT_TF32(X) CONVT_FLAT_HALF(X)

@@ -19,13 +19,10 @@ struct MmaInstance {
 };
 
 // X(symbol, dtype, precision, column_tiles, position_tiles)
-#define CONVT_MMA_SHAPES(X, type, dtype, precision) \
-  X(type##_48x32, dtype, precision, 3, 4)           \
-  X(type##_16x64, dtype, precision, 1, 8)
-#define CONVT_MMA_INSTANCES(X)               \
-  CONVT_MMA_SHAPES(X, tf32, kFloat32, kTf32) \
-  CONVT_MMA_SHAPES(X, f16, kFloat16, kHalf)  \
-  CONVT_MMA_SHAPES(X, bf16, kBFloat16, kHalf)
+#define CONVT_MMA_INSTANCES(X)         \
+  X(tf32_16x64, kFloat32, kTf32, 1, 8) \
+  X(f16_16x64, kFloat16, kHalf, 1, 8)  \
+  X(bf16_16x64, kBFloat16, kHalf, 1, 8)
 
 // Of tiles of whole rows.
 #define CONVT_MMA_ROWS_INSTANCES(X)         \

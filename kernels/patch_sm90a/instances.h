@@ -16,7 +16,7 @@ enum class PatchForm : int32_t {
   kQuads,        // NCHW, forward: four columns of one row of the patch
   kChannels,     // channels_last, forward: two columns of two rows, or four of one
   kGather,       // NCHW, gradient of the input: a stage reads two columns of each of two rows of the patch
-  kGatherQuads,  // NCHW, gradient of the input: a stage reads four columns of one row of the patch
+  kGatherQuads,  // as kGather, four columns of one row of the patch: of tf32x3, as patch_runs has the other classes
   kPingPong,     // as kPairs, for 2 x 2 kernels whose weights stay: one warpgroup multiplies while another stores
 };
 
@@ -32,19 +32,15 @@ struct PatchInstance {
 };
 
 // X(symbol, dtype, precision, form, blocks, consumers). A file of instances/ expands the lists of its operands.
-#define CONVT_PATCH_TF32(X)                                     \
-  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)              \
-  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)              \
-  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)              \
-  X(tf32_quads_4x1, kFloat32, kTf32, kQuads, 4, 1)              \
-  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2)        \
-  X(tf32_channels_4x1, kFloat32, kTf32, kChannels, 4, 1)        \
-  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)            \
-  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)            \
-  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)            \
-  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)            \
-  X(tf32_gather_quads_4x2, kFloat32, kTf32, kGatherQuads, 4, 2) \
-  X(tf32_gather_quads_2x2, kFloat32, kTf32, kGatherQuads, 2, 2) \
+#define CONVT_PATCH_TF32(X)                              \
+  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)       \
+  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)       \
+  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)       \
+  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2) \
+  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)     \
+  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)     \
+  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)     \
+  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)     \
   X(tf32_turns, kFloat32, kTf32, kPingPong, 4, 2)
 #define CONVT_PATCH_TF32X3(X)                                       \
   X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
@@ -56,33 +52,25 @@ struct PatchInstance {
   X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)            \
   X(tf32x3_gather_quads_4x2, kFloat32, kTf32x3, kGatherQuads, 4, 2) \
   X(tf32x3_gather_quads_2x2, kFloat32, kTf32x3, kGatherQuads, 2, 2)
-#define CONVT_PATCH_BF16(X)                                      \
-  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)              \
-  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)              \
-  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)              \
-  X(bf16_quads_4x1, kBFloat16, kHalf, kQuads, 4, 1)              \
-  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2)        \
-  X(bf16_channels_4x1, kBFloat16, kHalf, kChannels, 4, 1)        \
-  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)            \
-  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)            \
-  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)            \
-  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)            \
-  X(bf16_gather_quads_4x2, kBFloat16, kHalf, kGatherQuads, 4, 2) \
-  X(bf16_gather_quads_2x2, kBFloat16, kHalf, kGatherQuads, 2, 2) \
+#define CONVT_PATCH_BF16(X)                               \
+  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)       \
+  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)       \
+  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)       \
+  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2) \
+  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)     \
+  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)     \
+  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)     \
+  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)     \
   X(bf16_turns, kBFloat16, kHalf, kPingPong, 4, 2)
-#define CONVT_PATCH_F16(X)                                     \
-  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)              \
-  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)              \
-  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)              \
-  X(f16_quads_4x1, kFloat16, kHalf, kQuads, 4, 1)              \
-  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2)        \
-  X(f16_channels_4x1, kFloat16, kHalf, kChannels, 4, 1)        \
-  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)            \
-  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)            \
-  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)            \
-  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)            \
-  X(f16_gather_quads_4x2, kFloat16, kHalf, kGatherQuads, 4, 2) \
-  X(f16_gather_quads_2x2, kFloat16, kHalf, kGatherQuads, 2, 2) \
+#define CONVT_PATCH_F16(X)                              \
+  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)       \
+  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)       \
+  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)       \
+  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2) \
+  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)     \
+  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)     \
+  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)     \
+  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)     \
   X(f16_turns, kFloat16, kHalf, kPingPong, 4, 2)
 #define CONVT_PATCH_INSTANCES(X) CONVT_PATCH_TF32(X) CONVT_PATCH_TF32X3(X) CONVT_PATCH_BF16(X) CONVT_PATCH_F16(X)
 

@@ -69,7 +69,7 @@ inline constexpr int32_t patch_staged_elements(int32_t element) {  // of a warpg
   return 2 * (32 / element) * patch_staged_stride(element);
 }
 
-// Where quads of float32 are gathered, the even positions of a row are before the odd ones, and this far from them.
+// Where quads are gathered (of float32), the even positions of a row are before the odd ones, and this far from them.
 inline constexpr int32_t kPatchQuadsGap = 64;
 
 // A row of a stage: a channel's positions, where pairs are gathered a channel's row of their patches, or where channels
@@ -77,7 +77,7 @@ inline constexpr int32_t kPatchQuadsGap = 64;
 inline constexpr int32_t patch_row_bytes(PatchForm form, int32_t positions, int32_t element) {
   if (form == PatchForm::kChannels) return 128 + 16;
   if (form == PatchForm::kGather) return 2 * positions * element + 16;
-  if (form == PatchForm::kGatherQuads) return 4 * positions * element + (element == 4 ? kPatchQuadsGap + 96 : 16);
+  if (form == PatchForm::kGatherQuads) return 16 * positions + kPatchQuadsGap + 96;
   return (positions + 8) * element;
 }
 inline constexpr int32_t patch_stage_rows(PatchForm form, int32_t positions, int32_t element) {

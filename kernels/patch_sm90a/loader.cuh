@@ -181,7 +181,7 @@ __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t po
 // Where an element of a row of a stage lies in it, in bytes.
 template <typename Shape>
 __device__ __forceinline__ int32_t place_in_row(int32_t element) {
-  if constexpr (Shape::kForm == PatchForm::kGatherQuads && Shape::Traits::kFloat32) {
+  if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
     const int32_t position = element / 4;
     return position % 2 * kQuadsOddBegin<Shape> + position / 2 * 16 + element % 4 * 4;
   }

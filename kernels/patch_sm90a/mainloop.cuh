@@ -41,19 +41,13 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
     if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
       // Four columns of a row of a patch are the halves of two steps, for each half of the channels.
       if (step % 2 == 1) continue;
+      static_assert(Shape::Traits::kFloat32);
       const uint32_t s_step = s_mine + step / 2 * Shape::Traits::kChannels * kRow;
       uint32_t quads[2][4];
-      if constexpr (Shape::Traits::kFloat32) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kQuadsOddBegin<Shape>);
+      for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kQuadsOddBegin<Shape>);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i / 2];
-      } else {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kRow);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i % 4 / 2 * 2 + i / 4];
-      }
+      for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i / 2];
     } else if constexpr (Shape::kGathers) {
       // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
       const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
@@ -91,7 +85,7 @@ __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
   if constexpr (Shape::kForm == PatchForm::kChannels) {
     return position * Shape::kRowBytes + quad * 4;
   } else if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
-    return channel * Shape::kRowBytes + position * 8;  // of float32, odd positions are elsewhere
+    return channel * Shape::kRowBytes + position * 8;  // odd positions are elsewhere
   } else if constexpr (Shape::kForm == PatchForm::kGather) {
     return channel * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
   } else {

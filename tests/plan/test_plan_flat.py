@@ -139,7 +139,10 @@ def test_layers_of_many_channels_get_plans(plan_module, kind):
     problem = from_row(4, 256, 128, 32, 4, 2, 1, dtype=dtype, precision=precision)
     for direction in (FORWARD, GRAD_INPUT):
         plans = engine_plans(plan_module, problem | {"direction": direction})
-        assert {(plan["consumers"], plan["sums"]) for plan in plans} == {(1, 128), (1, 256), (2, 256)}
+        shapes = {(plan["consumers"], plan["sums"]) for plan in plans}
+        assert shapes == {(1, 128), (2, 256)} | (
+            {(1, 256)} if direction == FORWARD else set()
+        )  # which has two W phases
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
     for other in (IEEE, TF32X3):
