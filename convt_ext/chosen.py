@@ -114,10 +114,9 @@ class Chosen(Eager):
         return self._verdicts[FORWARD] is None and self.left_to_torch(FORWARD) and self._verdicts[FORWARD] is None
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        of_input, of_weight = self._verdicts[GRAD_INPUT:]
-        if (of_input is not None or not wanted[0]) and (of_weight is not None or not wanted[1]):
-            return super().gradients(grad_output, input, weight, wanted)
         directions = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1]]
+        if self._are_settled(directions):
+            return super().gradients(grad_output, input, weight, wanted)
         if self.races and self._torch_keeps_the_class():
             self._race_gradients(grad_output, input, weight, directions)
         by_torch = [one in directions and self.left_to_torch(one) for one in (GRAD_INPUT, GRAD_WEIGHT)]

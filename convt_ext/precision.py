@@ -181,6 +181,6 @@ def has_estimates(served: str, capability: tuple[int, int]) -> bool:
     return served in EXACT_CLASSES or capability == _HOPPER
 
 
-def may_be_measured(served: str, capability: tuple[int, int]) -> bool:
-    """Whether our kernels of this class use what PyTorch's use on such a GPU, so that either may be faster."""
-    return served in EXACT_CLASSES or capability >= _FIRST_WITH_CORES
+def may_be_measured(capability: tuple[int, int]) -> bool:
+    """Whether our kernels use such a GPU's tensor cores, as PyTorch's do, so that either may be faster."""
+    return capability >= _FIRST_WITH_CORES

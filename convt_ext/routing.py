@@ -112,7 +112,7 @@ def route(
         return MODE
     if not on_gpu(input):
         return NOT_CUDA
-    if _extension.DISABLED or _transforms_active() or forward_ad._current_level >= 0 or _tracing_state() is not None:
+    if _is_surrounded():
         return _reason_by_context()  # type: ignore[return-value]
     if lowers is None:
         lowers = torch.is_autocast_enabled(DEVICE_TYPE)
@@ -144,6 +144,16 @@ def route(
     return decision
 
 
+def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> Eager | None:
+    """What `route` has found before for such a call without a precision, where autocast casts nothing: for a caller who
+    has plain tensors on one GPU and arguments that are pairs. None says to ask `route`."""
+    if _is_surrounded() or not precisions.cudnn_enabled():
+        return None
+    index = input.get_device()
+    key = _key(input, weight, bias, stride, padding, output_padding, groups, dilation, None, False, index)
+    return _known.get(key)
+
+
 # What calls have been decided to, by all that a decision reads: most calls are found here. Those that are not tensors'
 # own sizes and dtypes are in the state that surrounds them.
 _known: dict[tuple[Any, ...], Eager] = {}
@@ -163,14 +173,8 @@ def _key(
     )  # fmt: skip
 
 
-# How often everything was decided anew: whoever remembers a decision by other means asks for it.
-generation = 0
-
-
 def forget() -> None:
     """Has every call decided again: after a change of what is measured or known."""
-    global generation
-    generation += 1
     decide.cache_clear()
     _known.clear()
 
@@ -217,7 +221,7 @@ def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
     is faster, or measurements do."""
     capability = planner.capability(device)
     return precisions.has_estimates(served, capability) or (
-        precisions.may_be_measured(served, capability) and (race.is_wanted() or files.speak_of(device))
+        precisions.may_be_measured(capability) and (race.is_wanted() or files.speak_of(device))
     )
 
 
@@ -290,6 +294,11 @@ def reason_by_layout(input, weight, bias) -> Reason | None:
         if bias.layout is not torch.strided:
             return NOT_STRIDED
     return None
+
+
+def _is_surrounded() -> bool:
+    """Whether `_reason_by_context` has a reason, asked on every call."""
+    return _extension.DISABLED or _transforms_active() or forward_ad._current_level >= 0 or _tracing_state() is not None
 
 
 def _reason_by_context() -> Reason | None:

@@ -29,8 +29,7 @@ from torch.utils.flop_counter import register_flop_formula
 from . import autograd, ops, routing, scopes
 from .directions import ByTorch, Directions, Eager, Gradients
 from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
-from .precision import cudnn_enabled, tf32_switch, use_precision
-from .tuning import race
+from .precision import cudnn_enabled, use_precision
 
 _any_requires_grad = torch._C._any_requires_grad
 _transforms_active = torch._C._are_functorch_transforms_active
@@ -90,34 +89,19 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
-# Who serves, by all that a decision about operands that nothing traces depends on. A program has few of them, and finds
-# them sooner than routing.py would.
-_serving: dict[tuple[Any, ...], Eager] = {}
-_NUM_SERVING = 1024
-
-
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Who serves the three directions as PyTorch's switches are now."""
     if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
         with use_precision(None):
             return directions_now(input, weight, bias, numbers)
-    key = (
-        input.shape, input.stride(), input.dtype, input.get_device(), weight.shape, weight.stride(), weight.dtype,
-        bias is None, *numbers, cudnn_enabled(), tf32_switch(), race.is_wanted(), routing.generation,
-    )  # fmt: skip
-    known = _serving.get(key)
+    arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
+    known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if known is not None:
         return known
-    arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
     decision = routing.route(
         input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
     )  # fmt: skip
-    if isinstance(decision, routing.Reason):
-        return ByTorch(arguments)
-    if len(_serving) >= _NUM_SERVING:
-        _serving.clear()
-    _serving[key] = decision[3]
-    return decision[3]
+    return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
 def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:

@@ -14,8 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from convt_ext import _extension, planner, routing
 
-# An NVIDIA A100 as the planner sees it: a GPU without kernels of ours on tensor cores.
+# GPUs as the planner sees them: with tensor cores that our portable kernels use, and with those that none does.
 A100 = (80, 108, 166912, 167936, 1410, 1400)
+TURING = (75, 40, 65536, 65536, 1590, 320)
 
 
 @pytest.fixture
@@ -30,3 +31,23 @@ def pretend_gpu(monkeypatch):
     with FakeTensorMode() as mode:
         yield mode
     routing.forget()
+
+
+@pytest.fixture
+def a100(pretend_gpu, monkeypatch):
+    """The same on an A100."""
+    monkeypatch.setattr(planner, "device_numbers", lambda index: A100)
+
+
+def operands(dtype=torch.float32, device="cuda"):
+    """Input, weight and bias of a small layer."""
+    return (
+        torch.ones(2, 4, 5, 6, dtype=dtype, device=device),
+        torch.ones(4, 6, 3, 3, dtype=dtype, device=device),
+        torch.ones(6, dtype=dtype, device=device),
+    )
+
+
+def decide(x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None):
+    """What routing decides of a call."""
+    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, precision)

@@ -59,8 +59,8 @@ class CudaTimer:
                 for index in range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls))):
                     number = numbers[index]
                     # What is not counted brings clocks to their level under this load.
-                    self._measure(calls[index], _share(max(1, number // 5), turn), clocks[index])
-                    times[index] += self._measure(calls[index], _share(number, turn), clocks[index])
+                    clocks[index].times_us([calls[index]] * _share(max(1, number // 5), turn), self._flush)
+                    times[index] += clocks[index].times_us([calls[index]] * _share(number, turn), self._flush)
             return [statistics.median(of_call) for of_call in times]
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None:
@@ -75,7 +75,7 @@ class CudaTimer:
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
         """The median of so many calls, the first among them: what it loads or searches for is timed."""
-        return statistics.median(self._measure(call, num_calls, GpuClock()))
+        return statistics.median(GpuClock().times_us([call] * num_calls, self._flush))
 
     def _num_calls(self, call: Callable[[], object]) -> int:
         """How many calls the budget has room for, from a few of them."""
@@ -87,10 +87,6 @@ class CudaTimer:
         budget_us = 1e3 * self._budget_ms
         least = _MIN_CALLS if estimate_us < budget_us else _MIN_SLOW_CALLS
         return max(least, min(_MAX_CALLS, int(budget_us / estimate_us)))
-
-    def _measure(self, call: Callable[[], object], num_calls: int, clock: GpuClock) -> list[float]:
-        """Microseconds of each of so many calls."""
-        return clock.times_us([call] * num_calls, self._flush)
 
 
 def _share(number: int, turn: int) -> int:

@@ -15,13 +15,6 @@ namespace {
 
 constexpr size_t kMaxCandidates = 24;
 
-// Hopper's matrix products exist in code made for 9.0a alone. A binary without it runs there too where it has PTX.
-#ifdef CONVT_ARCHITECTURES
-constexpr bool kHasHopperCode = std::string_view(CONVT_ARCHITECTURES).find("9.0a") != std::string_view::npos;
-#else
-constexpr bool kHasHopperCode = true;
-#endif
-
 // 64 bits hold the elements of every tensor, and the distance from its first to its last, with some room.
 void check_sizes(const ConvTProblem& problem) {
   constexpr double kMost = static_cast<double>(int64_t{1} << 60);
@@ -46,8 +39,6 @@ void check_sizes(const ConvTProblem& problem) {
     }
   }
 }
-
-bool has_hopper_kernels(const DeviceInfo& device) { return kHasHopperCode && device.compute_capability == 90; }
 
 // In a class whose operands are single TF32 numbers or halves.
 bool multiplies_single_terms(const ConvTProblem& problem) {

@@ -39,6 +39,9 @@ inline double warp_multiply_adds_per_cycle(const DeviceInfo& device, DataType dt
   return dtype == DataType::kFloat32 ? of_halves / 2 : of_halves;
 }
 
+// Whether this binary has the kernels that exist in code for 9.0a alone, and the GPU runs them.
+bool has_hopper_kernels(const DeviceInfo& device);
+
 // Measured on the GPU itself: copy bandwidth and clock of docs/performance.md.
 inline DeviceInfo h200() { return DeviceInfo{90, 132, 232448, 233472, 1.89, 4300.0}; }
 

@@ -96,7 +96,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Porta
   // Beside Hopper's own kernels, which are faster in 19 of 20 calls, the error of an estimate chooses it wrongly more
   // often than rightly. What was estimated to be so much faster was 1.3 to 1.4 times as fast.
   constexpr double kBesideHoppersOwn = 1.4;
-  if (device.compute_capability == 90) plan->estimate_us *= kBesideHoppersOwn;
+  if (has_hopper_kernels(device)) plan->estimate_us *= kBesideHoppersOwn;
 }
 
 // As many parts of K as fill the GPU's multiprocessors twice, of a few stages at least.

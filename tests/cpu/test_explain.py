@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import CASES, each_case, named
-from pretend_gpu import A100, pretend_gpu  # noqa: F401
+from pretend_gpu import A100, TURING, pretend_gpu  # noqa: F401
 from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
@@ -163,7 +163,7 @@ def test_other_gpus_have_tensor_cores_by_name(number, word):
     found = explain(x, weight, stride=2, padding=1, precision=word, device=(number, 108, 101376, 102400, 1410, 1400))
     assert (found.served_by, found.plan["plan"]["engine"]) == ("convt_ext", "portable")
     assert found.plan["plan"]["served_precision"] == word
-    turing = explain(x, weight, stride=2, padding=1, precision=word, device=(75, 40, 65536, 65536, 1590, 320))
+    turing = explain(x, weight, stride=2, padding=1, precision=word, device=TURING)
     assert turing.plan["plan"]["served_precision"] == "ieee"
 
 

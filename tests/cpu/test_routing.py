@@ -1,4 +1,5 @@
-"""routing.py: who serves a call. Uses pretended GPU tensors, because the decision looks at no data."""
+"""routing.py: what our kernels serve, and in which class. Uses pretended GPU tensors, because the decision looks at no
+data. Which calls are PyTorch's: test_routing_reasons.py."""
 
 from __future__ import annotations
 
@@ -6,18 +7,15 @@ import numpy as np
 import pytest
 import torch
 from cases import each_case
-from pretend_gpu import A100, pretend_gpu  # noqa: F401
+from pretend_gpu import a100, decide, operands, pretend_gpu
 from served import cuda_autocast, tf32
-from torch import nn
-from torch.autograd import forward_ad
-from torch.overrides import TorchFunctionMode
 
-from convt_ext import _extension, explain, ops, planner, routing, use_precision
+from convt_ext import explain, ops, planner, routing, use_precision
 from convt_ext.bench.layers import KERNELBENCH
 from convt_ext.precision import WORDS
-from convt_ext.tuning import files, race
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
+__all__ = ["a100", "pretend_gpu"]
 
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
@@ -26,23 +24,6 @@ needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not in
 @pytest.fixture
 def no_tf32(monkeypatch):
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
-
-
-@pytest.fixture
-def a100(pretend_gpu, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(planner, "device_numbers", lambda index: A100)
-
-
-def operands(dtype=torch.float32, device="cuda"):
-    return (
-        torch.ones(2, 4, 5, 6, dtype=dtype, device=device),
-        torch.ones(4, 6, 3, 3, dtype=dtype, device=device),
-        torch.ones(6, dtype=dtype, device=device),
-    )
-
-
-def decide(x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None):
-    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, precision)
 
 
 def arguments_of(*operands, **named):
@@ -60,12 +41,6 @@ def verdict_of(*operands, **named):
 
 
 CODE, CHANNELS_LAST = 5, 6
-TURING = (75, 40, 65536, 65536, 1590, 320)
-
-
-def refuses(reason: routing.Reason, match: str, precision: str = "ieee", dtype=torch.float32):
-    with pytest.raises(RuntimeError, match=match):
-        routing.refuse_when_explicit(reason, dtype, precision)
 
 
 @each_case()
@@ -127,43 +102,6 @@ def test_keyword_beats_context():
 
 def test_switches_decide_without_a_word(no_tf32):
     assert arguments_of(*operands())[CODE] == 0
-
-
-def test_tensor_cores_are_left_to_pytorch_but_on_hopper(a100):
-    for dtype in (torch.float16, torch.bfloat16):
-        assert decide(*operands(dtype)) is routing.TENSOR_CORES
-
-
-@needs_binary
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype, a100, monkeypatch):
-    """Until that is done the operator is PyTorch's, whatever estimates say: they know nothing of its times there."""
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
-    with tf32(True):
-        chosen = decide(*operands(dtype))[3]
-    assert chosen.races
-    assert [chosen.left_to_torch(direction) for direction in range(3)] == [True] * 3
-    monkeypatch.setattr(planner, "device_numbers", lambda index: TURING)
-    routing.forget()
-    assert (decide(*operands(dtype)) is routing.TENSOR_CORES) == (dtype is not torch.float32)
-
-
-@needs_binary
-def test_tensor_cores_of_other_gpus_are_whose_a_tuning_file_says(a100, monkeypatch):
-    environment = files.Environment("NVIDIA A100", A100, "", "13.0", "2.11.0", torch.backends.cudnn.version(), "580")
-    x, weight, bias = operands(torch.float16)
-    problem = decide(x, weight, bias, precision="half")[3]
-    asked = planner.Problem.of_call(x, weight, True, problem.arguments, A100)
-    plan = planner.plan(asked)["candidates"][0]
-    knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}
-    entry = files.Entry(plan["kernel"], knobs, 10.0, 20.0)
-    monkeypatch.setattr(files, "_chosen", ("file.json", {environment: {files.key_of(asked, 0): entry}}))
-    chosen = decide(x, weight, bias)[3]
-    assert not chosen.left_to_torch(0)  # which the file is about
-    assert chosen.left_to_torch(1)  # which it is not
-    monkeypatch.setattr(files, "_chosen", ("file.json", {environment._replace(device=TURING): {}}))
-    routing.forget()
-    assert decide(x, weight, bias) is routing.TENSOR_CORES
 
 
 def test_float64_has_no_tensor_cores():
@@ -315,46 +253,6 @@ def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
         explain(x, weight, **arguments, precision="ieee")
 
 
-def test_other_tensors_are_pytorchs():
-    x, weight, bias = operands()
-    assert decide(*operands(device="cpu"), precision="ieee") is routing.NOT_CUDA
-    assert decide(x, weight.cpu(), precision="ieee") is routing.MIXED
-    assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
-    assert decide(x, weight.double(), precision="ieee") is routing.MIXED
-    assert decide(x, weight, bias.double(), precision="ieee") is routing.MIXED
-    assert decide(*operands(torch.complex64), precision="ieee") is routing.NO_DTYPE
-    assert decide(*operands(torch.int32), precision="ieee") is routing.NO_DTYPE
-    assert decide([1.0], weight, precision="ieee") is routing.NOT_PLAIN
-    assert decide(x, weight, 3, precision="ieee") is routing.NOT_PLAIN
-
-
-def test_parameters_are_plain():
-    assert nn.Parameter in routing.PLAIN
-    assert nn.UninitializedParameter not in routing.PLAIN
-
-
-class Mode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-def test_function_modes_are_pytorchs():
-    arguments = operands()
-    with Mode():
-        assert decide(*arguments, precision="ieee") is routing.MODE
-
-
-def test_a_default_device_is_no_reason():
-    arguments = operands()
-    with torch.device("cuda"):
-        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
-
-
-def test_disabled_by_the_environment(monkeypatch):
-    monkeypatch.setattr(_extension, "DISABLED", True)
-    assert decide(*operands(), precision="ieee") is routing.DISABLED
-
-
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_gradients_are_no_reason(which):
     arguments = operands()
@@ -374,81 +272,6 @@ def test_autocast_casts(dtype, a100):
     expected = torch.float64 if dtype is torch.float64 else torch.bfloat16
     assert all(tensor.dtype is expected for tensor in decision[:3])
     assert (default is routing.TENSOR_CORES) == (dtype is not torch.float64)
-
-
-def test_forward_mode_is_pytorchs():
-    with forward_ad.dual_level():
-        assert decide(*operands(), precision="ieee") is routing.FORWARD_AD
-    refuses(routing.FORWARD_AD, "dual level")
-
-
-def test_transforms_are_pytorchs():
-    found = []
-    x, weight, bias = operands()
-
-    def inside(one):
-        found.append(decide(x, weight, bias, precision="ieee"))
-        return one
-
-    torch.func.vmap(inside)(torch.zeros(2))
-    assert found == [routing.TRANSFORM]
-    refuses(routing.TRANSFORM, "outside of the transform")
-
-
-@pytest.mark.parametrize(("exports", "reason"), [(False, routing.TRACING), (True, routing.ONNX)])
-def test_tracing_is_pytorchs(monkeypatch, exports, reason):
-    monkeypatch.setattr(routing, "_tracing_state", lambda: "a trace")
-    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: exports)
-    assert decide(*operands(), precision="ieee") is reason
-
-
-def test_nothing_to_compute_is_pytorchs():
-    x, weight, _ = operands()
-    assert decide(x.narrow(0, 0, 0), weight, precision="ieee") is routing.ARGUMENTS
-    assert (
-        decide(
-            torch.ones(2, 4, 1, 1, device="cuda"),
-            torch.ones(4, 6, 2, 2, device="cuda"),
-            stride=1,
-            padding=1,
-            precision="ieee",
-        )
-        is routing.ARGUMENTS
-    )
-
-
-def test_what_does_not_fit_is_refused_or_pytorchs():
-    one = torch.ones(1, 1, 1, 1, device="cuda")
-    assert decide(one, one, stride=2**30, padding=0, precision="ieee") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63 - 1, padding=0, precision="ieee") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63, padding=0, precision="ieee") is routing.ARGUMENTS
-    assert decide(one, one, stride=2**30, padding=2**30, precision="ieee") is routing.ARGUMENTS
-    assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="ieee"), routing.Reason)
-    refuses(routing.TOO_LARGE, "split the input")
-
-
-def test_a_gpu_without_code(monkeypatch, a100):
-    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
-    decision = decide(*operands(), precision="ieee")
-    assert isinstance(decision, routing.Unavailable)
-    refuses(decision, "install another wheel")
-    # Where PyTorch serves anyway, a missing binary is nobody's concern.
-    assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
-
-
-def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
-    with pytest.raises(ValueError, match="the input is float16: leave"):
-        routing.served_class(torch.float16, "tf32", (9, 0))
-    with pytest.raises(ValueError, match="autocast makes the input float16"):
-        routing.served_class(torch.float16, "tf32", (9, 0), was_float32=True)
-
-
-def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
-    with use_precision("tf32"):
-        routing.refuse_when_explicit(routing.TRANSFORM, torch.float16, None)
-        with pytest.raises(RuntimeError):
-            routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
-    routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
 
 
 def test_a_decision_costs_microseconds():

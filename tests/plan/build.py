@@ -73,7 +73,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
         sources = [*sorted(emulator.glob("*.cpp")), *sorted((kernels / "portable").glob("*.cpp"))]
-        sources.append(kernels / "plan/cost.cpp")
+        sources += [kernels / "plan/cost.cpp", kernels / "plan/device.cpp"]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
         device_code = ["-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused-parameter"]
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]

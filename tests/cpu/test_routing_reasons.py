@@ -1,0 +1,148 @@
+"""routing.py: which calls are PyTorch's operator's and why, and what an explicit precision then says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pretend_gpu import a100, decide, operands, pretend_gpu
+from torch import nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+
+from convt_ext import _extension, routing, use_precision
+
+pytestmark = pytest.mark.usefixtures("pretend_gpu")
+__all__ = ["a100", "pretend_gpu"]
+
+
+def refuses(reason: routing.Reason, match: str, precision: str = "ieee", dtype=torch.float32):
+    with pytest.raises(RuntimeError, match=match):
+        routing.refuse_when_explicit(reason, dtype, precision)
+
+
+def test_other_tensors_are_pytorchs():
+    x, weight, bias = operands()
+    assert decide(*operands(device="cpu"), precision="ieee") is routing.NOT_CUDA
+    assert decide(x, weight.cpu(), precision="ieee") is routing.MIXED
+    assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
+    assert decide(x, weight.double(), precision="ieee") is routing.MIXED
+    assert decide(x, weight, bias.double(), precision="ieee") is routing.MIXED
+    assert decide(*operands(torch.complex64), precision="ieee") is routing.NO_DTYPE
+    assert decide(*operands(torch.int32), precision="ieee") is routing.NO_DTYPE
+    assert decide([1.0], weight, precision="ieee") is routing.NOT_PLAIN
+    assert decide(x, weight, 3, precision="ieee") is routing.NOT_PLAIN
+
+
+def test_parameters_are_plain():
+    assert nn.Parameter in routing.PLAIN
+    assert nn.UninitializedParameter not in routing.PLAIN
+
+
+class Mode(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_function_modes_are_pytorchs():
+    arguments = operands()
+    with Mode():
+        assert decide(*arguments, precision="ieee") is routing.MODE
+
+
+def test_a_default_device_is_no_reason():
+    arguments = operands()
+    with torch.device("cuda"):
+        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
+
+
+def test_disabled_by_the_environment(monkeypatch):
+    monkeypatch.setattr(_extension, "DISABLED", True)
+    assert decide(*operands(), precision="ieee") is routing.DISABLED
+
+
+def test_forward_mode_is_pytorchs():
+    with forward_ad.dual_level():
+        assert decide(*operands(), precision="ieee") is routing.FORWARD_AD
+    refuses(routing.FORWARD_AD, "dual level")
+
+
+def test_transforms_are_pytorchs():
+    found = []
+    x, weight, bias = operands()
+
+    def inside(one):
+        found.append(decide(x, weight, bias, precision="ieee"))
+        return one
+
+    torch.func.vmap(inside)(torch.zeros(2))
+    assert found == [routing.TRANSFORM]
+    refuses(routing.TRANSFORM, "outside of the transform")
+
+
+@pytest.mark.parametrize(("exports", "reason"), [(False, routing.TRACING), (True, routing.ONNX)])
+def test_tracing_is_pytorchs(monkeypatch, exports, reason):
+    monkeypatch.setattr(routing, "_tracing_state", lambda: "a trace")
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: exports)
+    assert decide(*operands(), precision="ieee") is reason
+
+
+def test_nothing_to_compute_is_pytorchs():
+    x, weight, _ = operands()
+    assert decide(x.narrow(0, 0, 0), weight, precision="ieee") is routing.ARGUMENTS
+    assert (
+        decide(
+            torch.ones(2, 4, 1, 1, device="cuda"),
+            torch.ones(4, 6, 2, 2, device="cuda"),
+            stride=1,
+            padding=1,
+            precision="ieee",
+        )
+        is routing.ARGUMENTS
+    )
+
+
+def test_what_does_not_fit_is_refused_or_pytorchs():
+    one = torch.ones(1, 1, 1, 1, device="cuda")
+    assert decide(one, one, stride=2**30, padding=0, precision="ieee") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63 - 1, padding=0, precision="ieee") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63, padding=0, precision="ieee") is routing.ARGUMENTS
+    assert decide(one, one, stride=2**30, padding=2**30, precision="ieee") is routing.ARGUMENTS
+    assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="ieee"), routing.Reason)
+    refuses(routing.TOO_LARGE, "split the input")
+
+
+def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
+    with pytest.raises(ValueError, match="the input is float16: leave"):
+        routing.served_class(torch.float16, "tf32", (9, 0))
+    with pytest.raises(ValueError, match="autocast makes the input float16"):
+        routing.served_class(torch.float16, "tf32", (9, 0), was_float32=True)
+
+
+def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
+    with use_precision("tf32"):
+        routing.refuse_when_explicit(routing.TRANSFORM, torch.float16, None)
+        with pytest.raises(RuntimeError):
+            routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
+    routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
+
+
+def test_a_gpu_without_code(monkeypatch, a100):
+    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
+    decision = decide(*operands(), precision="ieee")
+    assert isinstance(decision, routing.Unavailable)
+    refuses(decision, "install another wheel")
+    # Where PyTorch serves anyway, a missing binary is nobody's concern.
+    assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
+
+
+def test_what_is_known_of_a_call_holds_outside_of_transforms_alone(monkeypatch):
+    call = (*operands(), (2, 2), (1, 1), (0, 0), 1, (1, 1))
+    assert routing.known(*call) is None
+    decision = decide(*operands())
+    assert routing.known(*call) is decision[3]
+    with forward_ad.dual_level():
+        assert routing.known(*call) is None
+    with torch.backends.cudnn.flags(enabled=False):
+        assert routing.known(*call) is None
+    monkeypatch.setattr(_extension, "DISABLED", True)
+    assert routing.known(*call) is None

@@ -1,0 +1,324 @@
+"""`use_precision` as a decorator of generators, coroutines, async generators and methods.
+
+Calls are not needed: `precision.requested(None)` is the word that a call would get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sys
+
+import pytest
+
+from convt_ext import use_precision
+from convt_ext.precision import requested
+
+
+def word():
+    return requested(None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_in_force():
+    assert word() is None
+    yield
+    assert word() is None
+
+
+@use_precision("ieee")
+def echo(count):
+    """Yields the word and what was sent; says how it ended."""
+    sent = None
+    for _ in range(count):
+        try:
+            sent = yield word(), sent
+        except KeyError as error:
+            sent = error.args[0]
+    return word(), "end"
+
+
+def test_a_decorated_generator_holds_its_word_while_it_runs_alone():
+    steps = echo(3)
+    assert inspect.isgeneratorfunction(echo)
+    assert inspect.isgenerator(steps)
+    assert echo.__name__ == "echo"
+    assert word() is None
+    assert next(steps) == ("ieee", None)
+    assert word() is None
+    with use_precision("aten"):
+        assert steps.send("sent") == ("ieee", "sent")
+        assert word() == "aten"
+    assert steps.throw(KeyError("thrown")) == ("ieee", "thrown")
+    assert word() is None
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value == ("ieee", "end")
+
+
+def test_exceptions_of_a_decorated_generator_pass():
+    @use_precision("ieee")
+    def fails():
+        try:
+            yield
+        except KeyError:
+            raise ValueError(word()) from None
+
+    steps = fails()
+    next(steps)
+    with pytest.raises(ValueError, match="ieee"):
+        steps.throw(KeyError())
+    with pytest.raises(StopIteration):
+        next(steps)
+
+
+@pytest.mark.parametrize("ends", ["closed", "dropped"])
+def test_a_decorated_generator_cleans_up_with_its_word(ends):
+    found = []
+
+    @use_precision("ieee")
+    def cleans():
+        try:
+            yield
+        finally:
+            found.append(word())
+
+    steps = cleans()
+    next(steps)
+    if ends == "closed":
+        steps.close()
+    del steps
+    gc.collect()
+    assert found == ["ieee"]
+
+
+def test_a_decorated_generator_that_goes_on_after_close_is_an_error():
+    @use_precision("ieee")
+    def stubborn():
+        try:
+            yield
+        except GeneratorExit:
+            yield
+
+    steps = stubborn()
+    next(steps)
+    with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
+        steps.close()
+    assert word() is None
+
+
+def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_change():
+    @use_precision("ieee")
+    def body(outer):
+        yield word()
+        with use_precision("tf32"):
+            yield word()
+            yield word()
+            outer.__exit__(None, None, None)  # not the body's: it ends for the one that entered it
+            yield word()
+        yield word()
+
+    outer = use_precision("aten")
+    steps = body(outer)
+    assert next(steps) == "ieee"
+    outer.__enter__()
+    assert next(steps) == "tf32"
+    assert word() == "aten"
+    with use_precision(None):
+        assert next(steps) == "tf32"
+        assert word() is None
+    assert next(steps) == "tf32"
+    assert word() is None
+    assert list(steps) == ["ieee"]
+
+
+def test_decorated_generators_in_two_tasks_at_once():
+    @use_precision("ieee")
+    def steps():
+        while True:
+            yield word()
+
+    async def work(generator, precision):
+        with use_precision(precision):
+            for _ in range(3):
+                assert next(generator) == "ieee"
+                assert word() == precision
+                await asyncio.sleep(0)
+
+    async def main():
+        shared = steps()
+        await asyncio.gather(work(shared, "aten"), work(shared, None), work(steps(), "tf32"))
+
+    asyncio.run(main())
+
+
+def run_by_hand(coroutine):
+    """The words that its caller sees between the steps, and what it returns."""
+    between = []
+    while True:
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            return between, end.value
+        between.append(word())
+
+
+class Pause:
+    def __await__(self):
+        return (yield)
+
+
+def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
+    @use_precision("ieee")
+    async def work():
+        found = [word()]
+        await Pause()
+        with use_precision("aten"):
+            await Pause()
+            found.append(word())
+        found.append(word())
+        return found
+
+    assert inspect.iscoroutinefunction(work)
+    assert run_by_hand(work()) == ([None, None], ["ieee", "aten", "ieee"])
+    assert asyncio.run(asyncio.wait_for(_slept(work), 10)) == ["ieee", "aten", "ieee"]
+
+
+async def _slept(work):
+    """Beside another task, which sees none of it."""
+
+    async def other():
+        for _ in range(4):
+            assert word() is None
+            await asyncio.sleep(0)
+
+    found, _ = await asyncio.gather(work(), other())
+    return found
+
+
+def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
+    found = []
+
+    @use_precision("ieee")
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            found.append(word())
+
+    async def main():
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert found == ["ieee"]
+
+
+def test_a_task_that_a_decorated_coroutine_starts_has_its_word():
+    async def child():
+        await asyncio.sleep(0)
+        return word()
+
+    @use_precision("ieee")
+    async def work():
+        return await asyncio.gather(child(), asyncio.create_task(child()))
+
+    assert asyncio.run(work()) == ["ieee", "ieee"]
+
+
+@use_precision("ieee")
+async def aecho(count, ended=None):
+    sent = None
+    try:
+        for _ in range(count):
+            await asyncio.sleep(0)
+            try:
+                sent = yield word(), sent
+            except KeyError as error:
+                sent = error.args[0]
+    finally:
+        await asyncio.sleep(0)
+        if ended is not None:
+            ended.append(word())
+
+
+def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
+    async def main():
+        ended = []
+        steps = aecho(4, ended)
+        assert inspect.isasyncgenfunction(aecho)
+        assert inspect.isasyncgen(steps)
+        assert await anext(steps) == ("ieee", None)
+        assert word() is None
+        with use_precision("aten"):
+            assert await steps.asend("sent") == ("ieee", "sent")
+            assert word() == "aten"
+        assert await asyncio.create_task(steps.athrow(KeyError("thrown"))) == ("ieee", "thrown")
+        assert [one async for one in steps] == [("ieee", None)]
+        assert ended == ["ieee"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(steps)
+        other = aecho(4, ended)
+        await anext(other)
+        await other.aclose()
+        assert ended == ["ieee", "ieee"]
+        assert word() is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept until the loop ends", "dropped"])
+def test_a_decorated_async_generator_that_is_not_finished(kept, monkeypatch):
+    """asyncio closes it, without an error, and it cleans up with its word."""
+    lost, ended, keep = [], [], []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: lost.append(context))
+        steps = aecho(4, ended)
+        await anext(steps)
+        if kept:
+            keep.append(steps)
+        del steps
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert lost == []
+    assert ended == ["ieee"]
+
+
+def test_an_error_of_a_decorated_async_generator_passes():
+    @use_precision("ieee")
+    async def fails():
+        yield 1
+        raise ValueError(word())
+
+    async def main():
+        steps = fails()
+        await anext(steps)
+        with pytest.raises(ValueError, match="ieee"):
+            await anext(steps)
+        assert word() is None
+
+    asyncio.run(main())
+
+
+def test_decorated_methods():
+    class Model:
+        precision = "aten"
+
+        @use_precision("ieee")
+        def steps(self):
+            yield word(), self.precision
+
+        @use_precision("ieee")
+        async def work(self):
+            return word(), self.precision
+
+    assert list(Model().steps()) == [("ieee", "aten")]
+    assert asyncio.run(Model().work()) == ("ieee", "aten")
