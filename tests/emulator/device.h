@@ -1,8 +1,11 @@
 // CUDA's device code on the host: a CTA's threads are fibers of one thread of the processor, which take turns at
-// barriers and at what the lanes of a warp do together. Force-included before the kernels' own headers; the wrappers of
-// kernels/ptx have a twin of the same name beside this file. Kernels are compiled as they are.
+// barriers and at what the lanes of a warp do together. Included before the kernels' own headers; the wrappers of
+// kernels/ptx have a twin of the same name in ptx/. Kernels are compiled as they are, as for a GPU of Hopper's.
 #pragma once
 
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,10 +17,14 @@
 #define __launch_bounds__(...)
 #undef __noinline__
 #define __noinline__ __attribute__((noinline))
+// Behind CUDA's own headers, which would take it for nvcc.
+#define __CUDA_ARCH__ 900
+#define __CUDA_ARCH_FEAT_SM90_ALL
+#define __builtin_assume(condition) emulator::require(condition, #condition)
 
 namespace emulator {
 
-inline constexpr int kMostThreads = 256;
+inline constexpr int kMostThreads = 384;
 inline constexpr int kMostSharedBytes = 228 << 10;
 
 struct Index {
@@ -25,6 +32,9 @@ struct Index {
 };
 
 extern unsigned char* shared_memory;  // of the CTA that runs: the array that its kernel declares
+
+// Ends the process, with the words, where the kernel has promised what does not hold.
+void require(bool condition, const char* words);
 
 // The thread waits here until all threads of its CTA have come.
 void meet_block();
@@ -49,8 +59,9 @@ void* shared_bytes(uint32_t address, int bytes);
 
 }  // namespace emulator
 
-extern emulator::Index threadIdx, blockIdx;
+extern emulator::Index threadIdx, blockIdx, gridDim;
 
+using std::isinf;
 using std::max;
 using std::min;
 
@@ -107,6 +118,7 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(static_cast<unsigned>(value)); }
 inline float __expf(float value) { return std::exp(value); }
 inline float __logf(float value) { return std::log(value); }
 inline float __fdividef(float a, float b) { return a / b; }

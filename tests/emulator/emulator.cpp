@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "emulator/device.h"
+#include "emulator/fibers.h"
 
-emulator::Index threadIdx, blockIdx;
+emulator::Index threadIdx, blockIdx, gridDim;
 
 namespace emulator {
 namespace {
@@ -37,30 +38,40 @@ struct Fiber {
   std::deque<std::vector<Copy>> groups;
 };
 
-struct Meeting {
-  int arrived = 0;
-  int64_t number = 0;
+struct WarpMeeting : Meeting {
   void* brought[32] = {};
 };
 
 std::vector<Fiber> fibers(kMostThreads);
-std::vector<Meeting> warps;
+std::vector<WarpMeeting> warps;
 Meeting block;
 jmp_buf scheduler;
 unsigned current;
 int num_threads;
-int64_t progress;  // changes whenever something has happened: if it does not for a round, nothing ever will
+bool may_conflict;
 std::function<void()> body;
 
-[[noreturn]] void fail(const std::string& what) {
+}  // namespace
+
+int64_t progress;
+
+void fail(const std::string& what) {
   std::fprintf(stderr, "emulator: thread %u of block %u: %s\n", current, blockIdx.x, what.c_str());
   std::abort();
 }
+
+void require(bool condition, const char* words) {
+  if (!condition) fail(std::string("this does not hold: ") + words);
+}
+
+unsigned current_thread() { return current; }
 
 // Jumps between stacks: unlike swapcontext() they ask nothing of the kernel, which here would take most of the time.
 void yield() {
   if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
 }
+
+namespace {
 
 void run_fiber() {
   for (;;) {
@@ -86,7 +97,9 @@ __attribute__((noinline)) void resume(Fiber& fiber) {
   setcontext(&context);
 }
 
-void wait_for(Meeting& meeting, int count) {
+}  // namespace
+
+void meet(Meeting& meeting, int count) {
   const int64_t number = meeting.number;
   ++progress;
   if (++meeting.arrived == count) {
@@ -97,8 +110,6 @@ void wait_for(Meeting& meeting, int count) {
   while (meeting.number == number) yield();
 }
 
-}  // namespace
-
 unsigned char* shared_memory;
 
 void* shared_bytes(uint32_t address, int bytes) {
@@ -108,6 +119,7 @@ void* shared_bytes(uint32_t address, int bytes) {
 }
 
 void check_banks(const uint32_t* addresses, int count, int bytes) {
+  if (may_conflict) return;
   constexpr uint32_t kBanksBytes = 128;
   for (int i = 0; i < count; ++i) {
     for (int j = 0; j < i; ++j) {
@@ -119,13 +131,13 @@ void check_banks(const uint32_t* addresses, int count, int bytes) {
   }
 }
 
-void meet_block() { wait_for(block, num_threads); }
+void meet_block() { meet(block, num_threads); }
 
 void meet_warp(void* own, void (*work)(const void*, void* const*), const void* with) {
-  Meeting& warp = warps[current / 32];
+  WarpMeeting& warp = warps[current / 32];
   warp.brought[current % 32] = own;
   if (warp.arrived == 31) work(with, warp.brought);
-  wait_for(warp, 32);
+  meet(warp, 32);
 }
 
 void copy_later(uint32_t shared, const void* global, int bytes, bool zeros) {
@@ -154,8 +166,8 @@ void make_all_copies_but(int pending_groups) {
 
 namespace {
 
-std::map<const void*, std::function<void(const void*)>>& kernels() {
-  static std::map<const void*, std::function<void(const void*)>> known;
+std::map<const void*, Known>& kernels() {
+  static std::map<const void*, Known> known;
   return known;
 }
 
@@ -173,8 +185,9 @@ void run_warp(int warp) {
 void run_block(unsigned number) {
   blockIdx = {number, 0, 0};
   memset(shared_memory, 0xff, kMostSharedBytes);  // NaN in every type
-  warps.assign((num_threads + 31) / 32, Meeting{});
+  warps.assign((num_threads + 31) / 32, WarpMeeting{});
   block = Meeting{};
+  begin_block_of_hopper();
   for (int i = 0; i < num_threads; ++i) {
     fibers[i].done = false;
     fibers[i].groups.assign(1, {});
@@ -188,11 +201,12 @@ void run_block(unsigned number) {
     running = std::any_of(fibers.begin(), fibers.begin() + num_threads, [](const Fiber& one) { return !one.done; });
     if (running && progress == before) throw std::runtime_error("emulator: the threads of a CTA wait for each other");
   }
+  end_block_of_hopper();
 }
 
 }  // namespace
 
-void know(const void* kernel, std::function<void(const void*)> call) { kernels()[kernel] = std::move(call); }
+void know(const void* kernel, Known known) { kernels()[kernel] = std::move(known); }
 
 void launch(const void* kernel, int64_t blocks, int threads, int shared, const void* argument) {
   const auto found = kernels().find(kernel);
@@ -201,7 +215,10 @@ void launch(const void* kernel, int64_t blocks, int threads, int shared, const v
     throw std::runtime_error("emulator: so many threads are not emulated");
   if (shared > kMostSharedBytes) throw std::runtime_error("emulator: more shared memory than there is");
   num_threads = threads;
-  body = [&] { found->second(argument); };
+  shared_memory = found->second.shared;
+  may_conflict = found->second.may_conflict;
+  gridDim = {static_cast<unsigned>(blocks), 1, 1};
+  body = [&] { found->second.call(argument); };
   for (int64_t number = 0; number < blocks; ++number) run_block(static_cast<unsigned>(number));
 }
 

@@ -1,4 +1,4 @@
-// `_emulated`: plans of the portable engine, run on the host by its own launchers and kernels. Built by
+// `_emulated`: plans of the portable and the NHWC engine, run on the host by their own launchers and kernels. Built by
 // tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
 #include <cstring>
 #include <limits>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/asynchronous.h"
 #include "emulator/emulator.h"
 #include "launch/families.h"
 #include "module/values.h"
@@ -17,6 +18,7 @@ namespace convt {
 void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
                    std::initializer_list<KernelArgument> arguments) {
   if (arguments.size() != 1) throw std::runtime_error("emulator: kernels have one argument");
+  if (grid.cluster > 1) throw std::runtime_error("emulator: CTAs run one after the other, and make no clusters");
   emulator::launch(kernel, grid.blocks, static_cast<int>(grid.threads.x), grid.shared_bytes, arguments.begin()->data);
 }
 
@@ -41,6 +43,8 @@ std::vector<convt::Plan> plans_of(const convt::ConvTProblem& problem, const conv
   std::vector<convt::Plan> plans;
   if (problem.direction == convt::Direction::kGradWeight) {
     convt::add_portable_grad_weight_plans(problem, device, &plans);
+  } else if (device.compute_capability == 90) {
+    convt::add_nhwc_plans(problem, device, &plans);
   } else {
     convt::add_portable_plans(problem, device, &plans);
   }
@@ -97,7 +101,9 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, si
   pointers.packed = begin;
   pointers.steps = steps;
   pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
-  if (const auto* tile = std::get_if<convt::PortableTile>(&plan.tile)) {
+  if (const auto* tile = std::get_if<convt::NhwcTile>(&plan.tile)) {
+    convt::launch_nhwc(problem, plan, *tile, pointers, nullptr);
+  } else if (const auto* tile = std::get_if<convt::PortableTile>(&plan.tile)) {
     convt::launch_portable(problem, plan, *tile, pointers, nullptr);
   } else {
     convt::launch_portable_grad_weight(problem, plan, std::get<convt::PortableGradWeightTile>(plan.tile), pointers,
@@ -109,7 +115,9 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, si
 
 PYBIND11_MODULE(_emulated, module) {
   module.doc() = "Kernels of convt_ext on the host, for their tests.";
+  know_nhwc_kernels();
   know_portable_kernels();
+  module.def("set_eager", [](bool is_eager) { emulator::is_eager = is_eager; });
   module.def("plans", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     py::list names;
     for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device))) {

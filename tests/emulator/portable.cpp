@@ -16,16 +16,16 @@ alignas(1024) unsigned char s_bytes[emulator::kMostSharedBytes];  // what every 
 void know_portable_kernels() {
   using namespace convt;
   using namespace convt::portable;
-  emulator::shared_memory = s_bytes;
 #define CONVT_ROW(symbol, dtype, block_m, block_n, warps_m, warps_n) \
-  emulator::know(&convolve<element::ElementOf<DataType::dtype>::type, block_m, block_n, warps_m, warps_n>);
+  emulator::know(&convolve<element::ElementOf<DataType::dtype>::type, block_m, block_n, warps_m, warps_n>, s_bytes);
   CONVT_PORTABLE_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
-#define CONVT_ROW(symbol, dtype, block) emulator::know(&grad_weight<element::ElementOf<DataType::dtype>::type, block>);
+#define CONVT_ROW(symbol, dtype, block) \
+  emulator::know(&grad_weight<element::ElementOf<DataType::dtype>::type, block>, s_bytes);
   CONVT_PORTABLE_WEIGHT_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
-  emulator::know(&portable::pack_pixels<float>);
-  emulator::know(&portable::pack_pixels<__half>);
-  emulator::know(&portable::pack_weights<float>);
-  emulator::know(&portable::pack_weights<__half>);
+  emulator::know(&portable::pack_pixels<float>, s_bytes);
+  emulator::know(&portable::pack_pixels<__half>, s_bytes);
+  emulator::know(&portable::pack_weights<float>, s_bytes);
+  emulator::know(&portable::pack_weights<__half>, s_bytes);
 }

@@ -3,125 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 import torch
 from cases import CASES, LAYOUTS, Case
+from emulator.calls import A100, DIRECTIONS, RTX_4090, Call, check, products
 from families import any_case
 from plan import build
-from torch.nn import functional as F
 
-from convt_ext.gpus import GPUS
-
-A100, RTX_4090 = GPUS["A100"], GPUS["RTX 4090"]  # with room for many stages, and for few
-DIRECTIONS = ("forward", "grad_input", "grad_weight")
-CLASSES = {"tf32": (torch.float32, 0, 3), "f16": (torch.float16, 2, 4), "bf16": (torch.bfloat16, 3, 4)}
+CLASSES = ("tf32", "f16", "bf16")
 BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.fixture(scope="module")
 def emulated():
     return build.load_or_skip("_emulated")
-
-
-def in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-
-
-@dataclasses.dataclass
-class Call:
-    """One direction of a case: the tensors of the problem, of which one is to be written."""
-
-    case: Case
-    direction: str
-    kind: str
-    x: torch.Tensor
-    weight: torch.Tensor
-    bias: torch.Tensor | None
-    y: torch.Tensor  # grad_output of gradients
-
-    @classmethod
-    def of(cls, case: Case, direction: str, kind: str, channels_last: bool = False, integers: bool = True) -> Call:
-        dtype = CLASSES[kind][0]
-        x, weight, bias = case.tensors(dtype, integers=integers)
-        generator = torch.Generator().manual_seed(1)
-        y = torch.randint(-2, 3, case.output_size, generator=generator) if integers else torch.randn(
-            case.output_size, generator=generator
-        )  # fmt: skip
-        call = cls(case, direction, kind, x, weight, bias if direction == "forward" else None,
-                   in_format(y.to(dtype), channels_last))  # fmt: skip
-        if direction == "grad_input":
-            call.x = in_format(call.x, channels_last)
-        elif direction == "grad_weight":
-            call.weight = call.weight.contiguous()
-        return call
-
-    @property
-    def written(self) -> torch.Tensor:
-        return {"forward": self.y, "grad_input": self.x, "grad_weight": self.weight}[self.direction]
-
-    def problem(self) -> dict[str, Any]:
-        case, (_, dtype, precision) = self.case, CLASSES[self.kind]
-
-        def axis(i: int) -> dict[str, int]:
-            return {
-                "in": self.x.shape[2 + i], "out": self.y.shape[2 + i], "kernel": case.k[i], "stride": case.s[i],
-                "padding": case.p[i], "dilation": case.d[i],
-            }  # fmt: skip
-
-        return {
-            "direction": DIRECTIONS.index(self.direction), "batch": case.n, "c_in": case.c_in, "c_out": case.c_out,
-            "groups": case.g, "h": axis(0), "w": axis(1), "dtype": dtype, "precision": precision,
-            "has_bias": self.bias is not None, "x_stride": list(self.x.stride()),
-            "w_stride": list(self.weight.stride()), "y_stride": list(self.y.stride()),
-        }  # fmt: skip
-
-    def expected(self) -> torch.Tensor:
-        """In float64."""
-        x, weight, y = (tensor.double() for tensor in (self.x, self.weight, self.y))
-        bias = None if self.bias is None else self.bias.double()
-        x.requires_grad_(), weight.requires_grad_()
-        result = F.conv_transpose2d(x, weight, bias, **self.case.arguments)
-        if self.direction == "forward":
-            return result.detach()
-        return torch.autograd.grad(result, x if self.direction == "grad_input" else weight, y)[0]
-
-    def plans(self, emulated, device: tuple[int, ...] = A100) -> Iterator[int]:
-        """The numbers of those that may run where the tensors begin."""
-        others = {"forward": (self.x, self.y), "grad_input": (self.y, self.x), "grad_weight": (self.y, self.x)}
-        aligned = [tensor.data_ptr() % 16 == 0 for tensor in others[self.direction]]
-        for number, (_, _, *needs) in enumerate(emulated.plans(self.problem(), device)):
-            if all(begins or not needed for begins, needed in zip(aligned, needs, strict=True)):
-                yield number
-
-    def run(self, emulated, number: int, device: tuple[int, ...] = A100, images=0, steps=None) -> torch.Tensor:
-        """What the plan, or the plan with so many images a launch, writes over a result of NaN.
-
-        Gradients of the weight are float32, as the slabs are that they are added from.
-        """
-        if self.direction == "grad_weight":
-            self.weight = self.weight.float()
-        bias = 0 if self.bias is None else self.bias.data_ptr()
-        problem, result = self.problem(), self.written.fill_(torch.nan)
-        tensors = [self.x.data_ptr(), self.weight.data_ptr(), bias, self.y.data_ptr()]
-        emulated.run(problem, device, number, tensors, images, steps)
-        return result
-
-
-def check(emulated, call: Call, device: tuple[int, ...], draw: int) -> None:
-    """One of the plans, exactly: sums of small integers are the same in every order."""
-    expected, number = call.expected(), Random(draw).choice(list(call.plans(emulated, device)))
-    found = call.run(emulated, number, device)
-    words = (call.case, call.direction, call.kind, emulated.plans(call.problem(), device)[number])
-    assert torch.equal(found.double(), expected), words
-
-
-def products(case: Case) -> int:
-    taps = case.k[0] * case.k[1]
-    return case.n * case.c_in * case.c_out // case.g * case.h * case.w * taps
 
 
 # A product costs the emulator about 300 ns, those with zeros that fill a tile included.
@@ -134,7 +31,7 @@ def test_cases(emulated, case, direction):
     """In both formats, each in one class and by one plan: other cases have the others."""
     draw = Random(f"{case.name} {direction}")
     for channels_last in (False, True):
-        call = Call.of(case, direction, draw.choice(list(CLASSES)), channels_last)
+        call = Call.of(case, direction, draw.choice(CLASSES), channels_last)
         check(emulated, call, draw.choice((A100, RTX_4090)), draw=draw.randrange(2**31))
 
 
@@ -157,7 +54,7 @@ def test_random_problems(emulated, seed):
         if min(case.output_size) > 0 and products(case) * case.g < 200_000:
             break
     for direction in DIRECTIONS:
-        call = Call.of(case, direction, draw.choice(list(CLASSES)), draw.random() < 0.5)
+        call = Call.of(case, direction, draw.choice(CLASSES), draw.random() < 0.5)
         check(emulated, call, draw.choice((A100, RTX_4090)), draw=seed)
 
 

@@ -72,10 +72,14 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
-        sources = [*sorted(emulator.glob("*.cpp")), *sorted((kernels / "portable").glob("*.cpp"))]
-        sources += [kernels / "plan/cost.cpp", kernels / "plan/device.cpp"]
+        engines = [path for name in ("nhwc_sm90a", "portable") for path in sorted((kernels / name).glob("*.cpp"))]
+        shared = ("launch/operands.cpp", "plan/cost.cpp", "plan/device.cpp", "plan/tap_program.cpp")
+        sources = [*sorted(emulator.glob("*.cpp")), *engines, *(kernels / name for name in shared)]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
-        device_code = ["-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused-parameter"]
+        device_code = [
+            "-std=c++20", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused-parameter", "-Wno-class-memaccess",
+            "-Wno-missing-field-initializers",
+        ]  # fmt: skip
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
         return sources, headers, flags
     raise ValueError(f"unknown module {name!r}, expected one of {', '.join(MODULES)}")

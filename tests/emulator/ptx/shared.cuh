@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/shared.cuh: what the portable kernels use of it.
+// The emulator's twin of kernels/ptx/shared.cuh: what the emulated kernels use of it.
 #pragma once
 
 #include <cstdint>
@@ -60,5 +60,17 @@ inline void load_matrices_transposed(uint32_t (&words)[4], uint32_t shared) {
     return static_cast<uint32_t>(halves[0] | static_cast<uint32_t>(halves[1]) << 16);
   });
 }
+
+inline void store_shared(uint32_t shared, uint32_t word) { memcpy(emulator::shared_bytes(shared, 4), &word, 4); }
+inline void store_shared(uint32_t shared, const uint32_t (&words)[4]) {
+  memcpy(emulator::shared_bytes(shared, 16), words, 16);
+}
+
+template <int kOffset>
+void load_shared(float (&r)[4], uint32_t shared) {
+  memcpy(r, emulator::shared_bytes(shared + kOffset, 16), 16);
+}
+
+inline void forget(int32_t&) {}
 
 }  // namespace convt::ptx

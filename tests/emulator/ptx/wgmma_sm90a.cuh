@@ -1,2 +1,75 @@
-// Hopper's products are not emulated; headers that name them need none of it here.
+// The emulator's twin of kernels/ptx/wgmma_sm90a.cuh. Fragments are read when the products are made: the registers are
+// the kernel's own.
 #pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "emulator/asynchronous.h"
+#include "emulator/device.h"
+
+#define CONVT_HAS_WGMMA 1
+
+namespace convt::ptx {
+
+struct MatrixDescriptor {
+  uint32_t low, high;
+
+  static MatrixDescriptor of(uint32_t shared, uint32_t bytes_along_k, uint32_t bytes_along_mn) {
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
+  }
+  static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
+    const uint32_t mode = row_bytes == 128 ? 1 : 2;
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
+  }
+  MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
+};
+
+// To the nearest TF32 number, ties to even.
+inline float round_tf32(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return value;  // NaN and Inf
+  return __uint_as_float((bits + 0xfffu + (bits >> 13 & 1)) & 0xffffe000u);
+}
+
+inline void wgmma_fence() {}
+inline void wgmma_commit() { emulator::end_group_of_products(); }
+template <int kPending>
+void wgmma_wait() {
+  emulator::make_all_products_but(kPending);
+}
+
+inline void multiply(emulator::Format format, float* d, int sums, MatrixDescriptor a, MatrixDescriptor b, bool add) {
+  emulator::multiply_later({format, 2 * sums, d, nullptr, {a.low, a.high}, {b.low, b.high}, add});
+}
+inline void multiply(emulator::Format format, float* d, int sums, const uint32_t (&a)[4], MatrixDescriptor b,
+                     bool add) {
+  emulator::multiply_later({format, 2 * sums, d, a, {}, {b.low, b.high}, add});
+}
+
+template <int kSums, typename First>
+void wgmma_tf32(float (&d)[kSums], const First& a, MatrixDescriptor b, bool add) {
+  multiply(emulator::Format::kTf32, d, kSums, a, b, add);
+}
+
+template <typename Element, size_t kSums, typename First>
+void wgmma(float (&d)[kSums], const First& a, const MatrixDescriptor& b, bool add) {
+  constexpr emulator::Format kFormat = std::is_same_v<Element, float>           ? emulator::Format::kTf32
+                                       : std::is_same_v<Element, __nv_bfloat16> ? emulator::Format::kBFloat16
+                                                                                : emulator::Format::kFloat16;
+  multiply(kFormat, d, static_cast<int>(kSums), a, b, add);
+}
+
+inline void write_fragment(uint32_t& fragment, uint32_t word) { fragment = word; }
+inline void write_fragment_tf32(uint32_t& fragment, uint32_t word) {
+  fragment = __float_as_uint(round_tf32(__uint_as_float(word)));
+}
+inline void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high) {
+  fragment = __float_as_uint(__uint_as_float(word) - __uint_as_float(high));
+}
+inline void keep_fragment(uint32_t&) {}
+inline void keep_accumulator(float&) {}
+
+}  // namespace convt::ptx

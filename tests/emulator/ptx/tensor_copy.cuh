@@ -1,0 +1,23 @@
+// The emulator's twin of kernels/ptx/tensor_copy.cuh. Tensor maps are those of tensor_map.cpp.
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/tensor_map.h"
+
+namespace convt::ptx {
+
+inline uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
+  return row_bytes == 128 ? vector ^ (row & 7) : vector ^ (row / 2 & 3);
+}
+
+template <size_t kRank>
+void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[kRank], uint32_t barrier) {
+  emulator::copy_box(shared, map, at, kRank, barrier);
+}
+
+inline void tensor_store(const void* map, const int32_t (&at)[4], uint32_t shared) {
+  emulator::store_box(map, at, 4, shared);
+}
+
+}  // namespace convt::ptx
