@@ -123,6 +123,5 @@ struct Convolution : hopper::Slots<Params> {
     using Traits = element::ProductTraits<element::operand_of(convt::DataType::dtype, convt::Precision::precision), \
                                           kFlatChannels>;                                                           \
     using Tiles = Shape<Traits, phases, consumers, accumulators>;                                                   \
-    return {reinterpret_cast<const void*>(&pack_operands<Traits>),                                                  \
-            reinterpret_cast<const void*>(&hopper::convolve<Convolution<Tiles>>)};                                  \
+    return {CONVT_KERNEL(pack_operands<Traits>), CONVT_KERNEL(hopper::convolve<Convolution<Tiles>>)};               \
   }

@@ -11,6 +11,5 @@
   convt::PackedKernel convt::engine::symbol() {                                                                    \
     using Traits =                                                                                                 \
         element::ProductTraits<element::operand_of(convt::DataType::dtype, convt::Precision::precision), block_n>; \
-    return {reinterpret_cast<const void*>(&pack::pack_weights<Traits>),                                            \
-            reinterpret_cast<const void*>(&hopper::convolve<Convolution<__VA_ARGS__>>)};                           \
+    return {CONVT_KERNEL(pack::pack_weights<Traits>), CONVT_KERNEL(hopper::convolve<Convolution<__VA_ARGS__>>)};   \
   }

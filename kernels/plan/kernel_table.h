@@ -24,9 +24,14 @@ struct PackedKernel {
 #define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
 #define CONVT_DECLARE_PACKED_KERNEL(symbol, ...) PackedKernel symbol();
 
-// The function of a row whose kernel, a __global__ function of the engine, is the last argument.
+// A kernel, which is a __global__ function, as the runtime takes it. Where tests run kernels without one, it is theirs.
+#ifndef CONVT_KERNEL
+#define CONVT_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
+#endif
+
+// The function of a row whose kernel is the last argument.
 #define CONVT_DEFINE_KERNEL(engine, symbol, ...) \
-  const void* convt::engine::symbol() { return reinterpret_cast<const void*>(&__VA_ARGS__); }
+  const void* convt::engine::symbol() { return CONVT_KERNEL(__VA_ARGS__); }
 
 // For a list that takes a macro for each file of instances/, so that rows of different files can alternate in the order
 // of the plans: what one file makes of the rows of the others.

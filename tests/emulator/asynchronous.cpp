@@ -11,11 +11,17 @@
 namespace emulator {
 namespace {
 
+// What brings bytes to a barrier, or an arrival.
+struct Copy {
+  uint32_t bytes, arrivals;
+  std::function<void()> make;
+};
+
 struct Barrier {
   uint32_t arrivals = 0;  // of a phase
   int64_t pending = 0, bytes = 0;  // arrivals and bytes that this phase waits for
   uint32_t parity = 0;
-  std::deque<std::pair<uint32_t, std::function<void()>>> copies;
+  std::deque<Copy> copies;
 };
 
 std::map<uint32_t, Barrier> barriers;
@@ -36,15 +42,25 @@ void end_phase_if_complete(Barrier& barrier) {
   barrier.parity ^= 1;
 }
 
-void make_copy(Barrier& barrier, uint32_t bytes, const std::function<void()>& copy) {
-  copy();
-  barrier.bytes -= bytes;
+void make_copy(Barrier& barrier, const Copy& copy) {
+  copy.make();
+  barrier.bytes -= copy.bytes;
+  barrier.pending -= copy.arrivals;
   end_phase_if_complete(barrier);
+}
+
+void make_now_or_later(Barrier& barrier, Copy copy) {
+  if (copies_are_eager) {
+    make_copy(barrier, copy);
+  } else {
+    barrier.copies.push_back(std::move(copy));
+    ++progress;
+  }
 }
 
 }  // namespace
 
-bool is_eager;
+bool copies_are_eager, products_are_eager;
 
 void begin_block_of_hopper() {
   barriers.clear();
@@ -74,31 +90,31 @@ void barrier_arrive(uint32_t address, uint32_t bytes_to_come) {
   if (barrier.pending == 0) fail("more threads arrive than the barrier counts");
   barrier.bytes += bytes_to_come;
   --barrier.pending;
+  const uint32_t parity = barrier.parity;
   end_phase_if_complete(barrier);
+  // Whoever has waited for it may be ahead of this thread.
+  if (copies_are_eager && barrier.parity != parity) let_others_run();
 }
 
 void barrier_wait(uint32_t address, uint32_t parity) {
   Barrier& barrier = barrier_at(address);
   while (barrier.parity == parity) {
     if (barrier.copies.empty()) {
-      yield();
+      yield("barrier " + std::to_string(address) + ", which waits for " + std::to_string(barrier.pending) +
+            " threads and " + std::to_string(barrier.bytes) + " bytes");
     } else {
-      const auto [bytes, copy] = barrier.copies.front();
+      const Copy copy = barrier.copies.front();
       barrier.copies.pop_front();
-      make_copy(barrier, bytes, copy);
+      make_copy(barrier, copy);
     }
   }
 }
 
 void copy_for_barrier(uint32_t address, uint32_t bytes, std::function<void()> copy) {
-  Barrier& barrier = barrier_at(address);
-  if (is_eager) {
-    make_copy(barrier, bytes, copy);
-  } else {
-    barrier.copies.emplace_back(bytes, std::move(copy));
-    ++progress;
-  }
+  make_now_or_later(barrier_at(address), {bytes, 0, std::move(copy)});
 }
+
+void arrive_after_copies(uint32_t address) { make_now_or_later(barrier_at(address), {0, 1, take_copies()}); }
 
 void meet_at(int number, int threads) { meet(meetings[number], threads); }
 
@@ -111,7 +127,7 @@ void arrive_at(int number, int threads) {
 }
 
 void store_later(std::function<void()> store) {
-  if (is_eager) {
+  if (copies_are_eager) {
     store();
   } else {
     stores[current_thread()].back().push_back(std::move(store));

@@ -1,6 +1,6 @@
 // What a Hopper GPU does beside its threads: barriers in shared memory, copies that report to them, stores, and
-// products of warpgroups. Copies, stores and products are done when somebody waits for them and not before or, where
-// the test asks for it, at once: what depends on either fails in one of both.
+// products of warpgroups. Each is done when somebody waits for it and not before or, where the test asks for it, at
+// once.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace emulator {
 
-// Of the launches to come.
-extern bool is_eager;
+// Of the launches to come: whether copies and stores, and whether products are done at once. A slot that is given away
+// too soon shows where copies are and products are not.
+extern bool copies_are_eager, products_are_eager;
 
 void barrier_init(uint32_t barrier, uint32_t arrivals);
 // One arrival, and so many bytes more that copies bring.
@@ -17,6 +18,8 @@ void barrier_arrive(uint32_t barrier, uint32_t bytes_to_come = 0);
 // Until the barrier's phase of this parity has ended.
 void barrier_wait(uint32_t barrier, uint32_t parity);
 void copy_for_barrier(uint32_t barrier, uint32_t bytes, std::function<void()> copy);
+// One arrival, once all copies of cp.async that this thread has asked for are made.
+void arrive_after_copies(uint32_t barrier);
 
 // `threads` threads meet at a barrier that has a number; or one arrives there and goes on.
 void meet_at(int number, int threads);

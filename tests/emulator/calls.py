@@ -37,6 +37,7 @@ class Call:
     weight: torch.Tensor
     bias: torch.Tensor | None
     y: torch.Tensor  # grad_output of gradients
+    engine: str = "portable"
 
     @classmethod
     def of(cls, case: Case, direction: str, kind: str, channels_last: bool = False, integers: bool = True) -> Call:
@@ -88,7 +89,7 @@ class Call:
         """The numbers of those that may run where the tensors begin."""
         others = {"forward": (self.x, self.y), "grad_input": (self.y, self.x), "grad_weight": (self.y, self.x)}
         aligned = [tensor.data_ptr() % 16 == 0 for tensor in others[self.direction]]
-        for number, (_, _, *needs) in enumerate(emulated.plans(self.problem(), device)):
+        for number, (_, _, *needs) in enumerate(emulated.plans(self.problem(), device, self.engine)):
             if all(begins or not needed for begins, needed in zip(aligned, needs, strict=True)):
                 yield number
 
@@ -102,7 +103,7 @@ class Call:
         bias = 0 if self.bias is None else self.bias.data_ptr()
         problem, result = self.problem(), self.written.fill_(torch.nan)
         tensors = [self.x.data_ptr(), self.weight.data_ptr(), bias, self.y.data_ptr()]
-        emulated.run(problem, device, number, tensors, images, steps)
+        emulated.run(problem, device, self.engine, number, tensors, images, steps)
         return result
 
 
@@ -110,7 +111,7 @@ def check(emulated, call: Call, device: tuple[int, ...], draw: int) -> None:
     """One of the plans, exactly: sums of small integers are the same in every order."""
     expected, number = call.expected(), Random(draw).choice(list(call.plans(emulated, device)))
     found = call.run(emulated, number, device)
-    words = (call.case, call.direction, call.kind, emulated.plans(call.problem(), device)[number])
+    words = (call.case, call.direction, call.kind, emulated.plans(call.problem(), device, call.engine)[number])
     assert torch.equal(found.double(), expected), words
 
 

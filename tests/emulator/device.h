@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
@@ -24,14 +25,14 @@
 
 namespace emulator {
 
-inline constexpr int kMostThreads = 384;
+inline constexpr int kMostThreads = 512;
 inline constexpr int kMostSharedBytes = 228 << 10;
 
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-extern unsigned char* shared_memory;  // of the CTA that runs: the array that its kernel declares
+extern unsigned char* const shared_memory;  // of the CTA that runs
 
 // Ends the process, with the words, where the kernel has promised what does not hold.
 void require(bool condition, const char* words);
@@ -50,6 +51,10 @@ void meet_warp(void* own, const Work& work) {
 void copy_later(uint32_t shared, const void* global, int bytes, bool zeros);
 void end_group_of_copies();
 void make_all_copies_but(int pending_groups);
+// Makes all that this thread has asked for and that nobody has waited for, once it is called.
+std::function<void()> take_copies();
+
+extern bool may_conflict;  // emulator.h
 
 // Ends the process where two of these reads, which happen at once, are of one bank and not of the same place.
 void check_banks(const uint32_t* addresses, int count, int bytes);
@@ -84,6 +89,21 @@ T __shfl_sync(unsigned, T value, int from) {
     }
   });
   return pair.value;
+}
+
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ bits);
+}
+// Byte i of the result is the one of the 8 of a and b that digit i of `selector` names.
+inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) result |= static_cast<uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
+  return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 }
 
 template <typename T>

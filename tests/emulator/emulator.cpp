@@ -11,6 +11,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/device.h"
@@ -18,10 +19,14 @@
 
 emulator::Index threadIdx, blockIdx, gridDim;
 
+extern "C" {
+alignas(1024) unsigned char emulator_shared_memory[emulator::kMostSharedBytes];
+}
+
 namespace emulator {
 namespace {
 
-constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kStackBytes = 512 << 10;
 
 struct Copy {
   uint32_t shared;
@@ -36,9 +41,11 @@ struct Fiber {
   jmp_buf place;
   bool begun = false, done = false;
   std::deque<std::vector<Copy>> groups;
+  std::string waits_for;
 };
 
 struct WarpMeeting : Meeting {
+  int lanes = 32;  // that have not ended
   void* brought[32] = {};
 };
 
@@ -48,12 +55,13 @@ Meeting block;
 jmp_buf scheduler;
 unsigned current;
 int num_threads;
-bool may_conflict;
 std::function<void()> body;
 
 }  // namespace
 
 int64_t progress;
+bool may_conflict;
+static int64_t turn;  // of all warps
 
 void fail(const std::string& what) {
   std::fprintf(stderr, "emulator: thread %u of block %u: %s\n", current, blockIdx.x, what.c_str());
@@ -67,7 +75,8 @@ void require(bool condition, const char* words) {
 unsigned current_thread() { return current; }
 
 // Jumps between stacks: unlike swapcontext() they ask nothing of the kernel, which here would take most of the time.
-void yield() {
+void yield(const std::string& what) {
+  fibers[current].waits_for = what;
   if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
 }
 
@@ -78,7 +87,13 @@ void run_fiber() {
     body();
     fibers[current].done = true;
     ++progress;
-    yield();
+    // Lanes that have ended are waited for no more.
+    WarpMeeting& warp = warps[current / 32];
+    if (--warp.lanes > 0 && warp.arrived == warp.lanes) {
+      warp.arrived = 0;
+      ++warp.number;
+    }
+    yield("nothing more");
   }
 }
 
@@ -107,10 +122,10 @@ void meet(Meeting& meeting, int count) {
     ++meeting.number;
     return;
   }
-  while (meeting.number == number) yield();
+  while (meeting.number == number) yield(std::to_string(count) + " threads to meet");
 }
 
-unsigned char* shared_memory;
+unsigned char* const shared_memory = emulator_shared_memory;
 
 void* shared_bytes(uint32_t address, int bytes) {
   if (address % bytes != 0) fail("address " + std::to_string(address) + " is no multiple of " + std::to_string(bytes));
@@ -131,13 +146,28 @@ void check_banks(const uint32_t* addresses, int count, int bytes) {
   }
 }
 
+void let_others_run() {
+  ++progress;
+  for (const int64_t before = turn; turn == before;) yield("the others' turn");
+}
+
 void meet_block() { meet(block, num_threads); }
 
 void meet_warp(void* own, void (*work)(const void*, void* const*), const void* with) {
   WarpMeeting& warp = warps[current / 32];
+  if (own != nullptr && warp.lanes < 32) fail("lanes of the warp have ended");
   warp.brought[current % 32] = own;
-  if (warp.arrived == 31) work(with, warp.brought);
-  meet(warp, 32);
+  if (warp.arrived == warp.lanes - 1) work(with, warp.brought);
+  meet(warp, warp.lanes);
+}
+
+static void make(const Copy& copy) {
+  void* to = shared_bytes(copy.shared, copy.bytes);
+  if (copy.zeros) {
+    memset(to, 0, copy.bytes);
+  } else {
+    memcpy(to, copy.global, copy.bytes);
+  }
 }
 
 void copy_later(uint32_t shared, const void* global, int bytes, bool zeros) {
@@ -146,28 +176,31 @@ void copy_later(uint32_t shared, const void* global, int bytes, bool zeros) {
   fibers[current].groups.back().push_back({shared, global, bytes, zeros});
 }
 
+std::function<void()> take_copies() {
+  auto groups = std::exchange(fibers[current].groups, {});
+  fibers[current].groups.emplace_back();
+  return [groups] {
+    for (const auto& group : groups) {
+      for (const Copy& copy : group) make(copy);
+    }
+  };
+}
+
 void end_group_of_copies() { fibers[current].groups.emplace_back(); }
 
 void make_all_copies_but(int pending_groups) {
   auto& groups = fibers[current].groups;
   // The last group is not complete: nobody waits for it.
   while (static_cast<int>(groups.size()) - 1 > pending_groups) {
-    for (const Copy& copy : groups.front()) {
-      void* to = shared_bytes(copy.shared, copy.bytes);
-      if (copy.zeros) {
-        memset(to, 0, copy.bytes);
-      } else {
-        memcpy(to, copy.global, copy.bytes);
-      }
-    }
+    for (const Copy& copy : groups.front()) make(copy);
     groups.pop_front();
   }
 }
 
 namespace {
 
-std::map<const void*, Known>& kernels() {
-  static std::map<const void*, Known> known;
+std::map<const void*, std::function<void(const void* const*)>>& kernels() {
+  static std::map<const void*, std::function<void(const void* const*)>> known;
   return known;
 }
 
@@ -182,6 +215,17 @@ void run_warp(int warp) {
   }
 }
 
+// What the threads wait for: the first one of those that wait for the same.
+std::string waiting() {
+  std::map<std::string, int> first;
+  for (int i = num_threads - 1; i >= 0; --i) {
+    if (!fibers[i].done) first[fibers[i].waits_for] = i;
+  }
+  std::string words = "as threads wait:";
+  for (const auto& [what, thread] : first) words += " " + std::to_string(thread) + " for " + what + ";";
+  return words;
+}
+
 void run_block(unsigned number) {
   blockIdx = {number, 0, 0};
   memset(shared_memory, 0xff, kMostSharedBytes);  // NaN in every type
@@ -194,31 +238,34 @@ void run_block(unsigned number) {
   }
   for (bool running = true; running;) {
     const int64_t before = progress;
+    ++turn;
     // A warp runs as far ahead of the others as it can: what no barrier orders happens in an order that shows it. The
     // first warp is ahead in one CTA, the last one in the next.
     const int num_warps = num_threads / 32;
     for (int i = 0; i < num_warps; ++i) run_warp(number % 2 == 0 ? i : num_warps - 1 - i);
     running = std::any_of(fibers.begin(), fibers.begin() + num_threads, [](const Fiber& one) { return !one.done; });
-    if (running && progress == before) throw std::runtime_error("emulator: the threads of a CTA wait for each other");
+    if (running && progress == before) {
+      const std::string words = waiting();
+      for (Fiber& fiber : fibers) fiber.begun = false;  // what they are in the middle of does not go on
+      throw std::runtime_error("emulator: nothing can happen any more, " + words);
+    }
   }
   end_block_of_hopper();
 }
 
 }  // namespace
 
-void know(const void* kernel, Known known) { kernels()[kernel] = std::move(known); }
+void know(const void* kernel, std::function<void(const void* const*)> call) { kernels()[kernel] = std::move(call); }
 
-void launch(const void* kernel, int64_t blocks, int threads, int shared, const void* argument) {
+void launch(const void* kernel, int64_t blocks, int threads, int shared, const void* const* arguments) {
   const auto found = kernels().find(kernel);
   if (found == kernels().end()) throw std::runtime_error("emulator: nobody has told what this kernel is");
   if (threads > kMostThreads || threads % 32 != 0)
     throw std::runtime_error("emulator: so many threads are not emulated");
   if (shared > kMostSharedBytes) throw std::runtime_error("emulator: more shared memory than there is");
   num_threads = threads;
-  shared_memory = found->second.shared;
-  may_conflict = found->second.may_conflict;
   gridDim = {static_cast<unsigned>(blocks), 1, 1};
-  body = [&] { found->second.call(argument); };
+  body = [&] { found->second(arguments); };
   for (int64_t number = 0; number < blocks; ++number) run_block(static_cast<unsigned>(number));
 }
 

@@ -11,8 +11,11 @@ namespace emulator {
 
 unsigned current_thread();
 
-// Lets other threads run.
-void yield();
+// Lets other threads run, while this one waits for what these words say.
+void yield(const std::string& what);
+
+// Lets every other thread run as far as it can before this one goes on.
+void let_others_run();
 
 // Changes whenever something has happened: if it does not for a round of all threads, nothing ever will.
 extern int64_t progress;

@@ -1,5 +1,5 @@
-// `_emulated`: plans of the portable and the NHWC engine, run on the host by their own launchers and kernels. Built by
-// tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
+// `_emulated`: plans of some engines, run on the host by their own launchers and kernels. Built by tests/plan/build.py
+// with CUDA's headers and without its libraries. Called by: tests/emulator.
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -17,9 +17,10 @@ namespace convt {
 // In the place of launch/kernel.cpp: a launch has ended when it returns.
 void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
                    std::initializer_list<KernelArgument> arguments) {
-  if (arguments.size() != 1) throw std::runtime_error("emulator: kernels have one argument");
   if (grid.cluster > 1) throw std::runtime_error("emulator: CTAs run one after the other, and make no clusters");
-  emulator::launch(kernel, grid.blocks, static_cast<int>(grid.threads.x), grid.shared_bytes, arguments.begin()->data);
+  std::vector<const void*> addresses;
+  for (const KernelArgument& argument : arguments) addresses.push_back(argument.data);
+  emulator::launch(kernel, grid.blocks, static_cast<int>(grid.threads.x), grid.shared_bytes, addresses.data());
 }
 
 // In the place of reduce/: sums in double, and a result in float32 whatever the problem's dtype is.
@@ -39,14 +40,46 @@ void launch_add_slabs(DataType, const void* slabs, int64_t num_slabs, const int6
 
 namespace {
 
-std::vector<convt::Plan> plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device) {
+// A family: its engine, what finds its plans, and what launches one.
+struct Family {
+  const char* engine;
+  void (*add)(const convt::ConvTProblem&, const convt::DeviceInfo&, std::vector<convt::Plan>*);
+  bool (*has)(const convt::Plan&);
+  void (*launch)(const convt::ConvTProblem&, const convt::Plan&, const convt::Pointers&);
+};
+
+template <typename Tile, auto kLaunch>
+void launch_as(const convt::ConvTProblem& problem, const convt::Plan& plan, const convt::Pointers& pointers) {
+  kLaunch(problem, plan, std::get<Tile>(plan.tile), pointers, nullptr);
+}
+template <typename Tile>
+bool has(const convt::Plan& plan) {
+  return std::holds_alternative<Tile>(plan.tile);
+}
+
+#define FAMILY(engine, Tile, name) \
+  {engine, &convt::add_##name##_plans, &has<convt::Tile>, &launch_as<convt::Tile, &convt::launch_##name>}
+constexpr Family kEmulated[] = {
+    FAMILY("flat", FlatTile, flat),
+    FAMILY("nhwc", NhwcTile, nhwc),
+    FAMILY("patch", PatchTile, patch),
+    FAMILY("patch", PatchDirectTile, patch_direct),
+    FAMILY("patch", PatchRunsTile, patch_runs),
+    FAMILY("patch", PatchGradWeightTile, patch_grad_weight),
+    FAMILY("portable", PortableTile, portable),
+    FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
+    FAMILY("strided", StridedTile, strided),
+    FAMILY("wgmma", WgmmaTile, wgmma),
+    FAMILY("window", WindowTile, window),
+};
+#undef FAMILY
+
+// In the order of the list.
+std::vector<convt::Plan> plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device,
+                                  const std::string& engine) {
   std::vector<convt::Plan> plans;
-  if (problem.direction == convt::Direction::kGradWeight) {
-    convt::add_portable_grad_weight_plans(problem, device, &plans);
-  } else if (device.compute_capability == 90) {
-    convt::add_nhwc_plans(problem, device, &plans);
-  } else {
-    convt::add_portable_plans(problem, device, &plans);
+  for (const Family& family : kEmulated) {
+    if (engine == family.engine) family.add(problem, device, &plans);
   }
   return plans;
 }
@@ -81,9 +114,10 @@ convt::epilogue::Program program_of(const py::dict& steps) {
 
 // Runs one of plans_of(), with a poisoned workspace; `images` of a launch, or 0 for the plan's own number. Tensors are
 // addresses; bias may be 0.
-void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, size_t number,
+void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, const std::string& engine, size_t number,
          const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
-  convt::Plan plan = plans_of(problem, device).at(number);
+  convt::Plan plan = plans_of(problem, device, engine).at(number);
+  emulator::may_conflict = engine != "portable";
   if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
     convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
     set_images(problem, images, &convt::make_portable_grad_weight_layout, &plan);
@@ -101,13 +135,8 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, si
   pointers.packed = begin;
   pointers.steps = steps;
   pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
-  if (const auto* tile = std::get_if<convt::NhwcTile>(&plan.tile)) {
-    convt::launch_nhwc(problem, plan, *tile, pointers, nullptr);
-  } else if (const auto* tile = std::get_if<convt::PortableTile>(&plan.tile)) {
-    convt::launch_portable(problem, plan, *tile, pointers, nullptr);
-  } else {
-    convt::launch_portable_grad_weight(problem, plan, std::get<convt::PortableGradWeightTile>(plan.tile), pointers,
-                                       nullptr);
+  for (const Family& family : kEmulated) {
+    if (family.has(plan)) family.launch(problem, plan, pointers);
   }
 }
 
@@ -115,22 +144,24 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, si
 
 PYBIND11_MODULE(_emulated, module) {
   module.doc() = "Kernels of convt_ext on the host, for their tests.";
-  know_nhwc_kernels();
-  know_portable_kernels();
-  module.def("set_eager", [](bool is_eager) { emulator::is_eager = is_eager; });
-  module.def("plans", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+  module.def("set_eager", [](bool copies, bool products) {
+    emulator::copies_are_eager = copies;
+    emulator::products_are_eager = products;
+  });
+  module.def("plans", [](const py::dict& problem, const std::array<int64_t, 6>& device, const std::string& engine) {
     py::list names;
-    for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device))) {
+    for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device), engine)) {
       py::dict tile;
       convt::visit_fields(plan.tile, [&tile](const char* name, auto value) { tile[name] = value; });
       names.append(py::make_tuple(plan.kernel, tile, plan.source_on_vectors, plan.result_on_vectors));
     }
     return names;
   });
-  module.def("run", [](const py::dict& problem, const std::array<int64_t, 6>& device, size_t number,
-                       const std::array<uintptr_t, 4>& tensors, int32_t images, const py::object& asked) {
+  module.def("run", [](const py::dict& problem, const std::array<int64_t, 6>& device, const std::string& engine,
+                       size_t number, const std::array<uintptr_t, 4>& tensors, int32_t images,
+                       const py::object& asked) {
     convt::epilogue::Program steps{};
     if (!asked.is_none()) steps = program_of(asked);
-    run(problem_of(problem), device_of(device), number, tensors, images, asked.is_none() ? nullptr : &steps);
+    run(problem_of(problem), device_of(device), engine, number, tensors, images, asked.is_none() ? nullptr : &steps);
   });
 }

@@ -125,7 +125,7 @@ void multiply_later(const Product& product) { products[current_thread()].back().
 
 void end_group_of_products() {
   products[current_thread()].emplace_back();
-  if (is_eager) make_all_products_but(0);
+  if (products_are_eager) make_all_products_but(0);
 }
 
 void make_all_products_but(int pending_groups) {

@@ -70,7 +70,7 @@ def test_every_plan(emulated, direction, kind):
         call = Call.of(case, direction, kind, channels_last)
         expected = call.expected()
         for number in call.plans(emulated, RTX_4090):
-            kernel, tile, *_ = emulated.plans(call.problem(), RTX_4090)[number]
+            kernel, tile, *_ = emulated.plans(call.problem(), RTX_4090, call.engine)[number]
             kernels.add(kernel)
             packs.add(tile.get("packs_source", (tile.get("packs_x"), tile.get("packs_gy"))))
             splits.add(tile.get("splits", tile.get("chunks")))

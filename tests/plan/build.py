@@ -72,13 +72,14 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
-        engines = [path for name in ("nhwc_sm90a", "portable") for path in sorted((kernels / name).glob("*.cpp"))]
+        rooms = ("flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "strided_sm90a", "wgmma_sm90a", "window_sm90a")
+        engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
         shared = ("launch/operands.cpp", "plan/cost.cpp", "plan/device.cpp", "plan/tap_program.cpp")
         sources = [*sorted(emulator.glob("*.cpp")), *engines, *(kernels / name for name in shared)]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
         device_code = [
-            "-std=c++20", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused-parameter", "-Wno-class-memaccess",
-            "-Wno-missing-field-initializers",
+            "-std=c++20", "-O1", "-Wno-unknown-pragmas", "-Wno-parentheses", "-Wno-attributes", "-Wno-unused-parameter",
+            "-Wno-class-memaccess", "-Wno-missing-field-initializers",
         ]  # fmt: skip
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
         return sources, headers, flags

@@ -1,11 +1,22 @@
-// The emulator's twin of kernels/ptx/cp_async.cuh: what the portable kernels use of it.
+// The emulator's twin of kernels/ptx/cp_async.cuh: what the emulated kernels use of it.
 #pragma once
 
 #include <cstdint>
 
 #include "emulator/device.h"
+#include "ptx/shared.cuh"
 
 namespace convt::ptx {
+
+template <int kBytes>
+void cp_async(uint32_t shared, const void* global) {
+  emulator::copy_later(shared, global, kBytes, false);
+}
+inline void cp_async_past_l1(uint32_t shared, const void* global) { emulator::copy_later(shared, global, 16, false); }
+
+inline void cp_async_or_zero_4(const uint32_t (&shared)[4], const void* const (&global)[4], const bool (&copy)[4]) {
+  for (int i = 0; i < 4; ++i) emulator::copy_later(shared[i], global[i], 16, !copy[i]);
+}
 
 template <int kBytes>
 void cp_async_or_zero(uint32_t shared, const void* global, bool copy) {

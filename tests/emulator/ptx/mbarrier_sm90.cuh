@@ -13,6 +13,7 @@ inline void mbarrier_init(uint32_t barrier, uint32_t arrivals) { emulator::barri
 inline void fence_mbarrier_init() {}
 inline void mbarrier_arrive(uint32_t barrier) { emulator::barrier_arrive(barrier); }
 inline void mbarrier_expect(uint32_t barrier, uint32_t bytes) { emulator::barrier_arrive(barrier, bytes); }
+inline void mbarrier_arrive_after_copies(uint32_t barrier) { emulator::arrive_after_copies(barrier); }
 inline void mbarrier_wait(uint32_t barrier, uint32_t parity) { emulator::barrier_wait(barrier, parity); }
 
 inline void bulk_copy(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {

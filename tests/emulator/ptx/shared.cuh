@@ -11,13 +11,15 @@ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::shared_memory);
 }
 
-// The 32 lanes read a word each, from as many banks.
+// Where banks are checked, the 32 lanes read a word each at once.
 inline uint32_t load_shared(uint32_t shared) {
-  emulator::meet_warp(&shared, [](void* const* lanes) {
-    uint32_t addresses[32];
-    for (int lane = 0; lane < 32; ++lane) addresses[lane] = *static_cast<uint32_t*>(lanes[lane]);
-    emulator::check_banks(addresses, 32, 4);
-  });
+  if (!emulator::may_conflict) {
+    emulator::meet_warp(&shared, [](void* const* lanes) {
+      uint32_t addresses[32];
+      for (int lane = 0; lane < 32; ++lane) addresses[lane] = *static_cast<uint32_t*>(lanes[lane]);
+      emulator::check_banks(addresses, 32, 4);
+    });
+  }
   uint32_t word;
   memcpy(&word, emulator::shared_bytes(shared, 4), sizeof(word));
   return word;
@@ -70,6 +72,31 @@ template <int kOffset>
 void load_shared(float (&r)[4], uint32_t shared) {
   memcpy(r, emulator::shared_bytes(shared + kOffset, 16), 16);
 }
+
+template <int kOffset>
+void load_shared(float (&r)[2], uint32_t shared) {
+  memcpy(r, emulator::shared_bytes(shared + kOffset, 8), 8);
+}
+inline void load_shared(uint32_t (&words)[2], uint32_t shared) { memcpy(words, emulator::shared_bytes(shared, 8), 8); }
+inline void load_shared(uint32_t (&words)[4], uint32_t shared) {
+  memcpy(words, emulator::shared_bytes(shared, 16), 16);
+}
+
+inline uint32_t load_shared_16(uint32_t shared) {
+  uint16_t half;
+  memcpy(&half, emulator::shared_bytes(shared, 2), 2);
+  return half;
+}
+inline uint32_t load_shared_or_zero(uint32_t shared, bool exists) {
+  uint32_t word = 0;
+  if (exists) memcpy(&word, emulator::shared_bytes(shared, 4), 4);
+  return word;
+}
+
+inline void store_shared(uint32_t shared, const uint32_t (&words)[2]) {
+  memcpy(emulator::shared_bytes(shared, 8), words, 8);
+}
+inline void store_shared_16(uint32_t shared, uint16_t half) { memcpy(emulator::shared_bytes(shared, 2), &half, 2); }
 
 inline void forget(int32_t&) {}
 

@@ -1,0 +1,17 @@
+// In front of an engine's kernels, which tests/emulator/<engine>.cpp compiles as host functions: their launchers find
+// them as emulator::launch() takes them.
+#pragma once
+
+#include "emulator/device.h"
+#include "emulator/emulator.h"
+
+#define CONVT_KERNEL(...) emulator::known(&__VA_ARGS__)
+
+// Every kernel declares an array of shared memory in its own namespace: they are the one that there is.
+#define CONVT_SHARED_MEMORY_OF(room)                                \
+  namespace convt::room {                                           \
+  extern unsigned char s_bytes[] __asm__("emulator_shared_memory"); \
+  }
+CONVT_SHARED_MEMORY_OF(hopper)
+CONVT_SHARED_MEMORY_OF(patch_sm90a)
+CONVT_SHARED_MEMORY_OF(portable)

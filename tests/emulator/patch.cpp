@@ -1,0 +1,14 @@
+// The patch engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "hopper/kernel.cuh"
+#include "patch_sm90a/direct.cuh"
+#include "patch_sm90a/runs.cuh"
+
+// Arrays of shared memory inside of functions are one for all threads.
+#undef __shared__
+#define __shared__ static
+
+#include "patch_sm90a/instances/bf16.cu"
+#include "patch_sm90a/instances/f16.cu"
+#include "patch_sm90a/instances/tf32.cu"
+#include "patch_sm90a/instances/tf32x3.cu"

@@ -1,0 +1,12 @@
+// The wgmma engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "hopper/kernel.cuh"
+
+// Arrays of shared memory inside of functions are one for all threads.
+#undef __shared__
+#define __shared__ static
+
+#include "wgmma_sm90a/instances/bf16.cu"
+#include "wgmma_sm90a/instances/f16.cu"
+#include "wgmma_sm90a/instances/tf32.cu"
+#include "wgmma_sm90a/instances/tf32x3.cu"

@@ -1,0 +1,11 @@
+// The window engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "hopper/kernel.cuh"
+
+// Arrays of shared memory inside of functions are one for all threads.
+#undef __shared__
+#define __shared__ static
+
+#include "window_sm90a/instances/half.cu"
+#include "window_sm90a/instances/tf32.cu"
+#include "window_sm90a/instances/tf32x3.cu"
