@@ -32,16 +32,17 @@ struct PatchInstance {
 };
 
 // X(symbol, dtype, precision, form, blocks, consumers). A file of instances/ expands the lists of its operands.
-#define CONVT_PATCH_TF32(X)                              \
-  X(tf32_pairs_4x2, kFloat32, kTf32, kPairs, 4, 2)       \
-  X(tf32_pairs_4x1, kFloat32, kTf32, kPairs, 4, 1)       \
-  X(tf32_quads_4x2, kFloat32, kTf32, kQuads, 4, 2)       \
-  X(tf32_channels_4x2, kFloat32, kTf32, kChannels, 4, 2) \
-  X(tf32_gather_4x2, kFloat32, kTf32, kGather, 4, 2)     \
-  X(tf32_gather_4x1, kFloat32, kTf32, kGather, 4, 1)     \
-  X(tf32_gather_2x2, kFloat32, kTf32, kGather, 2, 2)     \
-  X(tf32_gather_2x1, kFloat32, kTf32, kGather, 2, 1)     \
-  X(tf32_turns, kFloat32, kTf32, kPingPong, 4, 2)
+#define CONVT_PATCH_SHAPES(X, type, dtype, precision)       \
+  X(type##_pairs_4x2, dtype, precision, kPairs, 4, 2)       \
+  X(type##_pairs_4x1, dtype, precision, kPairs, 4, 1)       \
+  X(type##_quads_4x2, dtype, precision, kQuads, 4, 2)       \
+  X(type##_channels_4x2, dtype, precision, kChannels, 4, 2) \
+  X(type##_gather_4x2, dtype, precision, kGather, 4, 2)     \
+  X(type##_gather_4x1, dtype, precision, kGather, 4, 1)     \
+  X(type##_gather_2x2, dtype, precision, kGather, 2, 2)     \
+  X(type##_gather_2x1, dtype, precision, kGather, 2, 1)     \
+  X(type##_turns, dtype, precision, kPingPong, 4, 2)
+#define CONVT_PATCH_TF32(X) CONVT_PATCH_SHAPES(X, tf32, kFloat32, kTf32)
 #define CONVT_PATCH_TF32X3(X)                                       \
   X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
   X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)              \
@@ -52,26 +53,8 @@ struct PatchInstance {
   X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)            \
   X(tf32x3_gather_quads_4x2, kFloat32, kTf32x3, kGatherQuads, 4, 2) \
   X(tf32x3_gather_quads_2x2, kFloat32, kTf32x3, kGatherQuads, 2, 2)
-#define CONVT_PATCH_BF16(X)                               \
-  X(bf16_pairs_4x2, kBFloat16, kHalf, kPairs, 4, 2)       \
-  X(bf16_pairs_4x1, kBFloat16, kHalf, kPairs, 4, 1)       \
-  X(bf16_quads_4x2, kBFloat16, kHalf, kQuads, 4, 2)       \
-  X(bf16_channels_4x2, kBFloat16, kHalf, kChannels, 4, 2) \
-  X(bf16_gather_4x2, kBFloat16, kHalf, kGather, 4, 2)     \
-  X(bf16_gather_4x1, kBFloat16, kHalf, kGather, 4, 1)     \
-  X(bf16_gather_2x2, kBFloat16, kHalf, kGather, 2, 2)     \
-  X(bf16_gather_2x1, kBFloat16, kHalf, kGather, 2, 1)     \
-  X(bf16_turns, kBFloat16, kHalf, kPingPong, 4, 2)
-#define CONVT_PATCH_F16(X)                              \
-  X(f16_pairs_4x2, kFloat16, kHalf, kPairs, 4, 2)       \
-  X(f16_pairs_4x1, kFloat16, kHalf, kPairs, 4, 1)       \
-  X(f16_quads_4x2, kFloat16, kHalf, kQuads, 4, 2)       \
-  X(f16_channels_4x2, kFloat16, kHalf, kChannels, 4, 2) \
-  X(f16_gather_4x2, kFloat16, kHalf, kGather, 4, 2)     \
-  X(f16_gather_4x1, kFloat16, kHalf, kGather, 4, 1)     \
-  X(f16_gather_2x2, kFloat16, kHalf, kGather, 2, 2)     \
-  X(f16_gather_2x1, kFloat16, kHalf, kGather, 2, 1)     \
-  X(f16_turns, kFloat16, kHalf, kPingPong, 4, 2)
+#define CONVT_PATCH_BF16(X) CONVT_PATCH_SHAPES(X, bf16, kBFloat16, kHalf)
+#define CONVT_PATCH_F16(X) CONVT_PATCH_SHAPES(X, f16, kFloat16, kHalf)
 #define CONVT_PATCH_INSTANCES(X) CONVT_PATCH_TF32(X) CONVT_PATCH_TF32X3(X) CONVT_PATCH_BF16(X) CONVT_PATCH_F16(X)
 
 inline constexpr PatchInstance kPatchInstances[] = {

@@ -13,21 +13,12 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scope_words import nothing_stays_in_force, word
 
 from convt_ext import use_precision
-from convt_ext.precision import WORDS, requested
+from convt_ext.precision import WORDS
 
-
-def word():
-    return requested(None)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_in_force():
-    assert word() is None
-    yield
-    assert word() is None
-
+__all__ = ["nothing_stays_in_force"]
 
 # Exits in any order.
 

@@ -11,20 +11,11 @@ import inspect
 import sys
 
 import pytest
+from scope_words import nothing_stays_in_force, word
 
 from convt_ext import use_precision
-from convt_ext.precision import requested
 
-
-def word():
-    return requested(None)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_in_force():
-    assert word() is None
-    yield
-    assert word() is None
+__all__ = ["nothing_stays_in_force"]
 
 
 @use_precision("ieee")

@@ -8,6 +8,7 @@
 #include "emulator/asynchronous.h"
 #include "emulator/device.h"
 #include "emulator/fibers.h"
+#include "launch/tensor_map_rules.h"
 #include "ptx/wgmma_sm90a.cuh"
 
 namespace emulator {
@@ -18,7 +19,7 @@ constexpr int kMostRank = 5;
 struct Map {
   char* data;
   uint64_t strides[kMostRank];  // bytes
-  uint32_t sizes[kMostRank];
+  uint64_t sizes[kMostRank];
   uint16_t box[kMostRank];  // elements that are copied
   uint8_t steps[kMostRank];
   uint8_t rank, element_bytes, swizzle_bytes;
@@ -36,28 +37,15 @@ int bytes_of(CUtensorMapDataType type) {
   }
 }
 
-// What cuTensorMapEncodeTiled asks for.
-bool is_legal(cuuint32_t rank, const void* data, const cuuint64_t* sizes, const cuuint64_t* strides,
-              const cuuint32_t* box, const cuuint32_t* steps) {
-  if (rank < 3 || rank > kMostRank || reinterpret_cast<uintptr_t>(data) % 16 != 0) return false;
-  for (cuuint32_t i = 0; i < rank; ++i) {
-    if (sizes[i] < 1 || sizes[i] > UINT32_MAX || box[i] < 1 || box[i] > 256 || steps[i] < 1 || steps[i] > 8) {
-      return false;
-    }
-    if (i > 0 && strides[i - 1] % 16 != 0) return false;
-  }
-  return true;
-}
-
 CUresult encode(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void* data, const cuuint64_t* sizes,
                 const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave,
                 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
   const int bytes = bytes_of(type);
-  if (bytes == 0 || !is_legal(rank, data, sizes, strides, box, steps)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0 || rank < 3 || !is_legal_map(rank, data, sizes, strides, box, steps)) return CUDA_ERROR_INVALID_VALUE;
   Map map{};
   map.data = static_cast<char*>(data);
   for (cuuint32_t i = 0; i < rank; ++i) {
-    map.sizes[i] = static_cast<uint32_t>(sizes[i]);
+    map.sizes[i] = sizes[i];
     map.strides[i] = i == 0 ? bytes : strides[i - 1];
     map.box[i] = static_cast<uint16_t>((box[i] + steps[i] - 1) / steps[i]);
     map.steps[i] = static_cast<uint8_t>(steps[i]);
@@ -87,7 +75,7 @@ void walk(const Map& map, const std::array<int32_t, kMostRank>& at, uint32_t sha
     for (int i = 1; i < map.rank; ++i) {
       const int64_t place = at[i] + rest % map.box[i] * map.steps[i];
       rest /= map.box[i];
-      exists &= place >= 0 && place < map.sizes[i];
+      exists &= place >= 0 && place < static_cast<int64_t>(map.sizes[i]);
       vector += place * static_cast<int64_t>(map.strides[i]);
     }
     auto address = static_cast<uint32_t>(shared + 16 * number);

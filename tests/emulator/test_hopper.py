@@ -15,15 +15,9 @@ import pytest
 import torch
 from emulator.calls import H200, Call, products
 from families import FAMILIES
-from plan import build
 
 ENGINES = ("flat", "nhwc", "patch", "strided", "wgmma", "window")
 HOPPER = [family for family in FAMILIES if family.name.split("_")[0] in ENGINES]
-
-
-@pytest.fixture(scope="module")
-def emulated():
-    return build.load_or_skip("_emulated")
 
 
 def few_tiles(emulated, call: Call, kernels: str) -> list[int]:

@@ -12,16 +12,10 @@ import pytest
 import torch
 from cases import Case
 from emulator.calls import CLASSES, H200, Call
-from plan import build
 
 ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
 DIRECTIONS = ("forward", "grad_input")
 SEVERAL_TILES = Case("several_tiles", "", n=2, c_in=96, c_out=72, h=5, w=9, k=(3, 2), s=(2, 2), p=(1, 0))
-
-
-@pytest.fixture(scope="module")
-def emulated():
-    return build.load_or_skip("_emulated")
 
 
 def call_of(case: Case, direction: str, kind: str, **others) -> Call:

@@ -10,15 +10,9 @@ import torch
 from cases import CASES, LAYOUTS, Case
 from emulator.calls import A100, DIRECTIONS, RTX_4090, Call, check, products
 from families import any_case
-from plan import build
 
 CLASSES = ("tf32", "f16", "bf16")
 BY_NAME = {case.name: case for case in CASES}
-
-
-@pytest.fixture(scope="module")
-def emulated():
-    return build.load_or_skip("_emulated")
 
 
 # A product costs the emulator about 300 ns, those with zeros that fill a tile included.

@@ -14,6 +14,7 @@
 #include "epilogue/pass.h"
 #include "flat_sm90a/instances.h"
 #include "launch/kernel.h"
+#include "launch/tensor_map_rules.h"
 #include "mma_sm90a/instances.h"
 #include "nhwc_sm90a/instances.h"
 #include "patch_sm90a/instances.h"
@@ -146,22 +147,10 @@ const void* run_pass(DataType) { return "run_pass"; }
 
 namespace {
 
-// What CUDA documents that the driver refuses; the planner must never ask for it.
-bool is_legal(cuuint32_t rank, const void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
-              const cuuint32_t* box, const cuuint32_t* steps) {
-  if (rank < 1 || rank > 5 || reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
-  for (cuuint32_t i = 0; i < rank; ++i) {
-    if (sizes[i] < 1 || sizes[i] > (uint64_t{1} << 32)) return false;
-    if (box[i] < 1 || box[i] > 256 || steps[i] < 1 || steps[i] > 8) return false;
-    if (i > 0 && (strides[i - 1] % 16 != 0 || strides[i - 1] >= (uint64_t{1} << 40))) return false;
-  }
-  return true;
-}
-
 CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* sizes,
                 const cuuint64_t* strides, const cuuint32_t* box, const cuuint32_t* steps, CUtensorMapInterleave,
                 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill) {
-  if (!is_legal(rank, address, sizes, strides, box, steps)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_legal_map(rank, address, sizes, strides, box, steps)) return CUDA_ERROR_INVALID_VALUE;
   std::memset(map, 0, sizeof(*map));
   cuuint64_t* words = map->opaque;  // 16
   words[0] = reinterpret_cast<uintptr_t>(address);
