@@ -85,7 +85,8 @@ ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "strided_sm90a")
 
 # What makes launches of one kernel differ in more than sizes: each is run once for each problem.
 FIELDS_OF_WAYS = (
-    "shape", "split_phases", "blocks", "split_channels", "staged", "packs_source", "packs_x", "packs_gy",
+    "shape", "split_phases", "blocks", "split_channels", "staged", "packs_source", "packs_x", "packs_gy", "gathers",
+    "rows",
 )  # fmt: skip
 
 

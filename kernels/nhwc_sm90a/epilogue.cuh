@@ -1,6 +1,7 @@
 // Accumulators -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours,
-// and four threads whole sectors: results go to memory from registers or, so that the next tile's products need not
-// wait for it, by way of shared memory in boxes of all positions.
+// and four threads whole sectors of channels_last: results go to memory from registers or, so that the next tile's
+// products need not wait for it, by way of shared memory in boxes of all positions. In NCHW eight threads have eight
+// positions of a channel.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -15,26 +16,30 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where the results of a thread's positions begin, in elements; negative where there is none.
+// Where the results of a tile's position begin, in elements; -1 where there is none.
+__device__ __forceinline__ int64_t result_of_position(const Params& params, const Tile& tile, int32_t number) {
+  Position position;
+  const bool exists = position_of_tile(params, number, &position);
+  const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
+  const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
+  const int32_t image = tile.image + position.image;
+  if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) return -1;
+  return image * params.result_stride[0] + int64_t{tile.group} * params.n_channels * params.result_stride[1] +
+         row * params.result_stride[2] + column * params.result_stride[3];
+}
+
+// The same of a thread's positions.
 template <typename Shape>
 struct Offsets {
   int64_t of[Shape::kBlocks][2];
 
   __device__ __forceinline__ Offsets(const Params& params, const Tile& tile, int32_t warp) {
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        Position position;
-        const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-        const int32_t number = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;
-        const bool exists = position_of_tile(params, number, &position);
-        const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
-        const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
-        const int32_t image = tile.image + position.image;
-        of[block][h] =
-            image * params.result_stride[0] + row * params.result_stride[2] + column * params.result_stride[3];
-        if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) of[block][h] = -1;
+        of[block][h] = result_of_position(params, tile, positions_before<Shape>(warp, block) + lane / 4 + 8 * h);
       }
     }
   }
@@ -43,7 +48,7 @@ struct Offsets {
 // The results of both positions of a block, neighbouring channels from `channel` on, of accumulators from `first` on.
 template <typename Shape, bool kSteps, int kCount>
 __device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, const Params& params, int block, int first,
-                                             int32_t channel, const float (&bias)[kCount],
+                                             int32_t group, int32_t channel, const float (&bias)[kCount],
                                              const Offsets<Shape>& offsets, float (&values)[2 * kCount]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -54,11 +59,12 @@ __device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, con
   }
   if constexpr (kSteps) {
     epilogue::Places<2> places;
+    places.step = static_cast<int32_t>(params.result_stride[1]);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      places.channel[h] = channel;
+      places.channel[h] = group * params.n_channels + channel;
       places.left[h] = offsets.of[block][h] >= 0 ? params.n_channels - channel : 0;
-      places.offset[h] = offsets.of[block][h] + channel;
+      places.offset[h] = offsets.of[block][h] + channel * params.result_stride[1];
     }
     epilogue::run_steps<typename Shape::Element, 2, kCount, true>(params.steps, places, params.unit >= kCount, values);
   }
@@ -78,21 +84,22 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
     float bias[kCount];
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      bias[k] = epilogue::bias_of<Element, kSteps>(params, 0, params.n_channels, channel + k);
+      bias[k] = epilogue::bias_of<Element, kSteps>(params, tile.group, params.n_channels, channel + k);
     }
     if (channel >= params.n_channels || !share.has(m * kInterleaved)) continue;
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) {
       float values[2 * kCount];
-      finish_block<Shape, kSteps>(acc, params, block, m * kCount, channel, bias, offsets, values);
+      finish_block<Shape, kSteps>(acc, params, block, m * kCount, tile.group, channel, bias, offsets, values);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if (offsets.of[block][h] < 0) continue;
         float of_position[kCount];
 #pragma unroll
         for (int k = 0; k < kCount; ++k) of_position[k] = values[h * kCount + k];
-        epilogue::store_neighbours(static_cast<Element*>(params.result) + offsets.of[block][h] + channel, of_position,
-                                   params.n_channels - channel, params.unit, 1);
+        Element* g_result = static_cast<Element*>(params.result) + offsets.of[block][h];
+        epilogue::store_neighbours(g_result + channel * params.result_stride[1], of_position,
+                                   params.n_channels - channel, params.unit, params.result_stride[1]);
       }
     }
   }
@@ -104,7 +111,7 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
   const auto number = static_cast<int32_t>(threadIdx.x);
   if (number >= Shape::kN) return 0;
   const int32_t channel = tile.channel_tile * Shape::kN + number;
-  return epilogue::bias_of<typename Shape::Element>(params, 0, params.n_channels, channel);
+  return epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, channel);
 }
 
 // By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.
@@ -140,7 +147,8 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
         float values[2 * kCount];
-        finish_block<Shape, kSteps>(acc, params, block, m * kCount, first + m * 4 * kCount, bias_of, offsets, values);
+        finish_block<Shape, kSteps>(acc, params, block, m * kCount, tile.group, first + m * 4 * kCount, bias_of,
+                                    offsets, values);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int32_t row = positions_before<Shape>(warp, block) + lane / 4 + 8 * h;

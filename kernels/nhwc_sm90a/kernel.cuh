@@ -7,8 +7,10 @@
 #include "hopper/kernel.cuh"
 #include "hopper/slots.cuh"
 #include "nhwc_sm90a/epilogue.cuh"
+#include "nhwc_sm90a/gather.cuh"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/mainloop.cuh"
+#include "nhwc_sm90a/rows.cuh"
 
 namespace convt::nhwc_sm90a {
 
@@ -17,14 +19,14 @@ namespace convt::nhwc_sm90a {
 template <typename Shape>
 __device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
                                             Ring sources) {
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
-    const Tile tile = tile_of(params, number);
+  for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
+    const Tile tile = tile_of(params, tiles.number());
     const int32_t column = tile.column * params.step_w, row = tile.row * params.step_h;
     StageWalk walk = stages.walk(first_window(params, tile));
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
       const Window& window = params.windows[walk.window];
       if (window.num_h > 0) {
-        const int32_t at[4] = {walk.chunk * Shape::kStageChannels, column + window.column, row + window.row,
+        const int32_t at[5] = {walk.chunk * Shape::kStageChannels, tile.group, column + window.column, row + window.row,
                                tile.image};
         sources.wait_empty();  // the consumers have read what was here
         ptx::mbarrier_expect(sources.full(), params.box_bytes);
@@ -57,9 +59,9 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
                                              Ring weights) {
   ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: the other roles need not
                                     // wait
-  for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
-    const Tile tile = tile_of(params, number);
-    const char* g_tile = static_cast<const char*>(params.packed) + tile.channel_tile * params.packed_tile_step;
+  for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
+    const Tile tile = tile_of(params, tiles.number());
+    const char* g_tile = static_cast<const char*>(params.packed) + tile.weights * params.packed_tile_step;
     StageWalk walk = stages.walk(first_window(params, tile));
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
       const Window& window = params.windows[walk.window];
@@ -103,7 +105,9 @@ struct Convolution : hopper::Slots<Params> {
 
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x > 0) return;
-    pipeline::init_slots(s_barriers, 0, count(), 1, kNhwcConsumers * 4);
+    const int32_t of_source = params.source_slots;
+    pipeline::init_slots(s_barriers, 0, of_source, params.gathers ? kNhwcGatheringThreads : 1, kNhwcConsumers * 4);
+    pipeline::init_slots(s_barriers, of_source, count(), 1, kNhwcConsumers * 4);
     ptx::mbarrier_init(s_shares_barrier, 1);
     ptx::fence_mbarrier_init();
   }
@@ -119,7 +123,8 @@ struct Convolution : hopper::Slots<Params> {
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
     uint32_t buffer = 0;
-    for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
+    for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
+      int32_t number = tiles.number();
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
       Accumulators<Shape> acc;
       const int32_t window = first_window(params, tile_of(params, number));
@@ -145,7 +150,10 @@ struct Convolution : hopper::Slots<Params> {
   template <bool kSteps>
   __device__ __forceinline__ void put(const Accumulators<Shape>& acc, const Tile& tile, int32_t warp, float bias,
                                       uint32_t* buffer) const {
-    if (params.staged) {
+    if (params.rows) {
+      put_rows<Shape, kSteps>(acc, params, tile, warp, bias, s_source + params.staged_begin,
+                              s_source + params.bias_begin);
+    } else if (params.staged) {
       const uint32_t s_staged = s_source + params.staged_begin, s_bias = s_source + params.bias_begin;
       stage_tile<Shape, kSteps>(acc, params, tile, warp, bias, s_staged, s_bias, buffer);
     } else {
@@ -164,14 +172,15 @@ struct Convolution : hopper::Slots<Params> {
         [&](int block) { return acc.r[block]; }, params.splits, share, s_source, s_shares_barrier);
   }
 
-  // Each thread is elected, so that the compiler knows all its values to be the same for its warp: a copy's addresses
-  // otherwise cost more than a stage's products.
+  // Each thread that copies boxes is elected, so that the compiler knows all its values to be the same for its warp: a
+  // copy's addresses otherwise cost more than a stage's products.
   __device__ __forceinline__ void serve(int32_t warp) const {
-    if (warp > 1 || !ptx::elect_one()) return;
-    if (warp == 0) {
+    if (warp == 1) {
+      if (ptx::elect_one()) load_weights<Shape>(params, stages, s_weights, weights());
+    } else if (params.gathers) {
+      gather_source<Shape>(params, stages, s_source, sources(), warp == 0 ? 0 : warp - 1);
+    } else if (warp == 0 && ptx::elect_one()) {
       load_source<Shape>(params, stages, s_source, sources());
-    } else {
-      load_weights<Shape>(params, stages, s_weights, weights());
     }
   }
 #endif

@@ -85,14 +85,56 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
   params->weights = make_tensor_map(problem.dtype, box);
 }
 
+// The source as a tensor map or, where none describes it, as threads read it.
+void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const void* source,
+                nhwc_sm90a::Params* params) {
+  const bool forward = problem.direction == Direction::kForward;
+  const NhwcInstance& instance = kNhwcInstances[plan.instance];
+  const int64_t* from = source_stride(problem);
+  const int64_t all_channels = forward ? problem.c_in : problem.c_out, channels = all_channels / problem.groups;
+  const int64_t height = forward ? problem.h.in : problem.h.out, width = forward ? problem.w.in : problem.w.out;
+  const int64_t element = element_bytes(problem.dtype);
+  params->boxes = has_rows_of_boxes(instance, plan);
+  params->gathers = plan.gathers;
+  if (plan.gathers) {
+    const int64_t last =
+        (problem.batch - 1) * from[0] + (all_channels - 1) * from[1] + (height - 1) * from[2] + (width - 1) * from[3];
+    params->source = source;
+    params->last_element = reinterpret_cast<uintptr_t>(source) + last * element;
+    params->ends_in_word = element == 2 && params->last_element % 4 == 0;
+    for (int axis = 0; axis < 4; ++axis) params->source_step[axis] = from[axis] * element;
+    params->source_h = static_cast<int32_t>(height);
+    params->source_w = static_cast<int32_t>(width);
+    params->k_channels = static_cast<int32_t>(channels);
+    params->channels_inner = is_channels_last(from);
+    params->num_places = plan.box_w * plan.box_h * plan.tile_n;
+    params->words_begin = plan.words_begin;
+    params->by_box_w = Divisor::of(plan.box_w);
+    params->by_box_h = Divisor::of(plan.box_h);
+    return;
+  }
+  const int32_t row_bytes = nhwc_row_bytes(instance.k_steps);
+  TensorBox box{source,
+                {channels, problem.groups, width, height, problem.batch},
+                {channels, from[3], from[2], from[0]},
+                {static_cast<int32_t>(row_bytes / element), 1, plan.box_w, plan.box_h, plan.tile_n},
+                5};
+  box.step[2] = program.source_step_w;
+  box.step[3] = program.source_step_h;
+  box.swizzle_bytes = row_bytes;
+  // Where no tap reads some columns, L2 fetches no more than the pixels between them.
+  const int64_t pixel_bytes = all_channels * element;
+  if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
+  box.rounded = params->boxes && problem.dtype == DataType::kFloat32;
+  params->map = make_tensor_map(problem.dtype, box);
+}
+
 nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
                                    const pack::Params& weights, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
   const bool forward = problem.direction == Direction::kForward;
   nhwc_sm90a::Params params{};
-  const void* source = forward ? pointers.x : pointers.y;
-  const int64_t* from = source_stride(problem);
   const auto channels = static_cast<int32_t>(nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype));
   params.packed = plan.direct ? nullptr : weights.packed;
   params.bias = forward ? pointers.bias : nullptr;
@@ -103,14 +145,27 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.result_h = forward ? problem.h.out : problem.h.in;
   params.result_w = forward ? problem.w.out : problem.w.in;
   params.n_channels = weights.n_channels;
-  params.unit = storable_neighbours(problem, params.result);
+  params.channels_last = is_channels_last(params.result_stride);
+  params.unit = params.channels_last || plan.rows ? storable_neighbours(problem, params.result) : 1;
+  params.rows = plan.rows;
+  if (plan.rows) {
+    const int32_t scale_w = forward ? problem.w.stride : 1, run = plan.tile_w * scale_w;
+    if (!params.channels_last && (run % 2 != 0 || params.result_w % 2 != 0)) params.unit = 1;
+    params.row_pitch = nhwc_row_pitch(params.channels_last, plan.tile_w * plan.tile_h * plan.tile_n, scale_w,
+                                      static_cast<int32_t>(element_bytes(problem.dtype)));
+    params.by_run = Divisor::of(run);
+    params.by_tile_h = Divisor::of(plan.tile_h);
+  }
+  params.together = Divisor::of(plan.together);
+  params.windows_of_row = grid.phases_w;
   params.step_h = program.source_step_h;
   params.step_w = program.source_step_w;
   params.scale_h = forward ? problem.h.stride : 1;
   params.scale_w = forward ? problem.w.stride : 1;
-  params.channel_tiles = Divisor::of(grid.channel_tiles);
-  params.phases_w = Divisor::of(grid.phases_w);
-  params.phases = Divisor::of(grid.phases_h * grid.phases_w);
+  params.channel_tiles = Divisor::of(static_cast<int32_t>(problem.groups) * grid.channel_tiles);
+  params.group_tiles = Divisor::of(grid.channel_tiles);
+  params.phases_w = Divisor::of(grid.phases_w / plan.together);
+  params.phases = Divisor::of(grid.phases_h * grid.phases_w / plan.together);
   params.w_tiles = Divisor::of(grid.w_tiles);
   params.h_tiles = Divisor::of(grid.h_tiles);
   params.num_tiles = static_cast<int32_t>(plan.num_tiles);
@@ -135,20 +190,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
   set_splits(program, forward, &params);
-  TensorBox box{source,
-                {weights.k_channels, forward ? problem.w.in : problem.w.out, forward ? problem.h.in : problem.h.out,
-                 problem.batch},
-                {from[3], from[2], from[0]},
-                {channels, plan.box_w, plan.box_h, plan.tile_n}};
-  box.step[1] = program.source_step_w;
-  box.step[2] = program.source_step_h;
-  box.swizzle_bytes = nhwc_row_bytes(instance.k_steps);
-  // Where no tap reads some columns, L2 fetches no more than the pixels between them.
-  const int64_t pixel_bytes = weights.k_channels * element_bytes(problem.dtype);
-  if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
-  params.boxes = has_rows_of_boxes(instance, plan);
-  box.rounded = params.boxes && problem.dtype == DataType::kFloat32;
-  params.map = make_tensor_map(problem.dtype, box);
+  set_source(problem, plan, program, forward ? pointers.x : pointers.y, &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
 }

@@ -1,4 +1,4 @@
-// Plans of the NHWC engine (nhwc_sm90a/): layers in channels_last without groups, forward and gradient of the input.
+// Plans of the NHWC engine (nhwc_sm90a/): forward and gradient of the input, of any layout.
 //
 // Positions are results of one phase, and the rows of a matrix product; channels are neighbours in memory, so that a
 // position's 128 bytes of channels are a row of an operand as they lie there. A tile is a box of positions. The taps of
@@ -21,13 +21,16 @@ struct NhwcTile {
   int32_t block_n;  // result channels
   int32_t splits;  // CTAs that share a tile, each with some of its stages
   bool direct;  // weights come to shared memory as they are
-  bool staged;  // results leave by way of shared memory
+  bool staged;  // results of channels_last leave by way of shared memory
+  bool rows;  // rows of NCHW do, and of channels_last whose pixels begin anywhere
+  int32_t together;  // W phases of NCHW, whose columns lie between each other, that a CTA has one after the other
+  bool gathers;  // threads bring the source, which no tensor map describes
   int32_t tile_w, tile_h, tile_n;  // positions
   int32_t box_w, box_h;  // places of the source for them
   int32_t num_chunks;  // of the source's channels
   int32_t num_windows;  // stages of a chunk
   int32_t stage_bytes, source_slots, weight_slots;
-  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin, words_begin;  // in shared memory
   int64_t num_tiles;
 
   // What tells it from other tiles of the kernel, and what people are told of it.
@@ -37,6 +40,8 @@ struct NhwcTile {
     field("splits", splits);
     field("direct", direct);
     field("staged", staged);
+    field("rows", rows);
+    field("gathers", gathers);
     field("tile_n", tile_n);
     field("tile_h", tile_h);
     field("tile_w", tile_w);
@@ -49,6 +54,15 @@ struct NhwcTile {
 
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
+
+// Threads that bring the source where no tensor map describes it, and elements that each of them asks for at once.
+// Halves come in words of 4 bytes, to one of two buffers.
+inline constexpr int32_t kNhwcGatheringWarps = 3;
+inline constexpr int32_t kNhwcGatheringThreads = 32 * kNhwcGatheringWarps;
+inline constexpr int32_t kNhwcGatheredWords = 32;
+inline constexpr int32_t nhwc_gathered_bytes(int32_t element) {
+  return element == 4 ? 0 : 2 * kNhwcGatheredWords * kNhwcGatheringThreads * 4;
+}
 
 inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
 inline constexpr int32_t kNhwcMostStagedPhases = 4;
@@ -80,18 +94,33 @@ inline constexpr int32_t nhwc_staged_bytes(int32_t blocks, int32_t block_n, int3
   return kNhwcStagedBuffers * 64 * kNhwcConsumers * blocks * nhwc_staged_row_bytes(block_n, element);
 }
 
+// Of rows: channels that are in shared memory at once, or all where W phases lie between each other; and elements there
+// from a channel to the next in NCHW, of all positions of a tile, which are `scale_w` apart, or from a position to the
+// next in channels_last. A warp stores eight positions of four channels, in as many banks as can be.
+inline constexpr int32_t kNhwcRowChannels = 32;
+inline constexpr int32_t nhwc_row_pitch(bool channels_last, int32_t positions, int32_t scale_w, int32_t element) {
+  return channels_last ? kNhwcRowChannels + 4 / element : (positions * scale_w + 5) / 8 * 8 + 2;
+}
+inline constexpr int32_t nhwc_rows_bytes(bool channels_last, int32_t positions, int32_t channels, int32_t pitch,
+                                         int32_t element) {
+  return (channels_last ? positions : channels) * pitch * element;
+}
+
 // Weights whose source channels are neighbours, too (of the gradient in channels_last), need no packing: tensor maps
 // copy blocks of so many result channels of a tap in the order of the weights' columns, and round float32 to TF32.
 inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
 
-// A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box.
+// A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box. Nobody
+// rounds float32 that threads bring, so products read that from registers.
 inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan) {
-  return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h;
+  return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h &&
+         !(plan.gathers && instance.precision == Precision::kTf32);
 }
 
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {
-  int32_t channel_tiles, phases_w, phases_h, w_tiles, h_tiles;
+  int32_t channel_tiles;  // of a group
+  int32_t phases_w, phases_h, w_tiles, h_tiles;
   int64_t image_tiles;
 };
 NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcTile& plan);

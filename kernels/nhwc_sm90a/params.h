@@ -25,22 +25,29 @@ struct Window {
 };
 
 struct Params {
-  bool staged;
+  bool staged, rows;
+  bool channels_last;  // the result
   bool boxes;  // positions of a tile are neighbours in its boxes, and copies round the source to TF32
   const void* packed;  // weights as pack/ leaves them, or null
-  const void* bias;    // [n_channels], contiguous, or null
+  const void* bias;    // [groups * n_channels], contiguous, or null
   epilogue::Program steps;  // of results, behind the bias
-  void* result;        // [batch, n_channels, result_h, result_w], channels are neighbours
+  void* result;        // [images, groups * n_channels, result_h, result_w], any strides
   int64_t result_stride[4];  // elements
   int32_t batch, result_h, result_w;
-  int32_t n_channels;
-  int32_t unit;  // neighbouring results that may be stored together
+  int32_t n_channels;  // of a group
+  int32_t unit;  // neighbouring channels that may be stored together, or columns of rows
   int32_t step_h, step_w;    // of source coordinates, from one position to the next
   int32_t scale_h, scale_w;  // of result coordinates
 
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
-  Divisor channel_tiles, phases, w_tiles, h_tiles;
+  Divisor channel_tiles, phases, w_tiles, h_tiles;  // channels of all groups
+  Divisor group_tiles;  // a channel tile's number: group, tile
   Divisor phases_w;
+  Divisor together;  // W phases of a place that a CTA has one after the other: the fastest digit, and then not among
+                     // `phases`
+  int32_t windows_of_row;  // W phases in all
+  Divisor by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
+  int32_t row_pitch;
   int32_t num_tiles;
   int32_t tile_w, tile_h, tile_n;  // positions
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
@@ -54,10 +61,21 @@ struct Params {
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t packed_tile_step;               // bytes
+
+  // The source where threads bring it, in any layout; otherwise `map` is it.
+  bool gathers;
+  bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise places
+  const void* source;
+  int64_t source_step[4];  // bytes
+  bool ends_in_word;       // the last element is the lower half of a word, whose upper half is no part of the tensor
+  uintptr_t last_element;
+  int32_t source_h, source_w, k_channels;  // of a group
+  int32_t num_places, words_begin;
+  Divisor by_box_w, by_box_h;
   Window windows[kNhwcMostWindows];               // of each phase, or all of each tile
 
-  // The source as dimensions [image][row][column][channel], of which a box takes every step-th row and column: a
-  // stage's source in one copy, zeros for what is outside.
+  // The source as dimensions [image][row][column][group][channel], of which a box takes every step-th row and column: a
+  // stage's source in one copy, zeros for what is outside, which another group's channels are.
   CUtensorMap map;
   // Where there is no packed weight, the weight as it is: as dimensions [block][pair][quad][channel of a pair][tap,
   // source channel], of which one copy brings a tap of a stage; or, where stages do not divide a tap's source channels,

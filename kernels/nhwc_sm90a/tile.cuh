@@ -8,8 +8,6 @@
 
 namespace convt::nhwc_sm90a {
 
-using hopper::first_tile;
-using hopper::tile_step;
 #ifdef CONVT_HAS_WGMMA
 using reduce::Share;
 #endif
@@ -36,22 +34,51 @@ struct Shape {
 };
 
 struct Tile {
-  int32_t channel_tile;
+  int32_t weights;  // number of its packed weights: of its channel tile among those of all groups
+  int32_t group, channel_tile;
   int32_t phase_h, phase_w;
   int32_t column, row, image;  // its first position
+};
+
+// The numbers of a CTA's tiles. W phases that lie between each other in rows are neighbouring numbers of one CTA.
+class TileWalk {
+ public:
+  __device__ __forceinline__ explicit TileWalk(const Params& params)
+      : params_(params), number_(hopper::first_tile(params) * params.together.value) {}
+
+  __device__ __forceinline__ bool exists() const { return number_ < params_.num_tiles; }
+  __device__ __forceinline__ int32_t number() const { return number_; }
+  __device__ __forceinline__ void advance() {
+    const int32_t count = params_.together.value;
+    ++number_;
+    if (count > 1) {
+      int32_t phase;
+      params_.together(number_, &phase);
+      if (phase != 0) return;
+    }
+    number_ += (hopper::tile_step() - 1) * count;
+  }
+
+ private:
+  const Params& params_;
+  int32_t number_;
 };
 
 // Neighbouring tiles share their source in L2: channels first, then phases, positions. Phases have different numbers of
 // taps, so that each place begins with another one: otherwise a CTA would have the same phase of every place.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
-  number = params.channel_tiles(number, &tile.channel_tile);
+  int32_t together;
+  number = params.together(number, &together);
+  number = params.channel_tiles(number, &tile.weights);
+  tile.group = params.group_tiles(tile.weights, &tile.channel_tile);
   int32_t phase, shift;
   number = params.phases(number, &phase);
   params.phases(number, &shift);
   phase += shift;
   if (phase >= params.phases.value) phase -= params.phases.value;
   tile.phase_h = params.phases_w(phase, &tile.phase_w);
+  tile.phase_w += together;
   number = params.w_tiles(number, &tile.column);
   tile.image = params.h_tiles(number, &tile.row) * params.tile_n;
   tile.row *= params.tile_h;
@@ -61,7 +88,7 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
 
 // The first of the windows that a tile reads.
 __device__ __forceinline__ int32_t first_window(const Params& params, const Tile& tile) {
-  return tile.phase_h * params.phases_w.value + tile.phase_w;
+  return tile.phase_h * params.windows_of_row + tile.phase_w;
 }
 
 // A position of a tile: column, row and image from its first; false where there is none.

@@ -203,6 +203,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   cycles = gathers ? gather_cycles(problem, plan, tiles) : 1.08 * tiles * cycles;
   if (whole->num_blocks > device.num_sms) cycles *= 1.08;
+  // Pixels that begin between multiples of 16 bytes are stored channel by channel.
+  const bool alone = form == PatchForm::kChannels && result_stride(problem)[3] * element_bytes(problem.dtype) % 16 != 0;
+  if (alone) cycles += 2.4 * output_elements(problem) / device.num_sms;
   whole->compute_us = (cycles + 2160) * 1e-3 / device.clock_ghz;
 
   const double input = element * input_elements(problem);

@@ -69,9 +69,9 @@ CLIFFS = [
     ),
     Cliff(
         "fwd", "nhwc", "c_in-1 c_out-1 c_out+1", 3.2,
-        "the NHWC engine takes channels on 16 bytes; flat and wgmma serve the others",
+        "no tensor map has channels between multiples of 16 bytes: the NHWC engine gathers them, or flat serves",
     ),
-    Cliff("fwd", "nhwc", "g=2 g=4", 3.2, "the NHWC engine takes no groups; wgmma and thin serve them"),
+    Cliff("fwd", "nhwc", "g=2 g=4", 3.2, "small groups fill parts of the NHWC engine's tiles"),
     Cliff(
         "fwd", "nhwc", "k+1 k+2", 1.9,
         "2 x 2 with stride 2 moves memory alone; where taps overlap every result adds more products",
@@ -83,34 +83,27 @@ CLIFFS = [
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
-        "dx", "nchw", "k+1 k+2 kw+1 s+1", 5.5,
-        "of larger kernels with a stride and of stride 3 the portable engine serves those for which no engine of "
-        "Hopper's has a plan",
-    ),
-    Cliff(
-        "dx", "nchw", "p-1 p+1 pw+1 op+1 k-1 sw-1", 2.3,
-        "in tf32 mma has tiles for some shapes of the result; of these no engine of Hopper's has a plan, and the "
-        "portable one serves",
-        ("wide8",),
+        "dx", "nchw", "k+1 k+2 kw+1 s+1", 4.0,
+        "larger kernels with a stride, and stride 3, have the NHWC engine alone, whose threads gather them",
     ),
     Cliff(
         "dx", "nchw", "c_out+1", 2.4,
-        "mma and flat serve 32 channels; of 33 no engine of Hopper's has a plan, and the portable one serves",
+        "mma and flat serve 32 channels; 33 take half more of what the NHWC engine gathers",
         ("wide8",),
     ),
     Cliff(
-        "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 8.0,
-        "the NHWC engine takes channels on 16 bytes; wgmma, flat and mma serve the others",
+        "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 6.0,
+        "as forward; wgmma, flat and mma serve some",
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
         "dx", "nhwc", "g=2 g=4", 4.1,
-        "the NHWC engine takes no groups; mma, wgmma and the portable engine serve them",
+        "small groups fill parts of the NHWC engine's tiles, or mma, wgmma and the portable engine serve",
         tuple(name for name in EVERY_BASE if name != "wide8"),
     ),
     Cliff(
-        "dx", "nhwc", "c_in-1 c_out-1 c_out+1 g=2 g=4", 5.5,
-        "as of the other bases, but of some no other engine of Hopper's has a plan, and the portable one serves",
+        "dx", "nhwc", "c_out-1 c_out+1 g=2 g=4", 5.5,
+        "as of the other bases; the portable engine serves some",
         ("wide8",),
     ),
     Cliff(

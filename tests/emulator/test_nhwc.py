@@ -11,7 +11,7 @@ import dataclasses
 import pytest
 import torch
 from cases import Case
-from emulator.calls import CLASSES, H200, Call
+from emulator.calls import CLASSES, H200, Call, in_format
 
 ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
 DIRECTIONS = ("forward", "grad_input")
@@ -25,12 +25,12 @@ def call_of(case: Case, direction: str, kind: str, **others) -> Call:
 
 
 def few_plans(emulated, call: Call, gpu=ONE_SM) -> dict[tuple, int]:
-    """One of each kernel and of each way to bring weights and results: that of the fewest tiles, whose CTA is alone."""
+    """One of each kernel and of each way to bring operands and results: of few tiles, whose CTA is alone."""
     found: dict[tuple, tuple[int, int]] = {}
     known = emulated.plans(call.problem(), gpu, call.engine)
     for number in call.plans(emulated, gpu):
         kernel, tile, *_ = known[number]
-        key = (kernel, tile["direct"], tile["staged"])
+        key = (kernel, tile["gathers"], tile["direct"], tile["staged"])
         if tile["splits"] == 1:
             found[key] = min(found.get(key, (2**31, 0)), (tile["num_tiles"], number))
     return {key: number for key, (_, number) in found.items()}
@@ -51,20 +51,68 @@ def test_every_kernel(emulated, direction, kind, weight):
     expected, plans = call.expected(), few_plans(emulated, call)
     for turn, (key, number) in enumerate(plans.items()):
         assert torch.equal(run(emulated, call, number, turn), expected), key
-    kernels, direct, staged = (set(values) for values in zip(*plans, strict=True))
+    kernels, gathers, direct, staged = (set(values) for values in zip(*plans, strict=True))
     assert len(kernels) == {"tf32": 5, "tf32x3": 4}.get(kind, 7)
-    assert staged == {False, True}
+    assert gathers == staged == {False, True}
     assert direct == {direction == "grad_input" and kind != "tf32x3" and weight is torch.channels_last}
+
+
+GROUPS = Case("groups", "", n=3, c_in=48, c_out=120, h=5, w=9, k=(3, 2), s=(2, 2), p=(1, 0), g=3)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize(
+    "channels", [(48, 120), (27, 75), (36, 60)], ids=["of whole vectors", "odd", "of vectors of float32"]
+)
+def test_groups_and_any_channels(emulated, direction, kind, channels):
+    """Whose vectors of 16 bytes have other channels behind them, or nothing."""
+    for turn, groups in enumerate((1, 3)):
+        call = call_of(dataclasses.replace(GROUPS, g=groups, c_in=channels[0], c_out=channels[1]), direction, kind)
+        expected, plans = call.expected(), few_plans(emulated, call)
+        lie = all(c // groups % (16 // call.x.element_size()) == 0 for c in channels)
+        assert {gathers for _, gathers, *_ in plans} >= ({False, True} if lie else {True})
+        for key, number in list(plans.items())[turn::3]:
+            assert torch.equal(run(emulated, call, number, turn), expected), key
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("of_source", [False, True], ids=["NCHW source", "NHWC source"])
+def test_layouts_may_differ(emulated, direction, kind, of_source):
+    """NCHW results, whose neighbours in memory are positions, of either source; NHWC results of an NCHW source."""
+    case = dataclasses.replace(GROUPS, layout="channels_last" if of_source else "contiguous")
+    for turn, (groups, of_result) in enumerate(((1, False), (3, False), (1, not of_source))):
+        call = Call.of(dataclasses.replace(case, g=groups), direction, kind, of_result)
+        if direction == "grad_input":
+            call.y = in_format(call.y, of_source)
+            call.x = in_format(call.x, of_result)
+        call = dataclasses.replace(call, engine="nhwc")
+        expected, plans = call.expected(), few_plans(emulated, call)
+        assert {gathers for _, gathers, *_ in plans} == ({False, True} if of_source else {True})
+        for key, number in list(plans.items())[turn::3]:
+            assert torch.equal(run(emulated, call, number, turn), expected), key
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind):
     """From a corner, where taps end outside, and in channels behind which a stage has others' zeros."""
-    call = call_of(SEVERAL_TILES, direction, kind)
+    check_nan(emulated, call_of(SEVERAL_TILES, direction, kind), direction, ((0, 0, 0, 0), (1, 71, 4, 8)))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_nan_stays_in_its_group(emulated, direction, kind):
+    """Whose channels' vectors are followed by another group's in memory, or once packed by nothing."""
+    call = call_of(dataclasses.replace(GROUPS, c_in=60, c_out=60), direction, kind)
+    check_nan(emulated, call, direction, ((0, 19, 0, 0), (1, 20, 4, 8), (2, 59, 1, 1)))
+
+
+def check_nan(emulated, call: Call, direction: str, places) -> None:
     source = call.x if direction == "forward" else call.y
     marked = torch.zeros_like(source)
-    for image, channel, h, w in ((0, 0, 0, 0), (1, 71, 4, 8)):
+    for image, channel, h, w in places:
         source[image, channel, h, w] = torch.nan
         marked[image, channel, h, w] = 1
     ones = {"x": torch.ones_like(call.x), "weight": torch.ones_like(call.weight), "y": torch.ones_like(call.y)}
@@ -75,9 +123,12 @@ def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind):
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_epilogue(emulated, kind):
-    """Of results that lie between each other's phases, from registers and by shared memory."""
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_epilogue(emulated, kind, channels_last):
+    """Of results that lie between each other's phases, from registers and by shared memory; of groups, in NCHW."""
     call = call_of(SEVERAL_TILES, "forward", kind)
+    if not channels_last:
+        call = dataclasses.replace(Call.of(GROUPS, "forward", kind, False), engine="nhwc")
     scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
     other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
     expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)

@@ -44,20 +44,31 @@ def test_layers_in_channels_last_get_plans(plan_module, kind, direction):
     row = (8, 64, 64, 64, 4, 2, 1)
     problem = layer(*row, dtype=dtype, precision=precision) | {"direction": direction}
     widths = {32, 64, 128} | ({256} if kind != "tf32x3" else set())
-    assert {plan["block_n"] for plan in engine_plans(plan_module, problem)} == widths
+    plans = engine_plans(plan_module, problem)
+    assert {plan["block_n"] for plan in plans} == widths
+    in_nchw = from_row(*row, dtype=dtype, precision=precision) | {"direction": direction}
+    assert {(plan["gathers"], plan["staged"]) for plan in engine_plans(plan_module, in_nchw)} == {(True, False)}
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
-    assert not engine_plans(plan_module, from_row(*row, dtype=dtype, precision=precision) | {"direction": direction})
     assert not engine_plans(plan_module, layer(*row, precision=IEEE) | {"direction": direction})
 
 
-@pytest.mark.parametrize("change", ["groups", "input channels", "output channels", "stride", "taps"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("channels", [(64, 64), (62, 64), (64, 62), (60, 56)], ids=str)
+def test_sources_without_a_tensor_map_are_gathered(plan_module, channels, groups, direction):
+    """Pixels and their groups begin on 16 bytes: here on four numbers."""
+    problem = layer(4, *channels, 32, 4, 2, 1, 0, groups, precision=TF32) | {"direction": direction}
+    k_channels = channels[direction == GRAD_INPUT]
+    lies = k_channels % (4 * groups) == 0
+    assert any(not plan["gathers"] for plan in engine_plans(plan_module, problem)) == lies
+    assert all(plan["gathers"] for plan in engine_plans(plan_module, problem)) != lies
+
+
+@pytest.mark.parametrize("change", ["stride", "taps"])
 def test_other_layers_get_none(plan_module, change):
     rows = {
-        "groups": layer(4, 64, 64, 32, 4, 2, 1, 0, 2, precision=TF32),
-        "input channels": layer(4, 62, 64, 32, 4, 2, 1, precision=TF32),
-        "output channels": layer(4, 64, 62, 32, 4, 2, 1, precision=TF32),
-        "stride": layer(4, 64, 64, 32, 9, 9, precision=TF32) | {"direction": GRAD_INPUT},  # a tensor map's is 8 at most
+        "stride": layer(4, 64, 64, 32, 9, 9, precision=TF32) | {"direction": GRAD_INPUT},  # 81 windows
         "taps": layer(4, 64, 64, 2, 1, 2, 1, precision=TF32),  # the only result lies between those of the four pixels
     }
     assert not engine_plans(plan_module, rows[change])
@@ -81,10 +92,10 @@ AXES = st.tuples(
 )  # kernel, stride, padding, dilation
 
 
-def problem_of_axes(channels, size, h, w, batch, **others):
+def problem_of_axes(channels, size, h, w, batch, groups=1, **others):
     padding = [min(p, ((n - 1) * s + d * (k - 1)) // 2) for n, (k, s, p, d) in zip(size, (h, w), strict=True)]
     return layer(
-        batch, *channels, size, (h[0], w[0]), (h[1], w[1]), tuple(padding), 0, 1, (h[3], w[3]), **others
+        batch, *channels, size, (h[0], w[0]), (h[1], w[1]), tuple(padding), 0, groups, (h[3], w[3]), **others
     )  # fmt: skip
 
 
@@ -95,14 +106,19 @@ def problem_of_axes(channels, size, h, w, batch, **others):
     batch=st.integers(1, 70),
     size=st.tuples(st.integers(1, 90), st.integers(1, 300)),
     channels=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    whole=st.booleans(),
+    groups=st.sampled_from((1, 1, 2, 3)),
+    channels_last=st.booleans(),
     h=AXES,
     w=AXES,
 )
-def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h, w):
+def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, whole, groups, channels_last, h, w):
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     forward, element = direction == FORWARD, 4 if dtype == FLOAT32 else 2
-    channels = [c * 16 // element for c in channels]
-    problem = problem_of_axes(channels, size, h, w, batch, dtype=dtype, precision=precision)
+    vector = 16 // element
+    channels = [c * vector if whole else c for c in channels]  # of a group
+    problem = problem_of_axes([groups * c for c in channels], size, h, w, batch, groups, dtype=dtype,
+                              precision=precision, channels_last=channels_last)  # fmt: skip
     problem |= {"direction": direction}
     k_channels, n_channels = channels if forward else channels[::-1]
     windows = plan_module.nhwc_windows(problem)
@@ -113,13 +129,13 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h,
         # Every position of every phase, row and image is in one tile, and has a row of the product.
         assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] in range(1, 257), plan
         tiles = [-(-size // plan[f"tile_{axis}"]) for size, axis in zip(sizes, "hw", strict=True)]
-        tiles += [-(-batch // plan["tile_n"]), *phases, -(-n_channels // plan["block_n"])]
+        tiles += [-(-batch // plan["tile_n"]), *phases, groups, -(-n_channels // plan["block_n"])]
         assert plan["num_tiles"] == np.prod(tiles), plan
         # A box has the places of all taps of any window, and no more than a tensor map copies at once.
         for axis, step in zip("hw", steps, strict=True):
             extra = max(window[f"extra_{axis}"] for window in windows)
             assert plan[f"box_{axis}"] == plan[f"tile_{axis}"] + extra, plan
-            assert (plan[f"box_{axis}"] - 1) * step < MOST_OF_BOX, plan
+            assert plan["gathers"] or (plan[f"box_{axis}"] - 1) * step < MOST_OF_BOX, plan
         # Stages have 128 bytes of channels of each place, or 64.
         row = 64 if plan["kernel"].endswith("x32") and element == 2 else 128
         assert k_channels * element <= plan["num_chunks"] * row < k_channels * element + row, plan
@@ -135,24 +151,33 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, h,
         positions = 128 if "_128x" in plan["kernel"] else 256
         assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] <= positions, plan
         # Two buffers of 128 bytes of results, or all of them, of each position.
+        # Or rows: so many channels of each position, which lie between those of the other W phases.
+        own = plan["tile_n"] * plan["tile_h"] * plan["tile_w"]
+        in_nchw = not channels_last or groups * n_channels == 1  # one channel is both
+        assert plan["together"] == (phases[1] if plan["rows"] and in_nchw else 1), plan
+        channels = plan["block_n"] if plan["together"] > 1 else 32
         staged = 2 * positions * min(128, plan["block_n"] * element) if plan["staged"] else 0
+        staged += own * plan["together"] * channels * element if plan["rows"] else 0
+        assert not (plan["staged"] and plan["rows"]), plan
         assert plan["staged_begin"] % 1024 == 0, plan
         assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
         barriers = 16 * (plan["source_slots"] + plan["weight_slots"] + 1)  # one for sums of other CTAs
         assert plan["barriers_begin"] + barriers <= plan["bias_begin"], plan
-        assert plan["bias_begin"] + 4 * plan["block_n"] <= plan["shared_bytes"] <= H200[2], plan
+        words = 2 * 32 * 96 * 4 if plan["gathers"] and element == 2 else 0  # of each thread that gathers, twice
+        assert plan["bias_begin"] + 4 * plan["block_n"] + words <= plan["shared_bytes"] <= H200[2], plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
+        assert plan["source_on_vectors"] != plan["gathers"], plan
         if plan["direct"]:
-            assert (forward, plan["packed_bytes"], n_channels % (64 // element)) == (False, 0, 0), plan
+            assert (forward, plan["packed_bytes"], n_channels % (64 // element), groups) == (False, 0, 0, 1), plan
         else:  # phases beyond the result have no taps
-            assert plan["packed_bytes"] <= tiles[-1] * plan["num_chunks"] * h[0] * w[0] * tap, plan
+            assert plan["packed_bytes"] <= groups * tiles[-1] * plan["num_chunks"] * h[0] * w[0] * tap, plan
         if plan["splits"] > 1:
             assert plan["num_blocks"] == plan["splits"] * plan["num_tiles"] <= H200[1], plan
             assert plan["block_n"] % (plan["splits"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
             # CTAs exchange their sums where stages were.
             assert positions * plan["block_n"] * 4 <= plan["staged_begin"], plan
         else:
-            assert plan["num_blocks"] == min(plan["num_tiles"], H200[1]), plan
+            assert plan["num_blocks"] == min(plan["num_tiles"] // plan["together"], H200[1]), plan
 
 
 @many_problems

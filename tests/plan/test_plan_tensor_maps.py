@@ -34,9 +34,9 @@ def case(name: str, form: str) -> tuple[str, str, Problem]:
 
 
 def serves(module, problem: Problem, kernel: str) -> bool:
-    """By a map: the upsample engine copies other sources element by element."""
+    """By a map: the upsample and the NHWC engine copy other sources element by element."""
     plans = [plan for plan in module.candidates(problem, H200) if kernel in plan["kernel"]]
-    return any(plan["source_on_vectors"] or kernel != "upsample_" for plan in plans)
+    return any(plan["source_on_vectors"] or kernel not in ("upsample_", "nhwc_") for plan in plans)
 
 
 def with_stride(problem: Problem, operand: str, axis: int, stride: int) -> Problem:

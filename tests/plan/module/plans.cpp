@@ -48,7 +48,7 @@ static void add_places(const convt::NhwcTile& tile, py::dict& result) {
   result["box_h"] = tile.box_h, result["box_w"] = tile.box_w, result["num_windows"] = tile.num_windows;
   result["stage_bytes"] = tile.stage_bytes, result["weights_begin"] = tile.weights_begin;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["bias_begin"] = tile.bias_begin;
+  result["bias_begin"] = tile.bias_begin, result["together"] = tile.together;
 }
 
 template <typename OtherTile>

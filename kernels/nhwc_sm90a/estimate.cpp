@@ -1,0 +1,115 @@
+#include "nhwc_sm90a/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nhwc_sm90a/layout.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostRowScale = 64;  // columns of a row from one position to the next
+
+// Cycles in which a CTA's warps gather the source of a stage: of each row of 32 elements that they ask for, and of each
+// stage. Rows of NCHW take longer where places lie apart, by a gradient's stride or in several rows of the image. This
+// and gathered plans' other constants are from a fit to 5,900 measured plans of 106 layers on an H100
+// (docs/engines/nhwc.md): they err by 17 to 18 %.
+double gather_cycles(const ConvTProblem& problem, const NhwcInstance& instance, const NhwcWork& work,
+                     const NhwcTile& plan) {
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const int32_t places = plan.box_w * plan.box_h * plan.tile_n;
+  const double channels = nhwc_row_bytes(instance.k_steps) / element;
+  const double rows = ceil_div(places, kNhwcGatheringThreads) * kNhwcGatheringWarps * channels;
+  const double apart = work.program.source_step_w - 1, breaks = 32.0 / std::min(32, plan.box_w) - 1;
+  const double row = is_channels_last(source_stride(problem)) ? (element == 4 ? 15.5 : 18.4) + 0.5 * apart
+                     : element == 4                           ? 8.1 + 1.5 * apart + 1.2 * breaks
+                                                              : 12.8 + 0.33 * apart + 1.2 * breaks;
+  return rows * row + 530;
+}
+
+// More cycles of a tile whose results leave by rows, or in NCHW eight by eight, than of one of channels_last.
+double store_cycles(const ConvTProblem& problem, const NhwcTile& plan, double results, int32_t scale_w) {
+  if (plan.rows) return 0.2 * results + 480;
+  if (is_channels_last(result_stride(problem))) return nhwc_has_rows(problem) ? 1.8 * results : 0;
+  return (0.32 + 0.25 * (scale_w - 1) + 0.43 * (8.0 / std::min(8, plan.tile_w) - 1)) * results;
+}
+
+}  // namespace
+
+bool nhwc_has_rows(const ConvTProblem& problem) {
+  const bool forward = problem.direction == Direction::kForward;
+  const int64_t* stride = result_stride(problem);
+  if (!is_channels_last(stride)) return stride[3] == 1 && (!forward || problem.w.stride <= kMostRowScale);
+  const int64_t channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
+  const int64_t vector = 16 / element_bytes(problem.dtype), of_group = problem.groups == 1 ? 0 : channels;
+  return (stride[0] | stride[2] | stride[3] | of_group) % vector != 0;
+}
+
+// Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
+// both directions and TF32 and bfloat16 on an H200, to 1,300
+// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more.
+void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
+                   const NhwcWork& work, Plan* whole) {
+  const NhwcTile& plan = tile_of<NhwcTile>(*whole);
+  const bool forward = problem.direction == Direction::kForward;
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double positions = 64.0 * kNhwcConsumers * instance.blocks;
+  const double row_bytes = nhwc_row_bytes(instance.k_steps);
+  const double tap_bytes = nhwc_tap_bytes(instance);
+
+  // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
+  // from.
+  const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
+  // In tf32x3 the terms of the weights are read three times for two, and the fewer channels, the more time fragments
+  // take.
+  const bool split = instance.precision == Precision::kTf32x3;
+  const double reads = split ? 1.5 : 1;
+  const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
+                         static_cast<double>(plan.num_windows) * plan.stage_bytes) /
+                        128;
+  const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
+  const bool boxes = has_rows_of_boxes(instance, plan);
+  const double tap = split ? 115 : boxes ? (instance.block_n > 128 ? 40 : 20) : instance.block_n > 128 ? 80 : 168;
+  const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
+  const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
+                         static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels));
+  const double together = plan.together;
+  const double tiles =
+      together * std::ceil(static_cast<double>(plan.num_tiles * plan.splits) / (together * device.num_sms));
+  // Results by way of shared memory leave while the next tile begins, if there is one.
+  const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
+  const double stores = (boxes ? 500 : 1085) + per_byte * element * results +
+                        (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+  const double more = store_cycles(problem, plan, results, forward ? problem.w.stride : 1);
+  const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
+  const double cycles_of_us = device.clock_ghz * 1e3;
+  whole->compute_us = tiles * (stages * chunk + stores + more) / cycles_of_us;
+
+  // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
+  const double images = static_cast<double>(problem.batch) * element;
+  const double input = images * static_cast<double>(problem.c_in) * problem.h.in * problem.w.in;
+  double output = images * static_cast<double>(problem.c_out) * problem.h.out * problem.w.out;
+  const double read =
+      forward ? 1 : static_cast<double>(plan.num_windows) / (work.program.source_step_h * work.program.source_step_w);
+  if (read < 1) output *= read * std::max(1.0, 192 / (static_cast<double>(problem.c_out) * element));
+  whole->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
+
+  const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
+  const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
+  const double memory = 1.06 * whole->memory_us;
+  if (plan.gathers) {
+    // Warps that gather and warps that multiply hinder each other. What is estimated to be faster by less than a tenth
+    // is as often slower.
+    constexpr double kDoubt = 1.1;
+    const double gather_us =
+        tiles * stages * plan.num_windows * gather_cycles(problem, instance, work, plan) / cycles_of_us;
+    double times[] = {whole->compute_us, gather_us, memory};
+    std::sort(times, times + 3);
+    whole->estimate_us = kDoubt * (pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]));
+    return;
+  }
+  whole->estimate_us =
+      pack + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+}
+
+}  // namespace convt
