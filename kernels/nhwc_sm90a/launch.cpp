@@ -146,11 +146,12 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.result_w = forward ? problem.w.out : problem.w.in;
   params.n_channels = weights.n_channels;
   params.channels_last = is_channels_last(params.result_stride);
-  params.unit = params.channels_last || plan.rows ? storable_neighbours(problem, params.result) : 1;
+  const int32_t unit = storable_neighbours(problem, params.result);
+  params.unit = params.channels_last ? unit : 1;
   params.rows = plan.rows;
   if (plan.rows) {
     const int32_t scale_w = forward ? problem.w.stride : 1, run = plan.tile_w * scale_w;
-    if (!params.channels_last && (run % 2 != 0 || params.result_w % 2 != 0)) params.unit = 1;
+    params.pairs = unit >= 2 && run % 2 == 0 && params.result_w % 2 == 0;
     params.row_pitch = nhwc_row_pitch(params.channels_last, plan.tile_w * plan.tile_h * plan.tile_n, scale_w,
                                       static_cast<int32_t>(element_bytes(problem.dtype)));
     params.by_run = Divisor::of(run);

@@ -35,7 +35,7 @@ struct Params {
   int64_t result_stride[4];  // elements
   int32_t batch, result_h, result_w;
   int32_t n_channels;  // of a group
-  int32_t unit;  // neighbouring channels that may be stored together, or columns of rows
+  int32_t unit;  // neighbouring channels that may be stored together
   int32_t step_h, step_w;    // of source coordinates, from one position to the next
   int32_t scale_h, scale_w;  // of result coordinates
 
@@ -48,6 +48,7 @@ struct Params {
   int32_t windows_of_row;  // W phases in all
   Divisor by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
   int32_t row_pitch;
+  bool pairs;  // two columns of a row may be stored together
   int32_t num_tiles;
   int32_t tile_w, tile_h, tile_n;  // positions
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image

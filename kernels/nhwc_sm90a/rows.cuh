@@ -143,7 +143,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
     const int32_t count = whole ? Shape::kN : kNhwcRowChannels;
     if (params.channels_last) {
       store_pixels<Element>(params, tile, first, warp, s_rows);
-    } else if (params.unit >= 2) {
+    } else if (params.pairs) {
       store_rows<Element, 2>(params, tile, first, count, warp, s_rows);
     } else {
       store_rows<Element, 1>(params, tile, first, count, warp, s_rows);

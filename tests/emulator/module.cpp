@@ -106,7 +106,7 @@ convt::epilogue::Program program_of(const py::dict& steps) {
   program.parts = convt::epilogue::kTensorsPart | convt::epilogue::kClampPart;
   program.tensors.scales = address(field<uintptr_t>(steps, "scales"));
   program.tensors.results = address(field<uintptr_t>(steps, "results"));
-  program.tensors.flags = convt::epilogue::kScalesStep;
+  program.tensors.flags = convt::epilogue::kScalesStep | convt::epilogue::kByVectors;  // tensors begin on 64 bytes
   program.low = field<float>(steps, "low");
   program.high = field<float>(steps, "high");
   return program;

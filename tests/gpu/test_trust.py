@@ -165,14 +165,14 @@ def test_a_result_of_a_compiled_call_that_does_not_fit(left):
 
 @hopper
 def test_a_workspace_that_does_not_fit_ends_in_another_plan(left):
-    """The flat engine packs 149 MiB here, its result has 128, and 176 are left: an engine that packs 9 serves."""
-    x, weight = operands((16, 512, 64, 64), (512, 512, 3, 3))
-    call = Call(x, weight, None, padding=(2, 2), dilation=(2, 2), precision="tf32")
+    """The flat engine packs 145 MiB here, its result has 128, and 176 are left: an engine that packs 4 serves."""
+    x, weight = (tensor.bfloat16() for tensor in operands((32, 512, 64, 64), (512, 512, 3, 3)))
+    call = Call(x, weight, None, padding=(2, 2), dilation=(2, 2), precision="half")
     plans = call.candidates()
-    result_bytes = 16 * 512 * 64 * 64 * 4
+    result_bytes = 32 * 512 * 64 * 64 * 2
     room = result_bytes + 48 * MIB
     assert plans[0]["workspace_bytes"] > 64 * MIB, "the planner chooses otherwise now: find another layer"
-    assert any(plan["workspace_bytes"] < 32 * MIB and plan["served_precision"] == "tf32" for plan in plans)
+    assert any(plan["workspace_bytes"] < 32 * MIB and plan["served_precision"] == "half" for plan in plans)
     # Images and channels that the float64 sums need not be long for.
     exact = F.conv_transpose2d(x[:2].double(), weight[:, :32].double(), padding=2, dilation=2)
 
@@ -180,14 +180,14 @@ def test_a_workspace_that_does_not_fit_ends_in_another_plan(left):
         return ((result[:2, :32].double() - exact).norm() / exact.norm()).item()
 
     def choice() -> torch.Tensor:
-        return conv_transpose2d(x, weight, padding=2, dilation=2, precision="tf32")
+        return conv_transpose2d(x, weight, padding=2, dilation=2, precision="half")
 
-    assert error(choice()) <= 5e-4
+    assert error(choice()) <= 3e-3
     left(room)
     result = choice()
     fails_of_memory(lambda: torch.empty(room, dtype=torch.uint8, device="cuda"))
     left(None)
-    assert error(result) <= 5e-4
+    assert error(result) <= 3e-3
     assert result.isfinite().all()
 
 
