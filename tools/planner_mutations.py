@@ -22,20 +22,32 @@ MUTATIONS = [
     Mutation(
         "nhwc: images between vectors",
         "nhwc_sm90a/plan.cpp",
-        "return is_channels_last(stride) && has_map_stride(problem.batch, stride[0], element) &&",
-        "return is_channels_last(stride) &&",
+        "has_map_stride(problem.groups, channels, element) && has_map_stride(problem.batch, stride[0], element) &&",
+        "has_map_stride(problem.groups, channels, element) &&",
     ),
     Mutation(
         "nhwc: steps beyond a box",
         "nhwc_sm90a/plan.cpp",
-        "if ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox) return false;",
-        "if ((plan.box_w - 1) * step_w + 1 > kMostOfBox) return false;",
+        "(plan.box_h - 1) * step_h + 1 > kMostOfBox",
+        "step_h > kMostOfBox",
     ),
     Mutation(
         "nhwc: no room for staged results",
         "nhwc_sm90a/plan.cpp",
-        "barrier_bytes - staged_bytes - 4 * instance.block_n",
-        "barrier_bytes - 4 * instance.block_n",
+        "barrier_bytes - staged_bytes - 16 - 4 * instance.block_n",
+        "barrier_bytes - 16 - 4 * instance.block_n",
+    ),
+    Mutation(
+        "nhwc: room for the rows of one W phase",
+        "nhwc_sm90a/plan.cpp",
+        "plan.together > 1 ? instance.block_n : kNhwcRowChannels",
+        "kNhwcRowChannels",
+    ),
+    Mutation(
+        "nhwc: no room for gathered halves",
+        "nhwc_sm90a/plan.cpp",
+        "plan.gathers ? nhwc_gathered_bytes(element) : 0",
+        "0",
     ),
     Mutation(
         "nhwc: sums of a cluster",
