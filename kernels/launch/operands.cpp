@@ -88,6 +88,26 @@ void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing
   launch_kernel(kernel, Grid{plan.kernel, packing.blocks, dim3(pack::kPackThreads)}, stream, packing.params);
 }
 
+void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
+                        int64_t images, const void* tensor, void* packed, cudaStream_t stream) {
+  pack::PackPixelsParams params{};
+  params.source = tensor;
+  params.packed = packed;
+  std::copy_n(stride, 4, params.stride);
+  params.num_pixels = static_cast<int32_t>(images * packed_as.rows * packed_as.columns);
+  params.channels = packed_as.channels;
+  params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
+  params.channels_inner = is_channels_last(stride);
+  params.rounds = problem.precision != Precision::kTf32x3;
+  params.by_columns = Divisor::of(packed_as.columns);
+  params.by_rows = Divisor::of(packed_as.rows);
+  params.by_group = Divisor::of(packed_as.vectors * elements_of_vector(problem.dtype));
+  params.by_vector_tiles = Divisor::of(ceil_div(params.all_vectors, kPackTileVectors));
+  const int64_t blocks = int64_t{ceil_div(params.num_pixels, kPackTilePixels)} * params.by_vector_tiles.value;
+  launch_kernel(pack::pack_pixels(problem.dtype), Grid{plan.kernel, blocks, dim3(kPackTileThreads), kPackTileBytes},
+                stream, params);
+}
+
 int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   const int64_t* stride = result_stride(problem);
   const int64_t bytes = element_bytes(problem.dtype);

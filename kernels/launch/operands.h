@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "pack/params.h"
+#include "pack/pixels.h"
 #include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
@@ -28,6 +29,11 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
 
 // Queues the packing alone, for the plan that names it in errors.
 void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
+
+// Queues the packing of the first `images` images of a tensor of any strides as pixels, for the plan that names it in
+// errors. float32 is rounded but for tf32x3.
+void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
+                        int64_t images, const void* tensor, void* packed, cudaStream_t stream);
 
 // Neighbours in memory that may be stored together, 1 to 8: addresses of every row, channel, group and image are a
 // multiple of theirs. Channels are neighbours in channels_last, columns in NCHW.

@@ -16,16 +16,21 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where the results of a tile's position begin, in elements; -1 where there is none.
+// Where the results of a tile's group begin at a row and column, in elements; -1 outside.
+__device__ __forceinline__ int64_t result_at(const Params& params, const Tile& tile, int32_t image, int32_t row,
+                                             int32_t column) {
+  if (column >= params.result_w || row >= params.result_h || image >= params.batch) return -1;
+  return image * params.result_stride[0] + int64_t{tile.group} * params.n_channels * params.result_stride[1] +
+         row * params.result_stride[2] + column * params.result_stride[3];
+}
+
+// The same at a tile's position.
 __device__ __forceinline__ int64_t result_of_position(const Params& params, const Tile& tile, int32_t number) {
   Position position;
   const bool exists = position_of_tile(params, number, &position);
   const int32_t column = (tile.column + position.column) * params.scale_w + tile.phase_w;
   const int32_t row = (tile.row + position.row) * params.scale_h + tile.phase_h;
-  const int32_t image = tile.image + position.image;
-  if (!exists || column >= params.result_w || row >= params.result_h || image >= params.batch) return -1;
-  return image * params.result_stride[0] + int64_t{tile.group} * params.n_channels * params.result_stride[1] +
-         row * params.result_stride[2] + column * params.result_stride[3];
+  return exists ? result_at(params, tile, tile.image + position.image, row, column) : -1;
 }
 
 // The same of a thread's positions.
@@ -114,6 +119,23 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
   return epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, channel);
 }
 
+// That bias for the other threads, who may read it behind their next barrier.
+template <typename Shape>
+__device__ __forceinline__ void stage_bias(float bias, uint32_t s_bias) {
+  if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
+}
+// That of neighbouring channels, counted from the tile's first.
+template <int kCount>
+__device__ __forceinline__ void load_bias(float (&bias)[kCount], uint32_t s_bias, int32_t channel) {
+#pragma unroll
+  for (int k = 0; k < kCount; k += 4) {
+    float four[4];
+    ptx::load_shared<0>(four, s_bias + 4 * (channel + k));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bias[k + i] = four[i];
+  }
+}
+
 // By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
@@ -126,7 +148,7 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
   const Offsets<Shape> offsets(params, tile, warp);  // of no use without steps, and then not computed
-  if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
+  stage_bias<Shape>(bias, s_bias);
 #pragma unroll
   for (int box = 0; box < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++box) {
     const uint32_t s_buffer = s_staged + *buffer * Shape::kStagedBytes;
@@ -137,13 +159,7 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
     for (int run = 0; run < kOfRow; ++run) {
       const int m = box * kOfRow + run;
       float bias_of[kCount];
-#pragma unroll
-      for (int k = 0; k < kCount; k += 4) {
-        float four[4];
-        ptx::load_shared<0>(four, s_bias + 4 * (m * 4 * kCount + lane % 4 * kCount + k));
-#pragma unroll
-        for (int i = 0; i < 4; ++i) bias_of[k + i] = four[i];
-      }
+      load_bias(bias_of, s_bias, m * 4 * kCount + lane % 4 * kCount);
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
         float values[2 * kCount];

@@ -34,6 +34,28 @@ double store_cycles(const ConvTProblem& problem, const NhwcTile& plan, double re
   return (0.32 + 0.25 * (scale_w - 1) + 0.43 * (8.0 / std::min(8, plan.tile_w) - 1)) * results;
 }
 
+// How much longer results take to memory that leave by rows of NCHW: sectors of 32 bytes that a tile fills in part, at
+// the ends of its runs of columns, take as long as kPartialSector whole ones.
+double longer_by_partial_sectors(const ConvTProblem& problem, const NhwcTile& plan) {
+  constexpr double kPartialSector = 2.7, kSector = 32;
+  if (!plan.rows || is_channels_last(result_stride(problem))) return 1;
+  const bool forward = problem.direction == Direction::kForward;
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const int32_t width = forward ? problem.w.out : problem.w.in, scale_w = forward ? problem.w.stride : 1;
+  const int64_t columns = int64_t{plan.tile_w} * scale_w;
+  const double run = static_cast<double>(columns) * element, row = width * element;
+  if (columns >= width || (std::fmod(run, kSector) == 0 && std::fmod(row, kSector) == 0)) return 1;
+  const double partial = std::min(2.0, 1 + (run - element) / kSector);
+  return (std::max(0.0, run / kSector - 1) + kPartialSector * partial) * kSector / run;
+}
+
+// Of the kernel that packs the source.
+double pack_source_us(const ConvTProblem& problem, const DeviceInfo& device, double bytes) {
+  const bool half = element_bytes(problem.dtype) == 2;
+  const double moves = !half ? 4.05 : is_channels_last(source_stride(problem)) ? 8.3 : 4.7;
+  return 5.8 + moves * bytes / (device.copy_gb_per_s * 1e3);
+}
+
 }  // namespace
 
 bool nhwc_has_rows(const ConvTProblem& problem) {
@@ -47,7 +69,8 @@ bool nhwc_has_rows(const ConvTProblem& problem) {
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
 // both directions and TF32 and bfloat16 on an H200, to 1,300
-// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more.
+// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more; what packing
+// and partial sectors cost from one to 5,400 packed plans of 287 layers.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* whole) {
   const NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -83,33 +106,37 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double more = store_cycles(problem, plan, results, forward ? problem.w.stride : 1);
   const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
   const double cycles_of_us = device.clock_ghz * 1e3;
-  whole->compute_us = tiles * (stages * chunk + stores + more) / cycles_of_us;
+  constexpr double kLongerHalf = 1.09;
+  whole->compute_us = (element == 2 ? kLongerHalf : 1) * tiles * (stages * chunk + stores + more) / cycles_of_us;
 
   // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
-  const double input = images * static_cast<double>(problem.c_in) * problem.h.in * problem.w.in;
+  double input = images * static_cast<double>(problem.c_in) * problem.h.in * problem.w.in;
   double output = images * static_cast<double>(problem.c_out) * problem.h.out * problem.w.out;
   const double read =
       forward ? 1 : static_cast<double>(plan.num_windows) / (work.program.source_step_h * work.program.source_step_w);
   if (read < 1) output *= read * std::max(1.0, 192 / (static_cast<double>(problem.c_out) * element));
-  whole->memory_us = (input + output) / (device.copy_gb_per_s * 1e3);
+  const double copy = device.copy_gb_per_s * 1e3;
+  (forward ? output : input) *= longer_by_partial_sectors(problem, plan);
+  whole->memory_us = (input + output) / copy;
 
   const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
   const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
   const double memory = 1.06 * whole->memory_us;
+  const double pixels =
+      plan.packs_source
+          ? pack_source_us(problem, device, static_cast<double>(whole->workspace_bytes - whole->packed_bytes))
+          : 0;
   if (plan.gathers) {
-    // Warps that gather and warps that multiply hinder each other. What is estimated to be faster by less than a tenth
-    // is as often slower.
-    constexpr double kDoubt = 1.1;
     const double gather_us =
         tiles * stages * plan.num_windows * gather_cycles(problem, instance, work, plan) / cycles_of_us;
     double times[] = {whole->compute_us, gather_us, memory};
     std::sort(times, times + 3);
-    whole->estimate_us = kDoubt * (pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]));
+    whole->estimate_us = pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);
     return;
   }
   whole->estimate_us =
-      pack + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+      pixels + pack + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
 }
 
 }  // namespace convt

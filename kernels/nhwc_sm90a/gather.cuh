@@ -6,7 +6,6 @@
 #include "pipeline/ring.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/cp_async_words.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tensor_copy.cuh"
 
@@ -25,7 +24,7 @@ class Gatherer {
       : params_(params),
         sources_(sources),
         s_source_(s_source),
-        s_words_(s_source + params.words_begin + (warp * 32 + lane()) * 4),
+        s_words_(s_source + params.bias_begin + 4 * Shape::kN + (warp * 32 + lane()) * 4),
         first_place_(32 * warp),
         places_of_all_((params.num_places + kThreads - 1) / kThreads * kThreads) {}
 
@@ -45,7 +44,9 @@ class Gatherer {
             ptx::cp_async_wait<1>();
             write(waiting_);
           }
-          waiting_ = {place, vector, halves, place + kThreads >= places_of_all_ && vector + kItems == kVectors};
+          waiting_ = {place, vector, halves, s_last_,
+                      place + kThreads >= places_of_all_ && vector + kItems == kVectors};
+          s_last_ = 0;
           is_waiting_ = true;
           buffer_ ^= 1;
         }
@@ -81,6 +82,7 @@ class Gatherer {
   struct Batch {
     int32_t place, vector;  // the first
     uint32_t halves;        // bit j: the first element of item j is the upper half of its word
+    uint32_t s_last;        // the word of the tensor's last element if no copy may bring it, or 0
     bool ends_stage;
   };
 
@@ -123,7 +125,7 @@ class Gatherer {
 
   // Asks for a batch; which of its items begin in upper halves. The fewer instructions a word takes, the faster the
   // source comes: few warps gather it, and each instruction waits for the one before.
-  __device__ __forceinline__ uint32_t copy(const Box& box, int32_t first_place, int32_t first_vector) const {
+  __device__ __forceinline__ uint32_t copy(const Box& box, int32_t first_place, int32_t first_vector) {
     uint32_t halves = 0;
     if (params_.channels_inner) {
       const int32_t vector = vector_of(first_vector, 0);
@@ -149,8 +151,7 @@ class Gatherer {
     return halves;
   }
 
-  __device__ __forceinline__ uint32_t copy_item(uintptr_t begin, int32_t left, int j, int32_t place,
-                                                int32_t vector) const {
+  __device__ __forceinline__ uint32_t copy_item(uintptr_t begin, int32_t left, int j, int32_t place, int32_t vector) {
     if constexpr (kWords) {
       if (place < params_.num_places) copy_words<1>(slot_of(place, vector), begin, left);
       return 0;
@@ -163,24 +164,32 @@ class Gatherer {
 
   // The words of four channels, `left` of which exist, to words that are kStep apart; zeros for the others.
   template <int kStep>
-  __device__ __forceinline__ void copy_words(uint32_t s, uintptr_t begin, int32_t left) const {
+  __device__ __forceinline__ void copy_words(uint32_t s, uintptr_t begin, int32_t left) {
     uint32_t shared[4];
     const void* global[4];
-    int32_t bytes[4];
+    bool copy[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uintptr_t address = begin + i * params_.source_step[1];
       shared[i] = s + i * kStep * 4;
       global[i] = reinterpret_cast<const void*>(kWords ? address : address & ~uintptr_t{3});
-      bytes[i] = i < left ? 4 : 0;
-      // The tensor's last element may be alone in its word.
-      if (!kWords && params_.ends_in_word && i < left && address == params_.last_element) bytes[i] = 2;
+      copy[i] = i < left;
+      if constexpr (!kWords) {
+        // The tensor's last element may be alone in its word, which must not be read then.
+        if (params_.ends_in_word && copy[i] && address == params_.last_element) {
+          copy[i] = false;
+          s_last_ = shared[i];
+        }
+      }
     }
-    ptx::cp_async_words(shared, global, bytes);
+    ptx::cp_async_4_bytes_or_zero(shared, global, copy);
   }
 
   // Writes a batch of halves that is here to its slot, which the warps that multiply have left by then.
   __device__ __forceinline__ void write(const Batch& batch) {
+    if (batch.s_last != 0) {
+      ptx::store_shared(batch.s_last, *reinterpret_cast<const uint16_t*>(params_.last_element));
+    }
     sources_.wait_empty();
     const uint32_t odd = static_cast<uint32_t>(params_.source_step[1]) >> 1 & 1;
 #pragma unroll
@@ -210,6 +219,7 @@ class Gatherer {
   const uint32_t s_source_, s_words_;
   const int32_t first_place_, places_of_all_;  // the same number of batches for all warps
   uint32_t buffer_ = 0;  // of the next batch
+  uint32_t s_last_ = 0;  // as the batch's
   Batch waiting_{};
   bool is_waiting_ = false;
 };

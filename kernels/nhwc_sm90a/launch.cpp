@@ -88,49 +88,46 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
 // The source as a tensor map or, where none describes it, as threads read it.
 void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const void* source,
                 nhwc_sm90a::Params* params) {
-  const bool forward = problem.direction == Direction::kForward;
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
-  const int64_t* from = source_stride(problem);
-  const int64_t all_channels = forward ? problem.c_in : problem.c_out, channels = all_channels / problem.groups;
-  const int64_t height = forward ? problem.h.in : problem.h.out, width = forward ? problem.w.in : problem.w.out;
+  const Pixels pixels = nhwc_source(problem, plan.packs_source);
   const int64_t element = element_bytes(problem.dtype);
   params->boxes = has_rows_of_boxes(instance, plan);
   params->gathers = plan.gathers;
   if (plan.gathers) {
-    const int64_t last =
-        (problem.batch - 1) * from[0] + (all_channels - 1) * from[1] + (height - 1) * from[2] + (width - 1) * from[3];
+    const int64_t* from = source_stride(problem);
+    const int64_t last = (problem.batch - 1) * from[0] + (problem.groups * pixels.channels - 1) * from[1] +
+                         int64_t{pixels.rows - 1} * from[2] + int64_t{pixels.columns - 1} * from[3];
     params->source = source;
     params->last_element = reinterpret_cast<uintptr_t>(source) + last * element;
     params->ends_in_word = element == 2 && params->last_element % 4 == 0;
     for (int axis = 0; axis < 4; ++axis) params->source_step[axis] = from[axis] * element;
-    params->source_h = static_cast<int32_t>(height);
-    params->source_w = static_cast<int32_t>(width);
-    params->k_channels = static_cast<int32_t>(channels);
+    params->source_h = pixels.rows;
+    params->source_w = pixels.columns;
+    params->k_channels = pixels.channels;
     params->channels_inner = is_channels_last(from);
     params->num_places = plan.box_w * plan.box_h * plan.tile_n;
-    params->words_begin = plan.words_begin;
     params->by_box_w = Divisor::of(plan.box_w);
     params->by_box_h = Divisor::of(plan.box_h);
     return;
   }
   const int32_t row_bytes = nhwc_row_bytes(instance.k_steps);
   TensorBox box{source,
-                {channels, problem.groups, width, height, problem.batch},
-                {channels, from[3], from[2], from[0]},
+                {pixels.channels, problem.groups, pixels.columns, pixels.rows, problem.batch},
+                {pixels.group_stride, pixels.column_stride, pixels.row_stride, pixels.image_stride},
                 {static_cast<int32_t>(row_bytes / element), 1, plan.box_w, plan.box_h, plan.tile_n},
                 5};
   box.step[2] = program.source_step_w;
   box.step[3] = program.source_step_h;
   box.swizzle_bytes = row_bytes;
   // Where no tap reads some columns, L2 fetches no more than the pixels between them.
-  const int64_t pixel_bytes = all_channels * element;
+  const int64_t pixel_bytes = problem.groups * pixels.group_stride * element;
   if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
   box.rounded = params->boxes && problem.dtype == DataType::kFloat32;
   params->map = make_tensor_map(problem.dtype, box);
 }
 
 nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
-                                   const pack::Params& weights, const Pointers& pointers) {
+                                   const pack::Params& weights, const void* source, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
   const bool forward = problem.direction == Direction::kForward;
@@ -191,7 +188,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
   set_splits(program, forward, &params);
-  set_source(problem, plan, program, forward ? pointers.x : pointers.y, &params);
+  set_source(problem, plan, program, source, &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
 }
@@ -224,6 +221,13 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
+  const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
+  if (tile.packs_source) {
+    if (pointers.workspace == nullptr) throw std::runtime_error("convt_ext: no workspace for an NHWC kernel's source");
+    launch_pack_pixels(problem, plan, nhwc_source(problem, true), source_stride(problem), problem.batch, source,
+                       pointers.workspace, stream);
+    source = pointers.workspace;
+  }
   const PackedKernel kernels = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
@@ -231,7 +235,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   packing.params.rows = true;
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
-  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
+  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, source, pointers);
   set_results(problem, tile, &params);
   launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);
 }

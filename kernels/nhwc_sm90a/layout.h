@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "nhwc_sm90a/instances.h"
+#include "pack/pixels.h"
 #include "plan/tap_program.h"
 #include "problem/problem.h"
 
@@ -25,12 +26,13 @@ struct NhwcTile {
   bool rows;  // rows of NCHW do, and of channels_last whose pixels begin anywhere
   int32_t together;  // W phases of NCHW, whose columns lie between each other, that a CTA has one after the other
   bool gathers;  // threads bring the source, which no tensor map describes
+  bool packs_source;  // a kernel makes pixels of it first, which one does
   int32_t tile_w, tile_h, tile_n;  // positions
   int32_t box_w, box_h;  // places of the source for them
   int32_t num_chunks;  // of the source's channels
   int32_t num_windows;  // stages of a chunk
   int32_t stage_bytes, source_slots, weight_slots;
-  int32_t weights_begin, staged_begin, barriers_begin, bias_begin, words_begin;  // in shared memory
+  int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t num_tiles;
 
   // What tells it from other tiles of the kernel, and what people are told of it.
@@ -42,6 +44,7 @@ struct NhwcTile {
     field("staged", staged);
     field("rows", rows);
     field("gathers", gathers);
+    field("packs_source", packs_source);
     field("tile_n", tile_n);
     field("tile_h", tile_h);
     field("tile_w", tile_w);
@@ -116,6 +119,9 @@ inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan
   return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h &&
          !(plan.gathers && instance.precision == Precision::kTf32);
 }
+
+// The source as the convolution reads it: as it lies, or packed.
+Pixels nhwc_source(const ConvTProblem& problem, bool packed);
 
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {

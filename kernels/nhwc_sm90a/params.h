@@ -71,7 +71,7 @@ struct Params {
   bool ends_in_word;       // the last element is the lower half of a word, whose upper half is no part of the tensor
   uintptr_t last_element;
   int32_t source_h, source_w, k_channels;  // of a group
-  int32_t num_places, words_begin;
+  int32_t num_places;
   Divisor by_box_w, by_box_h;
   Window windows[kNhwcMostWindows];               // of each phase, or all of each tile
 

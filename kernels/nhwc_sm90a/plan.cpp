@@ -16,22 +16,28 @@ constexpr int32_t kMostOfBox = 256;   // elements along a dimension of a tensor 
 constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
 constexpr int32_t kMostStep = 1024;   // of a source that threads gather
 constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
-// Of an instance, the best ones: of a source with a tensor map, and of one that threads gather, which has a map but for
-// its address, or none.
-constexpr size_t kTiles = 3, kTilesOfAddress = 1, kTilesOfGathers = 2;
+// Of an instance, the best ones: of a source with a tensor map, of one that has a map but for its address, and of one
+// that has none, gathered or packed.
+constexpr size_t kTiles = 3, kTilesOfAddress = 1, kTilesWithoutMap = 2;
+constexpr double kMostPacked = 1 << 30;  // bytes of a source
 
 constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bits
 
 // Whether a tensor map can describe the source: channels are neighbours, pixels and groups begin on 16 bytes.
-bool source_has_map(const ConvTProblem& problem, const TapProgram& program) {
-  const bool forward = problem.direction == Direction::kForward;
-  const int64_t* stride = source_stride(problem);
+bool source_has_map(const ConvTProblem& problem) {
+  const Pixels pixels = nhwc_source(problem, false);
   const int64_t element = element_bytes(problem.dtype);
-  const int64_t channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
-  return is_channels_last(stride) && program.source_step_h <= kMostBoxStep && program.source_step_w <= kMostBoxStep &&
-         has_map_stride(problem.groups, channels, element) && has_map_stride(problem.batch, stride[0], element) &&
-         has_map_stride(forward ? problem.h.in : problem.h.out, stride[2], element) &&
-         has_map_stride(forward ? problem.w.in : problem.w.out, stride[3], element);
+  return is_channels_last(source_stride(problem)) && has_map_stride(problem.groups, pixels.group_stride, element) &&
+         has_map_stride(problem.batch, pixels.image_stride, element) &&
+         has_map_stride(pixels.rows, pixels.row_stride, element) &&
+         has_map_stride(pixels.columns, pixels.column_stride, element);
+}
+
+// Bytes of the source once it is packed.
+double packed_source_bytes(const ConvTProblem& problem) {
+  const Pixels pixels = nhwc_source(problem, false);
+  return static_cast<double>(packed_pixel(problem, pixels)) * pixels.rows * pixels.columns *
+         static_cast<double>(problem.batch * element_bytes(problem.dtype));
 }
 
 // Whether tensor maps can describe each phase of the result.
@@ -102,8 +108,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.staged_begin = plan.weights_begin + plan.weight_slots * tap_bytes;
   plan.barriers_begin = plan.staged_begin + ceil_div(staged_bytes, 16) * 16;
   plan.bias_begin = plan.barriers_begin + barrier_bytes;
-  plan.words_begin = plan.bias_begin + 4 * instance.block_n;
-  whole->shared_bytes = plan.words_begin + gathered_bytes;
+  whole->shared_bytes = plan.bias_begin + 4 * instance.block_n + gathered_bytes;
 
   plan.num_windows = work.windows;
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
@@ -184,29 +189,37 @@ bool is_direct(const ConvTProblem& problem) {
          problem.c_out <= kLimit / taps;
 }
 
+// How the source comes to the products, and how many plans of an instance are worth it.
+struct NhwcSource {
+  bool gathers, packs;
+  size_t most;
+};
+
 // Those of an instance.
-void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work, int32_t index, bool gathers,
-               std::vector<Plan>* plans) {
+void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work, int32_t index,
+               const NhwcSource& source, std::vector<Plan>* plans) {
   const NhwcInstance& instance = kNhwcInstances[index];
-  const size_t most = !gathers ? kTiles : source_has_map(problem, work.program) ? kTilesOfAddress : kTilesOfGathers;
   Plan begun = begin_plan(instance.name, problem.precision, NhwcTile{});
   NhwcTile& tile = tile_of<NhwcTile>(begun);
   begun.threads = kNhwcThreads;
   tile.instance = index;
   tile.direct = is_direct(problem);
-  tile.gathers = gathers;
-  begun.source_on_vectors = !gathers;
+  tile.gathers = source.gathers;
+  tile.packs_source = source.packs;
+  begun.source_on_vectors = !source.gathers && !source.packs;
   begun.weight_on_vectors = tile.direct;
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
   const int64_t packed_tiles =
       problem.groups * ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
   if (packed_tiles > kLimit / work.program.total_taps) return;
   if (!tile.direct) {
-    begun.packed_bytes = begun.workspace_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);
+    begun.packed_bytes = packed_tiles * work.program.total_taps * nhwc_tap_bytes(instance);
   }
+  begun.workspace_bytes = begun.packed_bytes;
+  if (source.packs) begun.workspace_bytes += static_cast<int64_t>(packed_source_bytes(problem));
   for (const bool staged : {false, true}) {
     tile.staged = staged;
-    for (const Plan& plan : tiles(problem, device, instance, work, most, begun)) {
+    for (const Plan& plan : tiles(problem, device, instance, work, source.most, begun)) {
       if (tile_of<NhwcTile>(plan).num_tiles <= kLimit) plans->push_back(plan);
     }
   }
@@ -218,6 +231,13 @@ int64_t nhwc_tap_stride(const ConvTProblem& problem) {
   const int64_t rows = problem.w_stride[2], columns = problem.w_stride[3];
   if (problem.w.kernel == 1) return problem.h.kernel == 1 ? problem.w_stride[0] : rows;
   return problem.h.kernel == 1 || rows == problem.w.kernel * columns ? columns : 0;
+}
+
+Pixels nhwc_source(const ConvTProblem& problem, bool packed) {
+  const Pixels lies = problem.direction == Direction::kForward
+                          ? pixels_of(problem, problem.c_in, problem.h.in, problem.w.in, problem.x_stride)
+                          : pixels_of(problem, problem.c_out, problem.h.out, problem.w.out, problem.y_stride);
+  return packed ? packed_pixels(problem, lies) : lies;
 }
 
 NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {
@@ -270,14 +290,20 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
     work.extra_h = std::max(work.extra_h, window.extra_h);
     work.extra_w = std::max(work.extra_w, window.extra_w);
   }
-  // A source without a tensor map, and one whose address has none.
-  for (const bool gathers : {false, true}) {
-    if (!gathers && !source_has_map(problem, work.program)) continue;
+  const auto add = [&](const NhwcSource& source) {
     for (int32_t index = 0; index < kNumNhwcInstances; ++index) {
       const NhwcInstance& instance = kNhwcInstances[index];
       if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-      add_plans(problem, device, work, index, gathers, plans);
+      add_plans(problem, device, work, index, source, plans);
     }
+  };
+  const bool has_boxes = work.program.source_step_h <= kMostBoxStep && work.program.source_step_w <= kMostBoxStep;
+  if (has_boxes && source_has_map(problem)) {
+    add({false, false, kTiles});
+    add({true, false, kTilesOfAddress});
+  } else {
+    add({true, false, kTilesWithoutMap});
+    if (has_boxes && packed_source_bytes(problem) <= kMostPacked) add({false, true, kTilesWithoutMap});
   }
 }
 

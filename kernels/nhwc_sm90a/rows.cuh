@@ -23,14 +23,11 @@ __device__ __forceinline__ void store_rows(const Params& params, const Tile& til
     const int32_t part = item % kParts, place = (item / kParts * 32 + lane) * kNeighbours;
     int32_t column, row;
     const int32_t image = tile.image + params.by_tile_h(params.by_run(place, &column), &row);
-    column += tile.column * params.scale_w;
-    row = (tile.row + row) * params.scale_h + tile.phase_h;
-    if (place >= places || column >= params.result_w || row >= params.result_h || image >= params.batch) continue;
+    const int64_t offset = result_at(params, tile, image, (tile.row + row) * params.scale_h + tile.phase_h,
+                                     tile.column * params.scale_w + column);
+    if (place >= places || offset < 0) continue;
     const int32_t channel = first + part * of_part;
-    const int64_t begin = image * params.result_stride[0] +
-                          (int64_t{tile.group} * params.n_channels + channel) * params.result_stride[1] +
-                          row * params.result_stride[2] + column;
-    auto* g = static_cast<Element*>(params.result) + begin;
+    auto* g = static_cast<Element*>(params.result) + offset + channel * params.result_stride[1];
     uint32_t s = s_rows + (part * of_part * params.row_pitch + place) * static_cast<int32_t>(sizeof(Element));
     const uint32_t step = params.row_pitch * static_cast<int32_t>(sizeof(Element));
     const int32_t left = min(of_part, params.n_channels - channel);
@@ -91,10 +88,10 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
   for (int slice = 0; slice < Shape::kN / kNhwcRowChannels; ++slice) {
     if (!whole || (slice == 0 && tile.phase_w == 0)) {
       ptx::named_barrier(1, kConsumerThreads);  // what was here has been stored
-    }
-    if (slice == 0) {
-      if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
-      ptx::named_barrier(1, kConsumerThreads);
+      if (slice == 0) {
+        stage_bias<Shape>(bias, s_bias);
+        ptx::named_barrier(1, kConsumerThreads);
+      }
     }
     const uint32_t s_slice = s_rows + (whole ? slice * kNhwcRowChannels * params.row_pitch : 0) * Shape::kElement;
 #pragma unroll
@@ -102,13 +99,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
       const int m = slice * kRuns + run;
       const int32_t own = run * 4 * kCount + lane % 4 * kCount;  // first channel of the slice
       float bias_of[kCount];
-#pragma unroll
-      for (int k = 0; k < kCount; k += 4) {
-        float four[4];
-        ptx::load_shared<0>(four, s_bias + 4 * (slice * kNhwcRowChannels + own + k));
-#pragma unroll
-        for (int i = 0; i < 4; ++i) bias_of[k + i] = four[i];
-      }
+      load_bias(bias_of, s_bias, slice * kNhwcRowChannels + own);
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
         float values[2 * kCount];

@@ -166,7 +166,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
   const double weights = plan.resident ? 0 : static_cast<double>(plan.blocks) * patch_block_bytes(split);
   const double bytes = (128 * kPatchPositions * consumers + weights) / (split ? 64 : 40);
   const int32_t vector = patch_source_vector(problem);
-  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 100 : vector == 4 ? 2500 : 4500;
+  const double of_vectors = vector == 16 ? 0 : vector == 8 ? 100 : vector == 4 ? (half ? 500 : 2500) : 4500;
   // What only one column of tiles reads comes from memory, not from L2.
   const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
   const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;

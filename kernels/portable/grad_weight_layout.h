@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
+#include "pack/pixels.h"
 #include "plan/divisor.h"
 #include "portable/instances.h"
-#include "portable/pixels.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -38,7 +38,7 @@ inline constexpr int32_t kPortableWeightStageBytes = 64;  // of each channel: tw
 
 struct PortableGradWeightLayout {
   Axis h, w;
-  PortablePixels x, gy;
+  Pixels x, gy;
   int32_t images;  // of a launch
   int32_t image_pixels;  // of the input
   int32_t num_pixels;  // of a launch

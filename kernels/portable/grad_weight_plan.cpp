@@ -17,8 +17,8 @@ bool make_portable_grad_weight_layout(const ConvTProblem& problem, const Portabl
   const PortableGradWeightInstance& instance = kPortableGradWeightInstances[tile.instance];
   if (instance.dtype != problem.dtype || !portable_can_count(problem)) return false;
   const Axis &h = layout->h = problem.h, &w = layout->w = problem.w;
-  const PortablePixels x = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
-  const PortablePixels gy = pixels_of(problem, problem.c_out, h.out, w.out, problem.y_stride);
+  const Pixels x = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
+  const Pixels gy = pixels_of(problem, problem.c_out, h.out, w.out, problem.y_stride);
   if (!can_be_packed(problem, x) || !can_be_packed(problem, gy)) return false;
   if (!tile.packs_x && !lies_as_pixels(problem, x, problem.x_stride[1])) return false;
   if (!tile.packs_gy && !lies_as_pixels(problem, gy, problem.y_stride[1])) return false;

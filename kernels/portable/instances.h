@@ -72,8 +72,7 @@ namespace convt::portable {
 CONVT_PORTABLE_INSTANCES(CONVT_DECLARE_KERNEL)
 CONVT_PORTABLE_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
 
-// What packs tensors and weights of a dtype for them.
-const void* pack_pixels(DataType dtype);
+// What packs weights of a dtype for them.
 const void* pack_weights(DataType dtype);
 
 }  // namespace convt::portable

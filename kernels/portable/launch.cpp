@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launch/families.h"
+#include "launch/operands.h"
 #include "plan/kernel_table.h"
 #include "portable/instances.h"
 #include "portable/params.h"
@@ -20,26 +21,6 @@ namespace {
 
 const void* image_of(const void* tensor, int64_t image, int64_t image_stride, DataType dtype) {
   return static_cast<const unsigned char*>(tensor) + image * image_stride * element_bytes(dtype);
-}
-
-// A tensor's images from its first on, as pixels.
-void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const PortablePixels& packed_as,
-                        const int64_t* stride, int64_t images, const void* tensor, void* packed, cudaStream_t stream) {
-  portable::PackPixelsParams params{};
-  params.source = tensor;
-  params.packed = packed;
-  std::copy_n(stride, 4, params.stride);
-  params.num_pixels = static_cast<int32_t>(images * packed_as.rows * packed_as.columns);
-  params.channels = packed_as.channels;
-  params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
-  params.channels_inner = is_channels_last(stride);
-  params.by_columns = Divisor::of(packed_as.columns);
-  params.by_rows = Divisor::of(packed_as.rows);
-  params.by_group = Divisor::of(packed_as.vectors * portable_vector(problem.dtype));
-  params.by_vector_tiles = Divisor::of(ceil_div(params.all_vectors, kPortablePackVectors));
-  const int64_t blocks = int64_t{ceil_div(params.num_pixels, kPortablePackPixels)} * params.by_vector_tiles.value;
-  launch_kernel(portable::pack_pixels(problem.dtype),
-                Grid{plan.kernel, blocks, dim3(kPortablePackThreads), kPortablePackBytes}, stream, params);
 }
 
 // `problem`: a gradient's adjoint.
@@ -63,17 +44,17 @@ void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const Po
   const auto [to_k, to_n, to_row, to_tap] = params.stride;
   params.k_outer = to_k >= to_n;
   params.taps_inner = to_tap < std::min(to_k, to_n);
-  const int32_t taps = layout.h.kernel * layout.w.kernel, of_tile = std::min(taps, kPortablePackPixels);
-  const int32_t n = std::min(layout.n_channels, kPortablePackPixels / of_tile);
+  const int32_t taps = layout.h.kernel * layout.w.kernel, of_tile = std::min(taps, kPackTilePixels);
+  const int32_t n = std::min(layout.n_channels, kPackTilePixels / of_tile);
   params.by_n = Divisor::of(n);
   params.by_taps = Divisor::of(of_tile);
-  params.by_k_tiles = Divisor::of(ceil_div(layout.source.vectors, kPortablePackVectors));
+  params.by_k_tiles = Divisor::of(ceil_div(layout.source.vectors, kPackTileVectors));
   params.by_n_tiles = Divisor::of(ceil_div(layout.n_channels, n));
   params.by_tap_tiles = Divisor::of(ceil_div(taps, of_tile));
   params.by_kernel_w = Divisor::of(layout.w.kernel);
   const int64_t blocks = problem.groups * params.by_k_tiles.value * params.by_n_tiles.value * params.by_tap_tiles.value;
   launch_kernel(portable::pack_weights(problem.dtype),
-                Grid{plan.kernel, blocks, dim3(kPortablePackThreads), kPortablePackBytes}, stream, params);
+                Grid{plan.kernel, blocks, dim3(kPackTileThreads), kPackTileBytes}, stream, params);
 }
 
 void check_workspace(const Plan& plan, const void* workspace) {

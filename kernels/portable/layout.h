@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
+#include "pack/pixels.h"
 #include "plan/divisor.h"
 #include "portable/instances.h"
-#include "portable/pixels.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -54,7 +54,7 @@ struct PortableLayout {
   Axis h, w;  // of the problem, of a gradient's adjoint
   int32_t phases_h, phases_w;
   int32_t n_channels;  // of a group
-  PortablePixels source;
+  Pixels source;
   int32_t slot_vectors;  // of a result channel's packed weights of one phase, room for taps that it lacks included
   int32_t images;  // of a launch
   int32_t image_rows;  // of the GEMM

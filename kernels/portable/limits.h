@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "pack/pixels.h"
 #include "plan/cost.h"
 #include "plan/device.h"
-#include "portable/pixels.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -26,7 +26,7 @@ inline bool portable_can_count(const ConvTProblem& problem) {
 }
 
 // Whether bytes of the packed tensor can be counted, if it is packed.
-inline bool can_be_packed(const ConvTProblem& problem, const PortablePixels& pixels) {
+inline bool can_be_packed(const ConvTProblem& problem, const Pixels& pixels) {
   const double pixel = static_cast<double>(packed_pixel(problem, pixels)) * element_bytes(problem.dtype);
   return pixel * pixels.rows * pixels.columns <= static_cast<double>(kPortableMostSourceBytes);
 }

@@ -25,7 +25,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   layout->phases_h = num_phases(h);
   layout->phases_w = num_phases(w);
   layout->n_channels = static_cast<int32_t>(problem.c_out / problem.groups);
-  const PortablePixels lies = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
+  const Pixels lies = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
   if (!can_be_packed(problem, lies)) return false;
   if (!tile.packs_source && !lies_as_pixels(problem, lies, problem.x_stride[1])) return false;
   layout->source = tile.packs_source ? packed_pixels(problem, lies) : lies;
@@ -87,7 +87,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Porta
   const double moved = (packs ? 2.5 * launches * static_cast<double>(layout.source_bytes) : 0.0) +
                        4 * static_cast<double>(layout.weight_bytes) +
                        2 * launches * static_cast<double>(layout.slab_bytes);
-  const double products = pairs * vectors * portable_vector(problem.dtype) / layout.splits;
+  const double products = pairs * vectors * elements_of_vector(problem.dtype) / layout.splits;
   const double others = 1 + (packs ? launches : 0.0) + (splits ? launches : 0.0);
   const double of_dtype = problem.dtype == DataType::kFloat32 ? 1 : 0.89;
   const double efficiency = (0.54 + 0.28 * pairs / (128.0 * 128.0)) * of_dtype;

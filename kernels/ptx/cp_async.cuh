@@ -53,6 +53,20 @@ __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], 
 #endif
 }
 
+// Four times the same for 4 bytes.
+__device__ __forceinline__ void cp_async_4_bytes_or_zero(const uint32_t (&shared)[4], const void* const (&global)[4],
+                                                         const bool (&copy)[4]) {
+#ifdef CONVT_HAS_CP_ASYNC
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%4], 4, %8;\n"
+      "cp.async.ca.shared.global [%1], [%5], 4, %9;\n"
+      "cp.async.ca.shared.global [%2], [%6], 4, %10;\n"
+      "cp.async.ca.shared.global [%3], [%7], 4, %11;" ::"r"(shared[0]),
+      "r"(shared[1]), "r"(shared[2]), "r"(shared[3]), "l"(global[0]), "l"(global[1]), "l"(global[2]), "l"(global[3]),
+      "r"(copy[0] ? 4 : 0), "r"(copy[1] ? 4 : 0), "r"(copy[2] ? 4 : 0), "r"(copy[3] ? 4 : 0));
+#endif
+}
+
 // cp.async of 4 bytes, four at a time for the same reason.
 template <int kCount>
 __device__ __forceinline__ void cp_async_4_bytes(const uint32_t (&shared)[kCount],

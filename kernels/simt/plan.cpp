@@ -149,7 +149,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
                              : forward                             ? (problem.c_in == problem.groups ? 2.6 : 1)
                              : problem.dtype == DataType::kFloat32 ? 2.2
                                                                    : 1;
-  plan->estimate_us = layout_cost * (larger + smaller / (1 + resident)) + least_us;
+  // Beside tensor cores it is chosen where they have much work of their own, and then took so much longer than
+  // estimated (docs/choosing.md).
+  const double beside_tensor_cores = is_exact(problem) ? 1 : 1.5;
+  plan->estimate_us = beside_tensor_cores * layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }
 
 // Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only

@@ -60,8 +60,9 @@ CLIFFS = [
         "overlap and no padding; flat serves what lies beside them",
     ),
     Cliff(
-        "fwd", "nchw", "k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 6.0,
-        "the strided, patch and window engines have few kernel sizes and strides; flat and wgmma serve the others",
+        "fwd", "nchw", "k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 3.2,
+        "the strided, patch and window engines have few kernel sizes and strides; flat and the NHWC engine serve the "
+        "others",
     ),
     Cliff(
         "fwd", "nchw", "g=4 c_out+1", 2.6,
@@ -69,11 +70,11 @@ CLIFFS = [
     ),
     Cliff(
         "fwd", "nhwc", "c_in-1 c_out-1 c_out+1", 3.2,
-        "no tensor map has channels between multiples of 16 bytes: the NHWC engine gathers them, or flat serves",
+        "no tensor map has channels between multiples of 16 bytes: the NHWC engine gathers or packs them",
     ),
     Cliff("fwd", "nhwc", "g=2 g=4", 3.2, "small groups fill parts of the NHWC engine's tiles"),
     Cliff(
-        "fwd", "nhwc", "k+1 k+2", 1.9,
+        "fwd", "nhwc", "k+1 k+2 kw+1", 1.9,
         "2 x 2 with stride 2 moves memory alone; where taps overlap every result adds more products",
         ("up2",),
     ),
@@ -84,11 +85,11 @@ CLIFFS = [
     ),
     Cliff(
         "dx", "nchw", "k+1 k+2 kw+1 s+1", 4.0,
-        "larger kernels with a stride, and stride 3, have the NHWC engine alone, whose threads gather them",
+        "larger kernels with a stride, and stride 3, have the NHWC engine alone, which gathers or packs them",
     ),
     Cliff(
         "dx", "nchw", "c_out+1", 2.4,
-        "mma and flat serve 32 channels; 33 take half more of what the NHWC engine gathers",
+        "mma and flat serve 32 channels; 33 take half more of what the NHWC engine gathers or packs",
         ("wide8",),
     ),
     Cliff(

@@ -13,5 +13,6 @@
   extern unsigned char s_bytes[] __asm__("emulator_shared_memory"); \
   }
 CONVT_SHARED_MEMORY_OF(hopper)
+CONVT_SHARED_MEMORY_OF(pack)
 CONVT_SHARED_MEMORY_OF(patch_sm90a)
 CONVT_SHARED_MEMORY_OF(portable)

@@ -1,5 +1,6 @@
 // The portable engine's kernels as host functions.
 #include "emulator/kernels.h"
+#include "pack/instances/pixels.cu"
 #include "portable/instance.cuh"
 #include "portable/instances/bf16.cu"
 #include "portable/instances/f16.cu"

@@ -15,6 +15,8 @@ from emulator.calls import CLASSES, H200, Call, in_format
 
 ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
 DIRECTIONS = ("forward", "grad_input")
+# How the source comes, where a tensor map describes it but for its address, and where none does.
+WITH_MAP, WITHOUT_MAP = {"as it lies", "gathered"}, {"gathered", "packed"}
 SEVERAL_TILES = Case("several_tiles", "", n=2, c_in=96, c_out=72, h=5, w=9, k=(3, 2), s=(2, 2), p=(1, 0))
 
 
@@ -30,7 +32,8 @@ def few_plans(emulated, call: Call, gpu=ONE_SM) -> dict[tuple, int]:
     known = emulated.plans(call.problem(), gpu, call.engine)
     for number in call.plans(emulated, gpu):
         kernel, tile, *_ = known[number]
-        key = (kernel, tile["gathers"], tile["direct"], tile["staged"])
+        source = "gathered" if tile["gathers"] else "packed" if tile["packs_source"] else "as it lies"
+        key = (kernel, source, tile["direct"], tile["staged"])
         if tile["splits"] == 1:
             found[key] = min(found.get(key, (2**31, 0)), (tile["num_tiles"], number))
     return {key: number for key, (_, number) in found.items()}
@@ -51,9 +54,10 @@ def test_every_kernel(emulated, direction, kind, weight):
     expected, plans = call.expected(), few_plans(emulated, call)
     for turn, (key, number) in enumerate(plans.items()):
         assert torch.equal(run(emulated, call, number, turn), expected), key
-    kernels, gathers, direct, staged = (set(values) for values in zip(*plans, strict=True))
+    kernels, sources, direct, staged = (set(values) for values in zip(*plans, strict=True))
     assert len(kernels) == {"tf32": 5, "tf32x3": 4}.get(kind, 7)
-    assert gathers == staged == {False, True}
+    assert sources == WITH_MAP
+    assert staged == {False, True}
     assert direct == {direction == "grad_input" and kind != "tf32x3" and weight is torch.channels_last}
 
 
@@ -71,8 +75,8 @@ def test_groups_and_any_channels(emulated, direction, kind, channels):
         call = call_of(dataclasses.replace(GROUPS, g=groups, c_in=channels[0], c_out=channels[1]), direction, kind)
         expected, plans = call.expected(), few_plans(emulated, call)
         lie = all(c // groups % (16 // call.x.element_size()) == 0 for c in channels)
-        assert {gathers for _, gathers, *_ in plans} >= ({False, True} if lie else {True})
-        for key, number in list(plans.items())[turn::3]:
+        assert {source for _, source, *_ in plans} >= (WITH_MAP if lie else WITHOUT_MAP)
+        for key, number in list(plans.items())[turn::6]:
             assert torch.equal(run(emulated, call, number, turn), expected), key
 
 
@@ -89,8 +93,8 @@ def test_layouts_may_differ(emulated, direction, kind, of_source):
             call.x = in_format(call.x, of_result)
         call = dataclasses.replace(call, engine="nhwc")
         expected, plans = call.expected(), few_plans(emulated, call)
-        assert {gathers for _, gathers, *_ in plans} == ({False, True} if of_source else {True})
-        for key, number in list(plans.items())[turn::3]:
+        assert {source for _, source, *_ in plans} == (WITH_MAP if of_source else WITHOUT_MAP)
+        for key, number in list(plans.items())[turn::5]:
             assert torch.equal(run(emulated, call, number, turn), expected), key
 
 

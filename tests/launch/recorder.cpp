@@ -98,10 +98,13 @@ CONVT_PATCH_RUNS_INSTANCES(ONE)
 CONVT_PATCH_WEIGHT_INSTANCES(ONE)
 }  // namespace patch_sm90a
 
+namespace pack {
+const void* pack_pixels(DataType) { return "pixels"; }
+}  // namespace pack
+
 namespace portable {
 CONVT_PORTABLE_INSTANCES(ONE)
 CONVT_PORTABLE_WEIGHT_INSTANCES(ONE)
-const void* pack_pixels(DataType) { return "pixels"; }
 const void* pack_weights(DataType) { return "weights pack"; }
 }  // namespace portable
 

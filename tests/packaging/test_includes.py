@@ -18,7 +18,7 @@ SHARED = {
     "pipeline": {"ptx"},
     "epilogue": {"element", "launch", "problem", "ptx"},
     "plan": {"epilogue", "problem"},
-    "pack": {"element", "plan", "ptx"},
+    "pack": {"element", "plan", "problem", "ptx"},
     "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
     "launch": {"epilogue", "plan", "problem", "pack"},
     "reduce": {"element", "launch", "problem", "ptx"},

@@ -47,7 +47,9 @@ def test_layers_in_channels_last_get_plans(plan_module, kind, direction):
     plans = engine_plans(plan_module, problem)
     assert {plan["block_n"] for plan in plans} == widths
     in_nchw = from_row(*row, dtype=dtype, precision=precision) | {"direction": direction}
-    assert {(plan["gathers"], plan["staged"]) for plan in engine_plans(plan_module, in_nchw)} == {(True, False)}
+    in_nchw = engine_plans(plan_module, in_nchw)
+    assert {(plan["gathers"], plan["packs_source"]) for plan in in_nchw} == {(True, False), (False, True)}
+    assert not any(plan["staged"] for plan in in_nchw)
     assert not engine_plans(plan_module, problem, [80, *H200[1:]])  # no wgmma before Hopper, none of it after
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, layer(*row, precision=IEEE) | {"direction": direction})
@@ -56,13 +58,21 @@ def test_layers_in_channels_last_get_plans(plan_module, kind, direction):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("channels", [(64, 64), (62, 64), (64, 62), (60, 56)], ids=str)
-def test_sources_without_a_tensor_map_are_gathered(plan_module, channels, groups, direction):
+def test_sources_without_a_tensor_map_are_gathered_or_packed(plan_module, channels, groups, direction):
     """Pixels and their groups begin on 16 bytes: here on four numbers."""
     problem = layer(4, *channels, 32, 4, 2, 1, 0, groups, precision=TF32) | {"direction": direction}
     k_channels = channels[direction == GRAD_INPUT]
     lies = k_channels % (4 * groups) == 0
-    assert any(not plan["gathers"] for plan in engine_plans(plan_module, problem)) == lies
-    assert all(plan["gathers"] for plan in engine_plans(plan_module, problem)) != lies
+    found = {(plan["gathers"], plan["packs_source"]) for plan in engine_plans(plan_module, problem)}
+    assert found >= {(False, False) if lies else (False, True)}  # who lies on 16 bytes may begin elsewhere
+    assert found <= {(True, False), (False, not lies)}
+
+
+def test_large_sources_are_not_packed(plan_module):
+    """A workspace of a GiB at most."""
+    for batch, packed in ((16, True), (17, False)):
+        problem = from_row(batch, 32, 32, 1024, 3, 1, 1, dtype=BFLOAT16, precision=HALF)
+        assert any(plan["packs_source"] for plan in engine_plans(plan_module, problem)) == packed
 
 
 @pytest.mark.parametrize("change", ["stride", "taps"])
@@ -165,8 +175,11 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
         assert plan["barriers_begin"] + barriers <= plan["bias_begin"], plan
         words = 2 * 32 * 96 * 4 if plan["gathers"] and element == 2 else 0  # of each thread that gathers, twice
         assert plan["bias_begin"] + 4 * plan["block_n"] + words <= plan["shared_bytes"] <= H200[2], plan
-        assert plan["packed_bytes"] == plan["workspace_bytes"], plan
-        assert plan["source_on_vectors"] != plan["gathers"], plan
+        pixel = groups * -(-k_channels // vector) * 16
+        pixels = batch * (np.prod(size) if forward else problem["h"]["out"] * problem["w"]["out"])
+        source = pixel * pixels if plan["packs_source"] else 0
+        assert plan["workspace_bytes"] == plan["packed_bytes"] + source, plan
+        assert plan["source_on_vectors"] == (not plan["gathers"] and not plan["packs_source"]), plan
         if plan["direct"]:
             assert (forward, plan["packed_bytes"], n_channels % (64 // element), groups) == (False, 0, 0, 1), plan
         else:  # phases beyond the result have no taps

@@ -3,14 +3,9 @@
 
 namespace convt::portable {
 
-const void* pack_pixels(DataType dtype) {
-  if (dtype == DataType::kFloat32) return CONVT_KERNEL(pack_pixels<float>);
-  return CONVT_KERNEL(pack_pixels<__half>);  // bits of bfloat16 are moved as well
-}
-
 const void* pack_weights(DataType dtype) {
   if (dtype == DataType::kFloat32) return CONVT_KERNEL(pack_weights<float>);
-  return CONVT_KERNEL(pack_weights<__half>);
+  return CONVT_KERNEL(pack_weights<__half>);  // bits of bfloat16 are moved as well
 }
 
 }  // namespace convt::portable

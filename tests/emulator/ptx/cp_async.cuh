@@ -18,6 +18,11 @@ inline void cp_async_or_zero_4(const uint32_t (&shared)[4], const void* const (&
   for (int i = 0; i < 4; ++i) emulator::copy_later(shared[i], global[i], 16, !copy[i]);
 }
 
+inline void cp_async_4_bytes_or_zero(const uint32_t (&shared)[4], const void* const (&global)[4],
+                                     const bool (&copy)[4]) {
+  for (int i = 0; i < 4; ++i) emulator::copy_later(shared[i], global[i], 4, !copy[i]);
+}
+
 template <int kBytes>
 void cp_async_or_zero(uint32_t shared, const void* global, bool copy) {
   emulator::copy_later(shared, global, kBytes, !copy);
