@@ -22,8 +22,32 @@ MUTATIONS = [
     Mutation(
         "nhwc: images between vectors",
         "nhwc_sm90a/plan.cpp",
-        "has_map_stride(problem.groups, channels, element) && has_map_stride(problem.batch, stride[0], element) &&",
-        "has_map_stride(problem.groups, channels, element) &&",
+        "has_map_stride(problem.batch, pixels.image_stride, element) &&",
+        "true &&",
+    ),
+    Mutation(
+        "nhwc: groups between vectors",
+        "nhwc_sm90a/plan.cpp",
+        "has_map_stride(problem.groups, pixels.group_stride, element) &&",
+        "true &&",
+    ),
+    Mutation(
+        "nhwc: large sources are packed",
+        "nhwc_sm90a/plan.cpp",
+        "packed_source_bytes(problem) <= kMostPacked",
+        "true",
+    ),
+    Mutation(
+        "nhwc: no room for the packed source",
+        "nhwc_sm90a/plan.cpp",
+        "if (source.packs) begun.workspace_bytes +=",
+        "if (false) begun.workspace_bytes +=",
+    ),
+    Mutation(
+        "nhwc: packed sources begin on vectors",
+        "nhwc_sm90a/plan.cpp",
+        "!source.gathers && !source.packs",
+        "!source.gathers",
     ),
     Mutation(
         "nhwc: steps beyond a box",
