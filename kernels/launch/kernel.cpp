@@ -105,4 +105,8 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t stream,
   check(cudaLaunchKernelExC(&config, kernel, addresses), "the launch", grid);
 }
 
+void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t stream) {
+  check_launch(cudaMemsetAsync(memory, 0, bytes, stream), std::string("filling the counters of ") + kernel);
+}
+
 }  // namespace convt

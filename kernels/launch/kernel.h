@@ -46,6 +46,10 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t stream, co
   launch_kernel(kernel, grid, stream, {KernelArgument{&arguments, sizeof(arguments)}...});
 }
 
+// Zeros for the kernel that is launched next, which must not begin before all that the stream holds has ended; the
+// plan's kernel names it in errors. Throws std::runtime_error.
+void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t stream);
+
 // Whether `status` tells of a kernel that ran before: such an error is found by whichever call comes next.
 bool is_of_earlier_kernel(cudaError_t status);
 

@@ -84,6 +84,12 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   return launch;
 }
 
+void check_workspace(const Plan& plan, const void* workspace) {
+  if (workspace == nullptr && plan.workspace_bytes > plan.packed_bytes) {
+    throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
+  }
+}
+
 void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream) {
   launch_kernel(kernel, Grid{plan.kernel, packing.blocks, dim3(pack::kPackThreads)}, stream, packing.params);
 }

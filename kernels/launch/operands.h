@@ -27,6 +27,9 @@ struct PackLaunch {
 PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& program, int32_t block_n, int32_t k_steps,
                             int32_t num_chunks, int32_t tap_bytes, const void* w, void* packed);
 
+// Throws std::runtime_error where a plan has a workspace beside its packed weight, and there is none.
+void check_workspace(const Plan& plan, const void* workspace);
+
 // Queues the packing alone, for the plan that names it in errors.
 void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
 

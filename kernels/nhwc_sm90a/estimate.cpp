@@ -49,6 +49,13 @@ double longer_by_partial_sectors(const ConvTProblem& problem, const NhwcTile& pl
   return (std::max(0.0, run / kSector - 1) + kPartialSector * partial) * kSector / run;
 }
 
+// Cycles in which a CTA writes its part's sums, and then the last one of a tile reads them all.
+double add_parts_cycles(const NhwcInstance& instance, const NhwcTile& plan) {
+  constexpr double kBytesOfCycle = 40, kWaits = 3000;
+  if (plan.parts == 1) return 0;
+  return (1 + plan.parts) * nhwc_sum_bytes(instance.blocks, plan.block_n) / kBytesOfCycle + kWaits;
+}
+
 // Of the kernel that packs the source.
 double pack_source_us(const ConvTProblem& problem, const DeviceInfo& device, double bytes) {
   const bool half = element_bytes(problem.dtype) == 2;
@@ -68,9 +75,9 @@ bool nhwc_has_rows(const ConvTProblem& problem) {
 }
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
-// both directions and TF32 and bfloat16 on an H200, to 1,300
-// of 16 layers with operands by descriptors, and to 460 in tf32x3 (docs/engines/nhwc.md), and 5 % more; what packing
-// and partial sectors cost from one to 5,400 packed plans of 287 layers.
+// both directions, TF32 and bfloat16 on an H200, to 1,300 of 16 layers with operands by descriptors, and to 460 in
+// tf32x3 (docs/engines/nhwc.md), and 5 % more. What packing and partial sectors cost is from 5,400 packed plans of 287
+// layers.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* whole) {
   const NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -97,17 +104,23 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels));
   const double together = plan.together;
-  const double tiles =
-      together * std::ceil(static_cast<double>(plan.num_tiles * plan.splits) / (together * device.num_sms));
+  const double whole_tiles = static_cast<double>(plan.parts > 1 ? plan.num_tiles - plan.divided : plan.num_tiles);
+  const double tiles = together * std::ceil(whole_tiles * plan.splits / (together * device.num_sms));
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
   const double stores = (boxes ? 500 : 1085) + per_byte * element * results +
                         (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   const double more = store_cycles(problem, plan, results, forward ? problem.w.stride : 1);
   const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
+  // Of a part, of a tile's.
+  const int32_t all_stages = plan.num_chunks * plan.num_windows;
+  const double part = plan.parts == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.parts)) / all_stages;
   const double cycles_of_us = device.clock_ghz * 1e3;
   constexpr double kLongerHalf = 1.09;
-  whole->compute_us = (element == 2 ? kLongerHalf : 1) * tiles * (stages * chunk + stores + more) / cycles_of_us;
+  whole->compute_us = (element == 2 ? kLongerHalf : 1) *
+                      ((tiles + part) * stages * chunk + (tiles + (part > 0 ? 1 : 0)) * (stores + more) +
+                       add_parts_cycles(instance, plan)) /
+                      cycles_of_us;
 
   // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
@@ -123,20 +136,23 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
   const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
   const double memory = 1.06 * whole->memory_us;
+  constexpr double kZeroCounters = 2;
+  const double zero = plan.parts > 1 ? kZeroCounters : 0;
   const double pixels =
       plan.packs_source
-          ? pack_source_us(problem, device, static_cast<double>(whole->workspace_bytes - whole->packed_bytes))
+          ? pack_source_us(problem, device,
+                           static_cast<double>(whole->workspace_bytes - whole->packed_bytes - plan.sums_bytes))
           : 0;
   if (plan.gathers) {
     const double gather_us =
-        tiles * stages * plan.num_windows * gather_cycles(problem, instance, work, plan) / cycles_of_us;
+        (tiles + part) * stages * plan.num_windows * gather_cycles(problem, instance, work, plan) / cycles_of_us;
     double times[] = {whole->compute_us, gather_us, memory};
     std::sort(times, times + 3);
-    whole->estimate_us = pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);
+    whole->estimate_us = zero + pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);
     return;
   }
-  whole->estimate_us =
-      pixels + pack + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+  whole->estimate_us = zero + pixels + pack +
+                       1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
 }
 
 }  // namespace convt

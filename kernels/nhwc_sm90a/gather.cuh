@@ -226,11 +226,12 @@ class Gatherer {
 
 // By all threads of a warp.
 template <typename Shape>
-__device__ __forceinline__ void gather_source(const Params& params, const Stages& stages, uint32_t s_source,
+__device__ __forceinline__ void gather_source(const Params& params, const Stages& stages_of_tiles, uint32_t s_source,
                                               const pipeline::Ring& sources, int32_t warp) {
   Gatherer<Shape> gatherer(params, s_source, sources, warp);
-  for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
-    const Tile tile = tile_of(params, tiles.number());
+  for (UnitWalk units(params); units.exists(); units.advance()) {
+    const auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
+    const Tile tile = tile_of(params, number);
     StageWalk walk = stages.walk(first_window(params, tile));
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
       const Window& window = params.windows[walk.window];

@@ -1,6 +1,6 @@
 // The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load: one copies
 // boxes of the source, the other the weights of each tap. Every result is one sum in one warpgroup's accumulator, or
-// one for each CTA of a cluster, in an order that does not depend on timing.
+// one for each CTA of a cluster or part of a tile, in an order that does not depend on timing.
 #pragma once
 
 #include "hopper/instance.cuh"
@@ -11,16 +11,18 @@
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/mainloop.cuh"
 #include "nhwc_sm90a/rows.cuh"
+#include "reduce/parts.cuh"
 
 namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
 template <typename Shape>
-__device__ __forceinline__ void load_source(const Params& params, const Stages& stages, uint32_t s_source,
+__device__ __forceinline__ void load_source(const Params& params, const Stages& stages_of_tiles, uint32_t s_source,
                                             Ring sources) {
-  for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
-    const Tile tile = tile_of(params, tiles.number());
+  for (UnitWalk units(params); units.exists(); units.advance()) {
+    const auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
+    const Tile tile = tile_of(params, number);
     const int32_t column = tile.column * params.step_w, row = tile.row * params.step_h;
     StageWalk walk = stages.walk(first_window(params, tile));
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
@@ -55,12 +57,13 @@ __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap
 }
 
 template <typename Shape>
-__device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
+__device__ __forceinline__ void load_weights(const Params& params, const Stages& stages_of_tiles, uint32_t s_weights,
                                              Ring weights) {
   ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: the other roles need not
                                     // wait
-  for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
-    const Tile tile = tile_of(params, tiles.number());
+  for (UnitWalk units(params); units.exists(); units.advance()) {
+    const auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
+    const Tile tile = tile_of(params, number);
     const char* g_tile = static_cast<const char*>(params.packed) + tile.weights * params.packed_tile_step;
     StageWalk walk = stages.walk(first_window(params, tile));
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
@@ -98,7 +101,7 @@ struct Convolution : hopper::Slots<Params> {
 #ifdef CONVT_HAS_WGMMA
   const uint32_t s_shares_barrier;
   Share share;
-  Stages stages;
+  Stages stages_of_tiles;
 
   __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
       : hopper::Slots<Params>(params, s_bytes), s_shares_barrier(s_barriers + 16 * count()) {}
@@ -114,7 +117,7 @@ struct Convolution : hopper::Slots<Params> {
 
   __device__ __forceinline__ void take_part() {
     share = reduce::share_of_block(params.splits, Shape::kN);
-    stages = stages_of_split(params, share.rank);
+    stages_of_tiles = nhwc_sm90a::stages_of_tiles(params, share.rank);
   }
 
   __device__ __forceinline__ void consume(int32_t warp) const {
@@ -123,8 +126,8 @@ struct Convolution : hopper::Slots<Params> {
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks; ++block) places[block] = place_of_lane<Shape>(params, warp, block);
     uint32_t buffer = 0;
-    for (TileWalk tiles(params); tiles.exists(); tiles.advance()) {
-      int32_t number = tiles.number();
+    for (UnitWalk units(params); units.exists(); units.advance()) {
+      auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
       const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
       Accumulators<Shape> acc;
       const int32_t window = first_window(params, tile_of(params, number));
@@ -137,6 +140,7 @@ struct Convolution : hopper::Slots<Params> {
       }
       if (params.splits > 1) add_splits(acc);
       ptx::forget(number);  // what follows from it takes registers from the products
+      if (is_part(params, units.number()) && !add_parts(acc, units.number())) continue;
       const Tile tile = tile_of(params, number);
       if (params.steps.num_steps == 0) {
         put<false>(acc, tile, warp, bias, &buffer);
@@ -161,6 +165,16 @@ struct Convolution : hopper::Slots<Params> {
     }
   }
 
+  // Where the last wave has few tiles, CTAs multiply a part of one each; the last one to come stores it.
+  __device__ __forceinline__ bool add_parts(Accumulators<Shape>& acc, int32_t number) const {
+    int32_t part;
+    const int32_t divided = params.parts(number - params.whole_tiles, &part);
+    char* sums = params.sums + int64_t{divided} * params.parts.value * nhwc_sum_bytes(Shape::kBlocks, Shape::kN);
+    return reduce::add_parts<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
+        [&](int block) { return acc.r[block]; }, part, params.parts.value, sums, params.arrived + divided,
+        s_shares_barrier + 8);
+  }
+
   // Where tiles are few, the CTAs of a cluster share one, which is then their only one.
   __device__ __forceinline__ void add_splits(Accumulators<Shape>& acc) const {
     if (threadIdx.x == 0) {
@@ -176,11 +190,11 @@ struct Convolution : hopper::Slots<Params> {
   // copy's addresses otherwise cost more than a stage's products.
   __device__ __forceinline__ void serve(int32_t warp) const {
     if (warp == 1) {
-      if (ptx::elect_one()) load_weights<Shape>(params, stages, s_weights, weights());
+      if (ptx::elect_one()) load_weights<Shape>(params, stages_of_tiles, s_weights, weights());
     } else if (params.gathers) {
-      gather_source<Shape>(params, stages, s_source, sources(), warp == 0 ? 0 : warp - 1);
+      gather_source<Shape>(params, stages_of_tiles, s_source, sources(), warp == 0 ? 0 : warp - 1);
     } else if (warp == 0 && ptx::elect_one()) {
-      load_source<Shape>(params, stages, s_source, sources());
+      load_source<Shape>(params, stages_of_tiles, s_source, sources());
     }
   }
 #endif

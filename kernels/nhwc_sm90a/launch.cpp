@@ -37,8 +37,8 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
-// The stages of each of a tile's splits, as many taps each as near as that can be.
-void set_splits(const TapProgram& program, bool forward, nhwc_sm90a::Params* params) {
+// The stages of each of `count` shares of a tile, as many taps each as near as that can be.
+void set_shares(const TapProgram& program, bool forward, int32_t count, nhwc_sm90a::Params* params) {
   const auto taps_of = [&](int32_t stage) {
     if (forward) return 1;  // of one window each
     const TapRun& taps = program.runs[stage / params->num_chunks];
@@ -47,15 +47,15 @@ void set_splits(const TapProgram& program, bool forward, nhwc_sm90a::Params* par
   const int32_t stages = params->num_chunks * params->num_windows;
   int64_t all = 0, before = 0;
   for (int32_t stage = 0; stage < stages; ++stage) all += taps_of(stage);
-  int32_t split = 1;
+  int32_t share = 1;
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int32_t taps = taps_of(stage);
-    for (; split < params->splits && (2 * before + taps) * params->splits >= 2 * all * split; ++split) {
-      params->split_begin[split] = stage;
+    for (; share < count && (2 * before + taps) * count >= 2 * all * share; ++share) {
+      params->share_begin[share] = stage;
     }
     before += taps;
   }
-  for (; split <= params->splits; ++split) params->split_begin[split] = stages;
+  for (; share <= count; ++share) params->share_begin[share] = stages;
 }
 
 // The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
@@ -89,7 +89,8 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
 void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const void* source,
                 nhwc_sm90a::Params* params) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
-  const Pixels pixels = nhwc_source(problem, plan.packs_source);
+  const Pixels lies = source_pixels(problem);
+  const Pixels pixels = plan.packs_source ? packed_pixels(problem, lies) : lies;
   const int64_t element = element_bytes(problem.dtype);
   params->boxes = has_rows_of_boxes(instance, plan);
   params->gathers = plan.gathers;
@@ -166,7 +167,10 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.phases = Divisor::of(grid.phases_h * grid.phases_w / plan.together);
   params.w_tiles = Divisor::of(grid.w_tiles);
   params.h_tiles = Divisor::of(grid.h_tiles);
-  params.num_tiles = static_cast<int32_t>(plan.num_tiles);
+  params.whole_tiles = static_cast<int32_t>(plan.num_tiles - plan.divided);
+  params.num_units = static_cast<int32_t>(params.whole_tiles + plan.divided * plan.parts);
+  params.parts = Divisor::of(plan.parts);
+  params.sums = static_cast<char*>(pointers.workspace);
   params.tile_w = plan.tile_w;
   params.tile_h = plan.tile_h;
   params.tile_n = plan.tile_n;
@@ -187,7 +191,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
-  set_splits(program, forward, &params);
+  set_shares(program, forward, std::max(plan.splits, plan.parts), &params);
   set_source(problem, plan, program, source, &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
@@ -222,11 +226,18 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
                              ", or no workspace for it");
   }
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
+  check_workspace(plan, pointers.workspace);
+  uint32_t* arrived = nullptr;
+  if (tile.parts > 1) {
+    const int64_t before = nhwc_part_sums_bytes(kNhwcInstances[tile.instance].blocks, tile);
+    arrived = reinterpret_cast<uint32_t*>(static_cast<char*>(pointers.workspace) + before);
+    fill_zero(arrived, tile.divided * 4, plan.kernel, stream);
+  }
   if (tile.packs_source) {
-    if (pointers.workspace == nullptr) throw std::runtime_error("convt_ext: no workspace for an NHWC kernel's source");
-    launch_pack_pixels(problem, plan, nhwc_source(problem, true), source_stride(problem), problem.batch, source,
-                       pointers.workspace, stream);
-    source = pointers.workspace;
+    char* pixels = static_cast<char*>(pointers.workspace) + tile.sums_bytes;
+    launch_pack_pixels(problem, plan, packed_pixels(problem, source_pixels(problem)), source_stride(problem),
+                       problem.batch, source, pixels, stream);
+    source = pixels;
   }
   const PackedKernel kernels = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
@@ -236,6 +247,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
   packing.params.rows = true;
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, source, pointers);
+  params.arrived = arrived;
   set_results(problem, tile, &params);
   launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);
 }

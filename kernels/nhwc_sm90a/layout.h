@@ -20,7 +20,9 @@ namespace convt {
 struct NhwcTile {
   int32_t instance;  // index into kNhwcInstances
   int32_t block_n;  // result channels
-  int32_t splits;  // CTAs that share a tile, each with some of its stages
+  int32_t splits;  // CTAs of a cluster that share a tile, each with some of its stages
+  int32_t parts;  // of each tile of the last wave, which CTAs multiply one each and add up in memory; 1: none
+  int64_t divided;  // tiles of that wave, or 0 where they are whole
   bool direct;  // weights come to shared memory as they are
   bool staged;  // results of channels_last leave by way of shared memory
   bool rows;  // rows of NCHW do, and of channels_last whose pixels begin anywhere
@@ -34,12 +36,14 @@ struct NhwcTile {
   int32_t stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t num_tiles;
+  int64_t sums_bytes;  // of the workspace, which begins with them: the parts' sums, and how many of a tile are there
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_n", block_n);
     field("splits", splits);
+    field("parts", parts);
     field("direct", direct);
     field("staged", staged);
     field("rows", rows);
@@ -70,7 +74,8 @@ inline constexpr int32_t nhwc_gathered_bytes(int32_t element) {
 inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
 inline constexpr int32_t kNhwcMostStagedPhases = 4;
 inline constexpr int32_t kNhwcStagedBuffers = 2;
-inline constexpr int32_t kNhwcMostSplits = 4;  // CTAs that share a tile
+inline constexpr int32_t kNhwcMostSplits = 4;  // CTAs of a cluster that share a tile
+inline constexpr int32_t kNhwcMostParts = 8;  // of a tile of the last wave
 
 inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
 inline constexpr int32_t nhwc_term_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
@@ -84,9 +89,17 @@ inline constexpr int32_t nhwc_interleaved(int32_t element) { return 8 / element;
 
 // Result channels that a CTA of a cluster stores of a tile, at least.
 inline constexpr int32_t nhwc_least_share(int32_t element) { return 8 * nhwc_interleaved(element); }
-// Bytes that CTAs of a cluster exchange of a tile, at most.
+// Bytes of the sums of a tile, or of a part of it.
 inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
   return 64 * kNhwcConsumers * blocks * block_n * 4;
+}
+
+// Bytes of the parts' sums and, behind them, of a counter for each divided tile.
+inline constexpr int64_t nhwc_part_sums_bytes(int32_t blocks, const NhwcTile& plan) {
+  return plan.divided * plan.parts * nhwc_sum_bytes(blocks, plan.block_n);
+}
+inline constexpr int64_t nhwc_sums_bytes(int32_t blocks, const NhwcTile& plan) {
+  return nhwc_part_sums_bytes(blocks, plan) + (plan.divided * 4 + 255) / 256 * 256;
 }
 
 // Bytes of a position's results that leave in one copy, by way of shared memory.
@@ -119,9 +132,6 @@ inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan
   return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h &&
          !(plan.gathers && instance.precision == Precision::kTf32);
 }
-
-// The source as the convolution reads it: as it lies, or packed.
-Pixels nhwc_source(const ConvTProblem& problem, bool packed);
 
 // Tiles along each digit of a tile's number.
 struct NhwcGrid {

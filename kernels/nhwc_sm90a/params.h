@@ -49,7 +49,11 @@ struct Params {
   Divisor by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
   int32_t row_pitch;
   bool pairs;  // two columns of a row may be stored together
-  int32_t num_tiles;
+  int32_t whole_tiles;  // that are units as they are
+  int32_t num_units;
+  Divisor parts;        // of each of the others, which are units
+  char* sums;           // of parts, as reduce/ leaves them
+  uint32_t* arrived;    // parts of each divided tile; zero before
   int32_t tile_w, tile_h, tile_n;  // positions
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
   int32_t box_w, box_h;            // places
@@ -57,7 +61,7 @@ struct Params {
   int32_t splits;        // CTAs of a cluster that share a tile
   int32_t num_chunks;   // of the source's channels
   int32_t num_windows;  // of a tile
-  int32_t split_begin[kNhwcMostSplits + 1];  // stages
+  int32_t share_begin[kNhwcMostParts + 1];  // stages of a cluster's CTAs of a tile, or of parts
   int32_t tap_channels;  // of the source, where a copy brings a tap of the weight as it is; otherwise 0
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory

@@ -25,7 +25,7 @@ constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bit
 
 // Whether a tensor map can describe the source: channels are neighbours, pixels and groups begin on 16 bytes.
 bool source_has_map(const ConvTProblem& problem) {
-  const Pixels pixels = nhwc_source(problem, false);
+  const Pixels pixels = source_pixels(problem);
   const int64_t element = element_bytes(problem.dtype);
   return is_channels_last(source_stride(problem)) && has_map_stride(problem.groups, pixels.group_stride, element) &&
          has_map_stride(problem.batch, pixels.image_stride, element) &&
@@ -35,7 +35,7 @@ bool source_has_map(const ConvTProblem& problem) {
 
 // Bytes of the source once it is packed.
 double packed_source_bytes(const ConvTProblem& problem) {
-  const Pixels pixels = nhwc_source(problem, false);
+  const Pixels pixels = source_pixels(problem);
   return static_cast<double>(packed_pixel(problem, pixels)) * pixels.rows * pixels.columns *
          static_cast<double>(problem.batch * element_bytes(problem.dtype));
 }
@@ -116,6 +116,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
   plan.num_tiles = problem.groups * grid.channel_tiles * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles *
                    grid.image_tiles;
+  plan.parts = 1;
+  plan.divided = plan.sums_bytes = 0;
   // Clusters lie within groups of SMs that are no multiple of 4 SMs.
   const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.splits > 1 &&
@@ -127,6 +129,30 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits
                                       : std::min<int64_t>(plan.num_tiles / plan.together, device.num_sms);
   return true;
+}
+
+// Divides the tiles of the last wave among the SMs that would have none of them, where that is faster.
+void divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
+            Plan* plan) {
+  constexpr double kWorthIt = 0.97;
+  const NhwcTile& tile = tile_of<NhwcTile>(*plan);
+  const int64_t divided = tile.num_tiles % device.num_sms;
+  if (tile.splits > 1 || tile.together > 1 || divided == 0) return;
+  const int64_t stages = int64_t{tile.num_chunks} * tile.num_windows;
+  const int64_t most = std::min({int64_t{kNhwcMostParts}, device.num_sms / divided, stages / 2});
+  Plan best = *plan;
+  for (int32_t parts = 2; parts <= most; ++parts) {
+    Plan made = *plan;
+    NhwcTile& of = tile_of<NhwcTile>(made);
+    of.parts = parts;
+    of.divided = divided;
+    of.sums_bytes = nhwc_sums_bytes(instance.blocks, of);
+    made.workspace_bytes += of.sums_bytes;
+    made.num_blocks = std::min<int64_t>(tile.num_tiles - divided + divided * parts, device.num_sms);
+    estimate_nhwc(problem, device, instance, work, &made);
+    if (made.estimate_us < best.estimate_us) best = made;
+  }
+  if (best.estimate_us < kWorthIt * plan->estimate_us) *plan = best;
 }
 
 // The `most` best tiles of an instance, the best one first.
@@ -156,6 +182,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
         }
         estimate_nhwc(problem, device, instance, work, &plan);
         plans.push_back(plan);
+        divide(problem, device, instance, work, &plans.back());
       }
     }
   };
@@ -231,13 +258,6 @@ int64_t nhwc_tap_stride(const ConvTProblem& problem) {
   const int64_t rows = problem.w_stride[2], columns = problem.w_stride[3];
   if (problem.w.kernel == 1) return problem.h.kernel == 1 ? problem.w_stride[0] : rows;
   return problem.h.kernel == 1 || rows == problem.w.kernel * columns ? columns : 0;
-}
-
-Pixels nhwc_source(const ConvTProblem& problem, bool packed) {
-  const Pixels lies = problem.direction == Direction::kForward
-                          ? pixels_of(problem, problem.c_in, problem.h.in, problem.w.in, problem.x_stride)
-                          : pixels_of(problem, problem.c_out, problem.h.out, problem.w.out, problem.y_stride);
-  return packed ? packed_pixels(problem, lies) : lies;
 }
 
 NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {

@@ -40,13 +40,14 @@ struct Tile {
   int32_t column, row, image;  // its first position
 };
 
-// The numbers of a CTA's tiles. W phases that lie between each other in rows are neighbouring numbers of one CTA.
-class TileWalk {
+// The numbers of a CTA's units, which are tiles, and behind these a part of a tile of the last wave. W phases that lie
+// between each other in rows are neighbouring numbers of one CTA.
+class UnitWalk {
  public:
-  __device__ __forceinline__ explicit TileWalk(const Params& params)
+  __device__ __forceinline__ explicit UnitWalk(const Params& params)
       : params_(params), number_(hopper::first_tile(params) * params.together.value) {}
 
-  __device__ __forceinline__ bool exists() const { return number_ < params_.num_tiles; }
+  __device__ __forceinline__ bool exists() const { return number_ < params_.num_units; }
   __device__ __forceinline__ int32_t number() const { return number_; }
   __device__ __forceinline__ void advance() {
     const int32_t count = params_.together.value;
@@ -138,9 +139,30 @@ struct Stages {
     return {first_window + first.window, first.chunk};
   }
 };
-__device__ __forceinline__ Stages stages_of_split(const Params& params, int32_t split) {
-  const int32_t begin = params.split_begin[split];
-  return {begin, params.split_begin[split + 1], {begin / params.num_chunks, begin % params.num_chunks}};
+// A share of a tile: of a CTA of a cluster, or a part. Where nobody shares tiles there is one, with all stages.
+__device__ __forceinline__ Stages stages_of_share(const Params& params, int32_t share) {
+  const int32_t begin = params.share_begin[share];
+  return {begin, params.share_begin[share + 1], {begin / params.num_chunks, begin % params.num_chunks}};
+}
+
+// All stages of a CTA's tiles: of a CTA of a cluster its share.
+__device__ __forceinline__ Stages stages_of_tiles(const Params& params, int32_t rank) {
+  if (params.splits > 1) return stages_of_share(params, rank);
+  return {0, params.num_chunks * params.num_windows, {0, 0}};
+}
+
+__device__ __forceinline__ bool is_part(const Params& params, int32_t number) { return number >= params.whole_tiles; }
+
+// A unit's tile, and the stages of it that the CTA multiplies.
+struct Unit {
+  int32_t tile;
+  Stages stages;
+};
+__device__ __forceinline__ Unit unit_of(const Params& params, const Stages& stages_of_tiles, int32_t number) {
+  if (!is_part(params, number)) return {number, stages_of_tiles};
+  int32_t part;
+  const int32_t divided = params.parts(number - params.whole_tiles, &part);
+  return {params.whole_tiles + divided, stages_of_share(params, part)};
 }
 
 }  // namespace convt::nhwc_sm90a

@@ -31,6 +31,13 @@ inline Pixels pixels_of(const ConvTProblem& problem, int64_t channels, int32_t r
       of_group};
 }
 
+// What a forward pass or a gradient of the input reads, as it lies.
+inline Pixels source_pixels(const ConvTProblem& problem) {
+  return problem.direction == Direction::kForward
+             ? pixels_of(problem, problem.c_in, problem.h.in, problem.w.in, problem.x_stride)
+             : pixels_of(problem, problem.c_out, problem.h.out, problem.w.out, problem.y_stride);
+}
+
 // Elements of a pixel of all groups, once packed.
 inline int64_t packed_pixel(const ConvTProblem& problem, const Pixels& pixels) {
   return problem.groups * pixels.vectors * elements_of_vector(problem.dtype);

@@ -4,6 +4,7 @@
 
 #include "patch_sm90a/epilogue.cuh"
 #include "ptx/mbarrier_sm90.cuh"
+#include "ptx/prefetch.cuh"
 
 namespace convt::patch_sm90a {
 
@@ -26,6 +27,20 @@ struct Staging {
   Element* g_vector;
 };
 
+// What a program adds to the thread's vectors, asked for before they are staged: loads among the steps otherwise wait
+// for memory a few vectors at a time.
+template <typename Shape, int kVector>
+__device__ __forceinline__ void prefetch_added(const Params& params, const Staging<Shape, kVector>& staging) {
+  using Element = typename Shape::Element;
+  const auto* added = static_cast<const Element*>(params.steps.tensors.results);
+  if ((params.steps.parts & epilogue::kTensorsPart) == 0 || added == nullptr) return;
+  const Element* g = added + (staging.g_vector - static_cast<Element*>(params.result));
+#pragma unroll 4
+  for (int channel = 0; channel < kPatchChannels; channel += Staging<Shape, kVector>::kChannels) {
+    if (channel < staging.channels) ptx::prefetch_to_l2(g + channel * params.result_stride[1]);
+  }
+}
+
 // Stages a tile's results some channels at a time and stores them. kTogether: a thread's two positions are of one row.
 template <typename Shape, int kVector, bool kTogether, bool kSteps>
 __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, const Params& params,
@@ -35,6 +50,7 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
   constexpr int kStride = Staging<Shape, kVector>::kStride;
   constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
   constexpr int kColumns = Shape::kColumns;
+  if constexpr (kSteps) prefetch_added(params, staging);
 #pragma unroll
   for (int begin = 0; begin < kPatchChannels / 8; begin += kBlocks) {
     const int32_t buffer = begin / kBlocks % 2 * kBlocks * 8 * kStride;

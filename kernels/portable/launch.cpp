@@ -57,12 +57,6 @@ void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const Po
                 Grid{plan.kernel, blocks, dim3(kPackTileThreads), kPackTileBytes}, stream, params);
 }
 
-void check_workspace(const Plan& plan, const void* workspace) {
-  if (workspace == nullptr && plan.workspace_bytes > plan.packed_bytes) {
-    throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
-  }
-}
-
 }  // namespace
 
 void launch_portable(const ConvTProblem& asked, const Plan& plan, const PortableTile& tile, const Pointers& pointers,

@@ -9,7 +9,7 @@
 namespace convt::portable {
 
 // To [group][phase][result channel][tap row, tap, vector of channels]. Vectors behind a phase's last are left as they
-// are. The weight passes through shared memory as above: threads read it in the order of memory.
+// are. The weight passes through shared memory, as pixels do (pack/pixels.cuh): threads read it in the order of memory.
 template <typename Element>
 __global__ void __launch_bounds__(kPackTileThreads) pack_weights(const __grid_constant__ PackWeightsParams params) {
 #ifdef CONVT_HAS_MMA

@@ -25,7 +25,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   layout->phases_h = num_phases(h);
   layout->phases_w = num_phases(w);
   layout->n_channels = static_cast<int32_t>(problem.c_out / problem.groups);
-  const Pixels lies = pixels_of(problem, problem.c_in, h.in, w.in, problem.x_stride);
+  const Pixels lies = source_pixels(asked);
   if (!can_be_packed(problem, lies)) return false;
   if (!tile.packs_source && !lies_as_pixels(problem, lies, problem.x_stride[1])) return false;
   layout->source = tile.packs_source ? packed_pixels(problem, lies) : lies;

@@ -23,6 +23,8 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
   emulator::launch(kernel, grid.blocks, static_cast<int>(grid.threads.x), grid.shared_bytes, addresses.data());
 }
 
+void fill_zero(void* memory, int64_t bytes, const char*, cudaStream_t) { memset(memory, 0, bytes); }
+
 // In the place of reduce/: sums in double, and a result in float32 whatever the problem's dtype is.
 void launch_add_slabs(DataType, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
                       void* result, cudaStream_t) {

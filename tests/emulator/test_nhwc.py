@@ -27,14 +27,17 @@ def call_of(case: Case, direction: str, kind: str, **others) -> Call:
 
 
 def few_plans(emulated, call: Call, gpu=ONE_SM) -> dict[tuple, int]:
-    """One of each kernel and of each way to bring operands and results: of few tiles, whose CTA is alone."""
+    """One of each kernel and of each way to bring operands and results: of few tiles, whose CTA is alone.
+
+    On several SMs only those that divide tiles.
+    """
     found: dict[tuple, tuple[int, int]] = {}
     known = emulated.plans(call.problem(), gpu, call.engine)
     for number in call.plans(emulated, gpu):
         kernel, tile, *_ = known[number]
         source = "gathered" if tile["gathers"] else "packed" if tile["packs_source"] else "as it lies"
         key = (kernel, source, tile["direct"], tile["staged"])
-        if tile["splits"] == 1:
+        if tile["splits"] == 1 and (tile["parts"] > 1) == (gpu is not ONE_SM):
             found[key] = min(found.get(key, (2**31, 0)), (tile["num_tiles"], number))
     return {key: number for key, (_, number) in found.items()}
 
@@ -139,3 +142,27 @@ def test_epilogue(emulated, kind, channels_last):
     steps = {"scales": scales.data_ptr(), "results": other.data_ptr(), "low": -5.0, "high": 20.0}
     for key, number in list(few_plans(emulated, call).items())[-4:]:
         assert torch.equal(run(emulated, call, number, 2, steps=steps), expected), key
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("sms", [3, 60])
+def test_parts_of_tiles(emulated, kind, direction, sms):
+    """Of all tiles, or of those behind whole waves: the CTA that comes last stores the sum, with bias, in its place.
+
+    Sources as they lie, gathered and packed; results of channels_last and of NCHW.
+    """
+    gpu = (90, sms, *H200[2:])
+    case = Case("parts", "", n=2, c_in=260, c_out=264, h=7, w=22, k=(2, 3), s=(1, 1), p=(0, 1))
+    found = set()
+    for turn, layout in enumerate(("channels_last", "contiguous")):
+        call = Call.of(dataclasses.replace(case, layout=layout), direction, kind, layout == "channels_last")
+        call = dataclasses.replace(call, engine="nhwc")
+        known = emulated.plans(call.problem(), gpu, call.engine)
+        expected = call.expected().to(call.y.dtype).double()  # sums are exact, but not all of them are in bfloat16
+        for key, number in list(few_plans(emulated, call, gpu).items())[turn::3]:
+            tile = known[number][1]
+            assert torch.equal(run(emulated, call, number, turn, gpu), expected), (key, tile)
+            found.add((tile["num_tiles"] > sms, key[1]))
+    assert {whole for whole, _ in found} == {sms == 3}
+    assert len(found) > (sms == 60)  # of several ways to bring the source

@@ -241,6 +241,7 @@ LARGE = {
     "k2s2": Case("k2s2", "one tap a phase", n=3, c_in=128, c_out=40, h=14, w=14, k=(2, 2), s=(2, 2)),
     "images": Case("images", "several images a tile", n=64, c_in=64, c_out=96, h=4, w=4, k=(4, 4), s=(2, 2), p=(1, 1)),
     "persistent": Case("persistent", "several tiles a CTA", n=4, c_in=16, c_out=24, h=150, w=260, k=(3, 5)),
+    "parts": Case("parts", "a last wave of few tiles, divided", n=1, c_in=384, c_out=320, h=80, w=80, p=(1, 1)),
     "no_taps": Case("no_taps", "several tiles a CTA, half of them without taps", n=4, c_in=8, c_out=16, h=128, w=256,
                     k=(3, 5), s=(2, 3), p=(1, 2), d=(2, 1), g=1),
     "moved": Case("moved", "several tiles a CTA, which begin elsewhere in a sector", n=4, c_in=16, c_out=32, h=100,

@@ -97,6 +97,34 @@ def test_few_tiles_are_shared(plan_module):
     assert {plan["splits"] for plan in engine_plans(plan_module, problem)} > {2}
 
 
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_last_wave_is_divided(plan_module, direction, kind):
+    """300 tiles of 128 x 128 results are two waves of 132 and 36 tiles, of which three parts are 108."""
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
+    problem = layer(1, 768, 768, 80, 3, 1, 1, dtype=dtype, precision=precision) | {"direction": direction}
+    found = [plan for plan in engine_plans(plan_module, problem) if plan["num_tiles"] == 300]
+    assert {(plan["parts"], plan["divided"], plan["num_blocks"]) for plan in found} == {(3, 36, 132)}
+
+
+def test_parts_cost_less_than_they_save(plan_module):
+    """Two tiles of a short sum are not worth what adding parts of them up takes; a full wave has nobody to help it."""
+    for batch, size, channels, kernel in ((134, 16, 64, 1), (132, 16, 768, 3)):
+        problem = layer(batch, channels, 64, (size, 16), kernel, 1, kernel // 2, precision=TF32)
+        assert {plan["parts"] for plan in engine_plans(plan_module, problem)} == {1}
+
+
+def test_a_divided_wave_is_estimated_between_none_and_a_whole_one(plan_module):
+    """Of images that are a tile each."""
+
+    def estimate(batch: int) -> float:
+        problem = layer(batch, 512, 32, 16, 3, 1, 1, precision=TF32)
+        return min(plan["estimate_us"] for plan in engine_plans(plan_module, problem))
+
+    one_wave, divided, two_waves = estimate(132), estimate(140), estimate(264)
+    assert one_wave * 1.05 < divided < 0.75 * two_waves
+
+
 AXES = st.tuples(
     st.integers(1, 6), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3)
 )  # kernel, stride, padding, dilation
@@ -178,7 +206,12 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
         pixel = groups * -(-k_channels // vector) * 16
         pixels = batch * (np.prod(size) if forward else problem["h"]["out"] * problem["w"]["out"])
         source = pixel * pixels if plan["packs_source"] else 0
-        assert plan["workspace_bytes"] == plan["packed_bytes"] + source, plan
+        # Parts leave their sums in memory, and count in words behind these.
+        sums = plan["divided"] * plan["parts"] * positions * plan["block_n"] * 4
+        counted = plan["sums_bytes"] - sums
+        assert plan["divided"] * 4 <= counted < plan["divided"] * 4 + 256, plan
+        assert plan["sums_bytes"] % 256 == 0, plan  # where a packed source begins
+        assert plan["workspace_bytes"] == plan["packed_bytes"] + plan["sums_bytes"] + source, plan
         assert plan["source_on_vectors"] == (not plan["gathers"] and not plan["packs_source"]), plan
         if plan["direct"]:
             assert (forward, plan["packed_bytes"], n_channels % (64 // element), groups) == (False, 0, 0, 1), plan
@@ -189,7 +222,16 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
             assert plan["block_n"] % (plan["splits"] * 64 // element) == 0, plan  # whole runs of 16 bytes a thread
             # CTAs exchange their sums where stages were.
             assert positions * plan["block_n"] * 4 <= plan["staged_begin"], plan
+            assert plan["parts"] == 1, plan
+        elif plan["parts"] > 1:
+            # Every CTA has as many tiles as the others, and a part at most.
+            assert plan["divided"] == plan["num_tiles"] % H200[1] > 0, plan
+            assert plan["parts"] * plan["divided"] <= plan["num_blocks"] <= H200[1], plan
+            assert (plan["num_tiles"] - plan["divided"]) % plan["num_blocks"] == 0, plan
+            assert plan["parts"] <= min(8, plan["num_chunks"] * plan["num_windows"] // 2), plan
+            assert plan["together"] == 1, plan
         else:
+            assert plan["divided"] == plan["sums_bytes"] == 0, plan
             assert plan["num_blocks"] == min(plan["num_tiles"] // plan["together"], H200[1]), plan
 
 

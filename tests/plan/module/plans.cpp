@@ -49,6 +49,7 @@ static void add_places(const convt::NhwcTile& tile, py::dict& result) {
   result["stage_bytes"] = tile.stage_bytes, result["weights_begin"] = tile.weights_begin;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
   result["bias_begin"] = tile.bias_begin, result["together"] = tile.together;
+  result["divided"] = tile.divided, result["sums_bytes"] = tile.sums_bytes;
 }
 
 template <typename OtherTile>
