@@ -3,7 +3,8 @@
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
     python tools/cuda12_device_code.py --quick     one file of each folder, of classes the one that has fewest
                                                    kernels, for one architecture: 7.0, which CUDA 13 does not have, or
-                                                   9.0a where the file's folder is named after it
+                                                   9.0a where the file's folder is named after it; next to nothing
+                                                   is optimized
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
 machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
@@ -63,13 +64,14 @@ def write_headers(folder: Path) -> None:
         (folder / name).write_text(f"#pragma once\nnamespace std {{ {DECLARATIONS} }}\n")
 
 
-def compile_file(source: Path, architecture: str, headers: Path) -> str | None:
+def compile_file(source: Path, architecture: str, headers: Path, optimizes: bool) -> str | None:
     """None, or what is wrong: NVRTC's log, or that there is no kernel in what came out."""
     nvidia = FOLDER / "nvidia"
     ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc-builtins.so.12.9"), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc.so.12"))
     folders = (CHECKOUT / "kernels", headers, nvidia / "cuda_runtime/include", nvidia / "cuda_cccl/include")
     options = [f"-arch=sm_{architecture.replace('.', '')}", "-std=c++20", "-default-device", "-w"]
+    options += [] if optimizes else ["--Ofast-compile=max"]
     words = [word.encode() for word in (*options, *(f"-I{path}" for path in folders))]
     text = PROLOGUE + source.read_bytes()
     program = ctypes.c_void_p()
@@ -119,7 +121,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         write_headers(Path(name))
         jobs = {
-            (source, architecture): pool.submit(compile_file, source, architecture, Path(name))
+            (source, architecture): pool.submit(compile_file, source, architecture, Path(name), not arguments.quick)
             for source, chosen in wanted.items()
             for architecture in chosen
         }
