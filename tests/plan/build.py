@@ -161,14 +161,20 @@ def build(name: str, out: Path = DEFAULT_OUT) -> Path:
     command = [*compiler, *FLAGS, *flags, *includes]
 
     out = Path(out).resolve()
-    objects = out / name
-    objects.mkdir(parents=True, exist_ok=True)
+    # The planner is in two modules, compiled once for both: without the flags that only one of them has.
+    shared = set(planners()) if name in ("_plan", "_launches") else set()
+    of_planner = [*compiler, *FLAGS, "-I", str(ROOT / "kernels"), *TRAPS]
+    for folder in (name, "planner"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
 
     def compile_source(source: Path) -> Path:
+        folder, words = ("planner", of_planner) if source in shared else (name, command)
         path = source.relative_to(ROOT).with_suffix(".o")  # names alone are not unique
-        return _make(name, [*command, "-c", str(source)], [source, *headers], objects / "-".join(path.parts))
+        target = out / folder / "-".join(path.parts)
+        return _make(name, [*words, "-c", str(source)], [source, *headers], target)
 
-    with _locked(out / f"{name}.lock"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    planner = _locked(out / "planner.lock") if shared else contextlib.nullcontext()
+    with _locked(out / f"{name}.lock"), planner, ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(compile_source, sources))
         target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
         return _make(name, [*compiler, "-shared", *map(str, compiled)], compiled, target)
