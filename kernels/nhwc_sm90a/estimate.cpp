@@ -104,7 +104,7 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels));
   const double together = plan.together;
-  const double whole_tiles = static_cast<double>(plan.parts > 1 ? plan.num_tiles - plan.divided : plan.num_tiles);
+  const double whole_tiles = static_cast<double>(plan.num_tiles - plan.divided);
   const double tiles = together * std::ceil(whole_tiles * plan.splits / (together * device.num_sms));
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;

@@ -94,12 +94,9 @@ inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
   return 64 * kNhwcConsumers * blocks * block_n * 4;
 }
 
-// Bytes of the parts' sums and, behind them, of a counter for each divided tile.
+// Bytes of the parts' sums, behind which a counter for each divided tile lies.
 inline constexpr int64_t nhwc_part_sums_bytes(int32_t blocks, const NhwcTile& plan) {
   return plan.divided * plan.parts * nhwc_sum_bytes(blocks, plan.block_n);
-}
-inline constexpr int64_t nhwc_sums_bytes(int32_t blocks, const NhwcTile& plan) {
-  return nhwc_part_sums_bytes(blocks, plan) + (plan.divided * 4 + 255) / 256 * 256;
 }
 
 // Bytes of a position's results that leave in one copy, by way of shared memory.

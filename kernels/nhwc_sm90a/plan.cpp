@@ -146,7 +146,7 @@ void divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
     NhwcTile& of = tile_of<NhwcTile>(made);
     of.parts = parts;
     of.divided = divided;
-    of.sums_bytes = nhwc_sums_bytes(instance.blocks, of);
+    of.sums_bytes = whole_workspace(nhwc_part_sums_bytes(instance.blocks, of) + divided * 4);
     made.workspace_bytes += of.sums_bytes;
     made.num_blocks = std::min<int64_t>(tile.num_tiles - divided + divided * parts, device.num_sms);
     estimate_nhwc(problem, device, instance, work, &made);

@@ -52,13 +52,8 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
   launches.push_back(std::move(launch));
 }
 
-void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t) {
-  RecordedLaunch launch{"zeros", kernel, 1, 1, 1, 0, false, 1, {}};
-  for (const std::string& argument : {std::string(reinterpret_cast<const char*>(&memory), sizeof(memory)),
-                                      std::string(reinterpret_cast<const char*>(&bytes), sizeof(bytes))}) {
-    launch.arguments.push_back(argument);
-  }
-  launches.push_back(std::move(launch));
+void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t stream) {
+  launch_kernel("zeros", Grid{kernel, 1, dim3(1)}, stream, memory, bytes);
 }
 
 // An instance is one kernel, or one and another that packs for it.
