@@ -102,29 +102,29 @@ def code_in(listing: str) -> dict[str, int]:
     return counts
 
 
-def expected_code(architectures: list[str], shared: int, hopper: int) -> dict[str, int]:
-    """How many kernel files have code for each: machine code for every entry, PTX where an entry asks for it.
+def expected_code(architectures: list[str], sources: list[Path]) -> dict[str, int]:
+    """How many of the kernel files have code for each, by the rules of tools/nvcc.py: machine code, and PTX where an
+    entry asks for it.
 
-    Those of Hopper, `hopper` of them, are compiled for 9.0a alone, or without it for the first entry: tools/nvcc.py.
-
-    >>> expected_code(["8.0", "9.0a", "12.0+PTX"], 3, 2)
-    {'8.0': 3, '9.0a': 5, '12.0': 3, '12.0+PTX': 3}
-    >>> expected_code(["8.0+PTX", "8.6"], 3, 2)
-    {'8.0': 5, '8.0+PTX': 5, '8.6': 3}
+    >>> sources = [nvcc.KERNELS / name for name in ("simt/a.cu", "portable/b.cu", "flat_sm90a/c.cu")]
+    >>> expected_code(["8.0", "8.6", "9.0a", "12.0+PTX"], sources)
+    {'8.0': 2, '8.6': 1, '9.0a': 3, '12.0': 2, '12.0+PTX': 2}
+    >>> expected_code(["8.0", "8.6+PTX"], sources)
+    {'8.0': 3, '8.6': 1, '8.6+PTX': 2}
     """
     numbers = [entry.removesuffix("+PTX") for entry in architectures]
-    chosen = nvcc.architecture_of_hopper(numbers)
+    kept = {source: nvcc.architectures_of(source, numbers) for source in sources}
     counts = {}
     for entry, number in zip(architectures, numbers, strict=True):
-        counts[number] = counts[entry] = shared + (hopper if number == chosen else 0)
+        counts[number] = sum(number in names for names in kept.values())
+        if entry != number:
+            counts[entry] = sum(number in names or not nvcc.is_for_hopper(source) for source, names in kept.items())
     return counts
 
 
-def kernel_files() -> tuple[int, int]:
-    """Of this checkout: those for every architecture, and Hopper's."""
-    files = list(nvcc.KERNELS.rglob("*.cu"))
-    hopper = sum(map(nvcc.is_for_hopper, files))
-    return len(files) - hopper, hopper
+def kernel_files() -> list[Path]:
+    """Of this checkout."""
+    return list(nvcc.KERNELS.rglob("*.cu"))
 
 
 # CUDA's tools that PyPI has, and where from.
@@ -151,7 +151,7 @@ def check_code(binary: Path, architectures: list[str]) -> None:
         listing += subprocess.run([program, option, str(binary)], capture_output=True, text=True).stdout
     found = code_in(listing)
     print("code", ", ".join(f"{name} × {count}" for name, count in found.items()) or "none")
-    expected = expected_code(architectures, *kernel_files())
+    expected = expected_code(architectures, kernel_files())
     if set(found) != set(expected):
         raise SystemExit(f"convt_ext: the binary says {';'.join(architectures)} and has {';'.join(found) or 'no code'}")
     for name, count in expected.items():

@@ -99,13 +99,6 @@ def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
     return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in chosen}
 
 
-def built_for(source: Path, architectures: list[str]) -> list[str]:
-    """Those that a build compiles the file for, which for Hopper's files is one: tools/nvcc.py."""
-    if not nvcc.is_for_hopper(source):
-        return architectures
-    return [nvcc.architecture_of_hopper(architectures)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
@@ -115,7 +108,7 @@ def main() -> None:
     fetch()
     sources = arguments.files or sorted((CHECKOUT / "kernels").rglob("*.cu"))
     architectures = [entry.removesuffix("+PTX") for entry in arguments.architectures.split(";")]
-    of_a_build = {source: built_for(source, architectures) for source in sources}
+    of_a_build = {source: nvcc.architectures_of(source, architectures) for source in sources}
     wanted = quick_choice(sources) if arguments.quick else of_a_build
     failed = 0
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:

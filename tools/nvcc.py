@@ -1,12 +1,14 @@
-"""The compiler of a build: nvcc, which compiles the files of folders named *_sm90a for 9.0a alone.
+"""The compiler of a build: nvcc, for no more architectures than a file's kernels gain by.
 
     python tools/nvcc.py COMPILER [WORD ...] ARGUMENT ...
 
 setup.py has torch's build call this in nvcc's place, with the real compiler in front: nvcc, or what the user's own
-PYTORCH_NVCC says, such as `ccache nvcc`. Code in those folders stands behind the compiler's feature macro of 9.0a; for
-every other architecture a file would be empty kernels, which take compiling and room in the wheel. Where 9.0a is not
-among the architectures, the first one is left: the host's part of a file needs kernels to name. Needs only the
-standard library.
+PYTORCH_NVCC says, such as `ccache nvcc`. Files of folders named *_sm90a are compiled for 9.0a alone: their code stands
+behind the compiler's feature macro of 9.0a; for every other architecture a file would be empty kernels, which take
+compiling and room in the wheel. Where 9.0a is not among the architectures, the first one is left: the host's part of a
+file needs kernels to name. The portable engine's files, whose instructions and tiles differ between GPUs of one
+generation, are compiled for every architecture. Of all other files a generation has one machine code: a GPU of 8.6 or
+8.9 runs that of 8.0. PTX that is asked for stays, as GPUs to come depend on it. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -19,6 +21,16 @@ from pathlib import Path
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 HOPPER = "90a"
+PORTABLE = "portable"
+
+
+def is_portable(source: Path) -> bool:
+    """Whether the file is of the engine of tensor-core kernels for every architecture.
+
+    >>> is_portable(KERNELS / "portable/instances/tf32.cu"), is_portable(KERNELS / "simt/instances/ieee.cu")
+    (True, False)
+    """
+    return source.resolve().is_relative_to(KERNELS / PORTABLE)
 
 
 def is_for_hopper(source: Path) -> bool:
@@ -40,26 +52,46 @@ def architecture_of_hopper(names: Sequence[str]) -> str:
     return next((name for name in names if name.replace(".", "") == HOPPER), names[0])
 
 
-def for_one_architecture(arguments: list[str]) -> list[str]:
-    """The arguments with the machine code and PTX of 9.0a, or else of the first architecture, and of no other.
+def one_of_each_generation(names: Sequence[str]) -> list[str]:
+    """Those whose machine code no earlier one's replaces, which runs on every later GPU of its generation.
 
-    >>> flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in ("80", "90a")]
-    >>> for_one_architecture(["-O3", *flags])
-    ['-O3', '-gencode=arch=compute_90a,code=sm_90a']
-    >>> for_one_architecture([flags[0], "-gencode=arch=compute_120,code=sm_120"])
-    ['-gencode=arch=compute_80,code=sm_80']
+    >>> one_of_each_generation(["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0"])
+    ['7.5', '8.0', '9.0a', '10.0', '12.0']
+    >>> one_of_each_generation(["86", "80", "90", "90a", "100"])
+    ['80', '90', '90a', '100']
     """
-    matches = [re.fullmatch(r"-gencode=arch=compute_(\w+),code=\w+", word) for word in arguments]
-    named = [match[1] if match else None for match in matches]
-    architectures = [name for name in named if name]
-    chosen = architecture_of_hopper(architectures) if architectures else None
-    return [word for word, name in zip(arguments, named, strict=True) if name in (None, chosen)]
+    first: dict[str, str] = {}
+    for name in sorted(names):
+        if name[-1].isdigit():
+            first.setdefault(name[:-1], name)
+    return [name for name in names if not name[-1].isdigit() or first[name[:-1]] == name]
+
+
+def architectures_of(source: Path, names: Sequence[str]) -> list[str]:
+    """Of the architectures of a build those that the file has machine code for."""
+    if is_for_hopper(source):
+        return [architecture_of_hopper(names)]
+    return list(names) if is_portable(source) else one_of_each_generation(names)
 
 
 def command(words: list[str]) -> list[str]:
-    """What is run: the words themselves, with fewer architectures where the file is Hopper's."""
+    """What is run: the words themselves, without the code that the source is not compiled to.
+
+    >>> flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in ("80", "86", "90a")]
+    >>> command([*flags, str(KERNELS / "reduce/slabs.cu")])[:-1] == [flags[0], flags[2]]
+    True
+    """
     sources = [Path(word) for word in words if word.endswith(".cu")]
-    return for_one_architecture(words) if any(map(is_for_hopper, sources)) else words
+    matches = [re.fullmatch(r"-gencode=arch=compute_(\w+),code=(sm|compute)_\w+", word) for word in words]
+    names = list(dict.fromkeys(match[1] for match in matches if match))
+    if not names or len(sources) != 1:
+        return words
+    kept, keeps_ptx = architectures_of(sources[0], names), not is_for_hopper(sources[0])
+    return [
+        word
+        for word, match in zip(words, matches, strict=True)
+        if match is None or match[1] in kept or (keeps_ptx and match[2] == "compute")
+    ]
 
 
 def main() -> None:

@@ -74,6 +74,24 @@ MUTATIONS = [
         "0",
     ),
     Mutation(
+        "nhwc: rows shared by tiles that are divided",
+        "nhwc_sm90a/plan.cpp",
+        "tile.splits > 1 || tile.together > 1 || divided == 0",
+        "tile.splits > 1 || divided == 0",
+    ),
+    Mutation(
+        "nhwc: more parts than idle SMs",
+        "nhwc_sm90a/plan.cpp",
+        "std::min({int64_t{kNhwcMostParts}, device.num_sms / divided, stages / 2})",
+        "std::min({int64_t{kNhwcMostParts}, stages / 2})",
+    ),
+    Mutation(
+        "nhwc: no room for the sums of parts",
+        "nhwc_sm90a/plan.cpp",
+        "made.workspace_bytes += of.sums_bytes;",
+        "",
+    ),
+    Mutation(
         "nhwc: sums of a cluster",
         "nhwc_sm90a/plan.cpp",
         "nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin",

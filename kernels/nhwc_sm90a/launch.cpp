@@ -85,12 +85,10 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
   params->weights = make_tensor_map(problem.dtype, box);
 }
 
-// The source as a tensor map or, where none describes it, as threads read it.
-void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const void* source,
-                nhwc_sm90a::Params* params) {
+// The source, which lies as `pixels` says, as a tensor map or, where none describes it, as threads read it.
+void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const Pixels& pixels,
+                const void* source, nhwc_sm90a::Params* params) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
-  const Pixels lies = source_pixels(problem);
-  const Pixels pixels = plan.packs_source ? packed_pixels(problem, lies) : lies;
   const int64_t element = element_bytes(problem.dtype);
   params->boxes = has_rows_of_boxes(instance, plan);
   params->gathers = plan.gathers;
@@ -128,7 +126,7 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
 }
 
 nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
-                                   const pack::Params& weights, const void* source, const Pointers& pointers) {
+                                   const pack::Params& weights, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
   const bool forward = problem.direction == Direction::kForward;
@@ -192,7 +190,6 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
   set_shares(program, forward, std::max(plan.splits, plan.parts), &params);
-  set_source(problem, plan, program, source, &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
 }
@@ -233,11 +230,12 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
     arrived = reinterpret_cast<uint32_t*>(static_cast<char*>(pointers.workspace) + before);
     fill_zero(arrived, tile.divided * 4, plan.kernel, stream);
   }
+  Pixels pixels = source_pixels(problem);
   if (tile.packs_source) {
-    char* pixels = static_cast<char*>(pointers.workspace) + tile.sums_bytes;
-    launch_pack_pixels(problem, plan, packed_pixels(problem, source_pixels(problem)), source_stride(problem),
-                       problem.batch, source, pixels, stream);
-    source = pixels;
+    pixels = packed_pixels(problem, pixels);
+    char* packed = static_cast<char*>(pointers.workspace) + tile.sums_bytes;
+    launch_pack_pixels(problem, plan, pixels, source_stride(problem), problem.batch, source, packed, stream);
+    source = packed;
   }
   const PackedKernel kernels = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
@@ -246,7 +244,8 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   packing.params.rows = true;
   if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
-  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, source, pointers);
+  nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
+  set_source(problem, tile, program, pixels, source, &params);
   params.arrived = arrived;
   set_results(problem, tile, &params);
   launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);

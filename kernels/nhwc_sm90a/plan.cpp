@@ -17,7 +17,7 @@ constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
 constexpr int32_t kMostStep = 1024;   // of a source that threads gather
 constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
 // Of an instance, the best ones: of a source with a tensor map, of one that has a map but for its address, and of one
-// that has none, gathered or packed.
+// that has none, gathered or packed. Beside them stands the best one that divides its last wave.
 constexpr size_t kTiles = 3, kTilesOfAddress = 1, kTilesWithoutMap = 2;
 constexpr double kMostPacked = 1 << 30;  // bytes of a source
 
@@ -131,18 +131,19 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   return true;
 }
 
-// Divides the tiles of the last wave among the SMs that would have none of them, where that is faster.
-void divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
-            Plan* plan) {
+// The plan with the tiles of its last wave divided among the SMs that would have none of them, and whether that is
+// faster.
+bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
+            const Plan& plan, Plan* best) {
   constexpr double kWorthIt = 0.97;
-  const NhwcTile& tile = tile_of<NhwcTile>(*plan);
+  const NhwcTile& tile = tile_of<NhwcTile>(plan);
   const int64_t divided = tile.num_tiles % device.num_sms;
-  if (tile.splits > 1 || tile.together > 1 || divided == 0) return;
+  *best = plan;
+  if (tile.splits > 1 || tile.together > 1 || divided == 0) return false;
   const int64_t stages = int64_t{tile.num_chunks} * tile.num_windows;
   const int64_t most = std::min({int64_t{kNhwcMostParts}, device.num_sms / divided, stages / 2});
-  Plan best = *plan;
   for (int32_t parts = 2; parts <= most; ++parts) {
-    Plan made = *plan;
+    Plan made = plan;
     NhwcTile& of = tile_of<NhwcTile>(made);
     of.parts = parts;
     of.divided = divided;
@@ -150,15 +151,16 @@ void divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
     made.workspace_bytes += of.sums_bytes;
     made.num_blocks = std::min<int64_t>(tile.num_tiles - divided + divided * parts, device.num_sms);
     estimate_nhwc(problem, device, instance, work, &made);
-    if (made.estimate_us < best.estimate_us) best = made;
+    if (made.estimate_us < best->estimate_us) *best = made;
   }
-  if (best.estimate_us < kWorthIt * plan->estimate_us) *plan = best;
+  return best->estimate_us < kWorthIt * plan.estimate_us;
 }
 
-// The `most` best tiles of an instance, the best one first.
+// The `most` best tiles of an instance, the best one first, and the best one of those that divide their last wave where
+// its estimate is below theirs.
 std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                         const NhwcWork& work, size_t most, const Plan& begun) {
-  std::vector<Plan> plans;
+  std::vector<Plan> plans, divided;
   const int32_t positions = 64 * kNhwcConsumers * instance.blocks;
   const auto add = [&](int32_t tile_w) {
     int32_t last = 0;
@@ -182,7 +184,8 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
         }
         estimate_nhwc(problem, device, instance, work, &plan);
         plans.push_back(plan);
-        divide(problem, device, instance, work, &plans.back());
+        Plan made;
+        if (divide(problem, device, instance, work, plan, &made)) divided.push_back(made);
       }
     }
   };
@@ -196,9 +199,11 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
     const int32_t tile_w = ceil_div(work.positions_w, count);
     if (tile_w <= positions && tile_w > 8 && (tile_w % 8 != 0 || tile_w > 64)) add(tile_w);
   }
-  std::stable_sort(plans.begin(), plans.end(),
-                   [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
+  const auto is_faster = [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; };
+  std::stable_sort(plans.begin(), plans.end(), is_faster);
   if (plans.size() > most) plans.resize(most);
+  const auto best = std::min_element(divided.begin(), divided.end(), is_faster);
+  if (best != divided.end() && is_faster(*best, plans.front())) plans.insert(plans.begin(), *best);
   return plans;
 }
 

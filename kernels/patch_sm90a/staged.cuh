@@ -3,8 +3,8 @@
 #pragma once
 
 #include "patch_sm90a/epilogue.cuh"
+#include "ptx/global.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "ptx/prefetch.cuh"
 
 namespace convt::patch_sm90a {
 

@@ -1,5 +1,5 @@
-// Loads of global memory that is not written meanwhile (PTX ISA, "ld.global.nc"). `volatile` keeps them in program
-// order, ahead of what they are to overlap.
+// Loads of global memory that is not written meanwhile (PTX ISA, "ld.global.nc", "prefetch"). `volatile` keeps them in
+// program order, ahead of what they are to overlap.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +58,11 @@ __device__ __forceinline__ uint32_t load_global_16_or_zero(const void* global, b
       : "+r"(half)
       : "l"(global), "r"(static_cast<int32_t>(exists)));
   return half;
+}
+
+// prefetch.global.L2: brings a line to L2, for whoever reads it soon.
+__device__ __forceinline__ void prefetch_to_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
 
 }  // namespace convt::ptx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,6 +101,21 @@ def test_other_reasons(tool, results, capsys, tmp_path):
     assert found["h200_one"] == "missing"
 
 
+def test_variables_of_a_run_are_set_for_it_alone(tool, results, monkeypatch):
+    monkeypatch.setattr(tool, "VARIABLES", {"one": {"CONVT_EXT_PLAN_FOR": "80"}})
+    seen = {}
+    measure = tool.bench
+
+    def bench(words, timeout):
+        seen[words[1]] = os.environ.get("CONVT_EXT_PLAN_FOR")
+        return measure(words, timeout)
+
+    monkeypatch.setattr(tool, "bench", bench)
+    assert tool.write_results(results, "NVIDIA H200", [], None)
+    assert seen == {"all": "80", "layers.csv": None}
+    assert "CONVT_EXT_PLAN_FOR" not in os.environ
+
+
 def test_a_run_that_fails_leaves_the_file_as_it_was(tool, results, capsys):
     tool.write_results(results, "NVIDIA H200", [], None)
     before = (results / "h200_one.json").read_text()
@@ -134,6 +150,7 @@ def test_the_runs_of_the_checkout(monkeypatch):
     text = (CHECKOUT / "benchmarks/README.md").read_text()
     monkeypatch.chdir(tool.BENCHMARKS)
     runs = tool.read_runs()
+    assert set(tool.VARIABLES) <= set(runs)
     for name, words in runs.items():
         assert command._layers(cli.make_parser().parse_args(["bench", *words])), name
         assert f"`h200_{name}.json`" in text

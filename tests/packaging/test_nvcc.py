@@ -1,4 +1,4 @@
-"""tools/nvcc.py: Hopper's files are compiled for 9.0a alone, whatever command the compiler is."""
+"""tools/nvcc.py: which architectures a file is compiled for, whatever command the compiler is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SHARED = CHECKOUT / "kernels/reduce/slabs.cu"
+EXACT = CHECKOUT / "kernels/reduce/slabs.cu"
+PORTABLE = CHECKOUT / "kernels/portable/instances/tf32.cu"
 HOPPERS = CHECKOUT / "kernels/upsample_sm90a/instances/forward.cu"
 
 
@@ -52,8 +53,28 @@ def test_architectures_of_hoppers_files(nvcc, chosen, left):
     assert nvcc.command(command(flags(*chosen), HOPPERS)) == command(flags(*left), HOPPERS)
 
 
-def test_other_files_keep_every_architecture(nvcc):
-    words = command(flags("75", "90a", "120+PTX"), SHARED)
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        (["75", "80", "86", "89", "90a", "100", "120+PTX"], ["75", "80", "90a", "100", "120+PTX"]),
+        (["70", "75", "80", "86", "90a"], ["70", "80", "90a"]),
+        (["90a"], ["90a"]),
+        (["90", "90a", "100", "103"], ["90", "90a", "100"]),
+        ([], []),
+    ],
+)
+def test_architectures_of_exact_files(nvcc, chosen, left):
+    assert nvcc.command(command(flags(*chosen), EXACT)) == command(flags(*left), EXACT)
+
+
+def test_ptx_of_exact_files_stays(nvcc):
+    """It is what GPUs of later generations run."""
+    gencode = flags("86", "89+PTX")
+    assert nvcc.command(command(gencode, EXACT)) == command([gencode[0], gencode[2]], EXACT)
+
+
+def test_portable_files_keep_every_architecture(nvcc):
+    words = command(flags("75", "80", "86", "89", "90a", "120+PTX"), PORTABLE)
     assert nvcc.command(words) == words
 
 
@@ -104,6 +125,10 @@ def test_a_compiler_that_is_not_there(tmp_path):
     assert "No such file" in done.stderr
 
 
+# Of the files of the test below.
+COUNTS = {"8.0": 3, "8.6": 1, "9.0a": 5, "12.0": 3, "12.0+PTX": 3}
+
+
 def listing(counts: dict[str, int]) -> str:
     """As cuobjdump prints it."""
     words = []
@@ -117,21 +142,23 @@ def listing(counts: dict[str, int]) -> str:
 @pytest.mark.parametrize(
     ("found", "fault"),
     [
-        ({"8.0": 3, "9.0a": 5, "12.0": 3, "12.0+PTX": 3}, None),
-        ({"8.0": 3, "9.0a": 5, "12.0": 3}, "the binary says 8.0;9.0a;12.0[+]PTX and has 8.0;9.0a;12.0"),
-        ({"8.0": 5, "9.0a": 5, "12.0": 5, "12.0+PTX": 5}, "5 kernel files have code for 8.0, expected 3"),
-        ({"8.0": 3, "9.0a": 3, "12.0": 3, "12.0+PTX": 3}, "3 kernel files have code for 9.0a, expected 5"),
-        ({"8.0": 3, "9.0a": 5, "12.0": 3, "12.0+PTX": 2}, "2 kernel files have code for 12.0[+]PTX, expected 3"),
+        (COUNTS, None),
+        ({**COUNTS, "12.0+PTX": 0}, "the binary says 8.0;8.6;9.0a;12.0[+]PTX and has 8.0;8.6;9.0a;12.0"),
+        ({**COUNTS, "8.0": 5}, "5 kernel files have code for 8.0, expected 3"),
+        ({**COUNTS, "8.6": 3}, "3 kernel files have code for 8.6, expected 1"),
+        ({**COUNTS, "9.0a": 3}, "3 kernel files have code for 9.0a, expected 5"),
+        ({**COUNTS, "12.0+PTX": 2}, "2 kernel files have code for 12.0[+]PTX, expected 3"),
     ],
 )
 def test_the_check_of_a_wheel_counts_files(nvcc, monkeypatch, tmp_path, found, fault):
     check_wheel = importlib.import_module("check_wheel")
-    monkeypatch.setattr(check_wheel, "kernel_files", lambda: (3, 2))
+    names = ["simt/a.cu", "simt/b.cu", "portable/c.cu", "flat_sm90a/d.cu", "flat_sm90a/e.cu"]
+    monkeypatch.setattr(check_wheel, "kernel_files", lambda: [nvcc.KERNELS / name for name in names])
     program = tmp_path / "cuobjdump"
     program.write_text(f"#!/bin/sh\n[ $1 = --list-elf ] || exit 255\ncat <<END\n{listing(found)}\nEND\n")
     program.chmod(0o755)
     monkeypatch.setattr(check_wheel, "find_program", lambda name: str(tmp_path / name))
-    architectures = ["8.0", "9.0a", "12.0+PTX"]
+    architectures = ["8.0", "8.6", "9.0a", "12.0+PTX"]
     if fault is None:
         check_wheel.check_code(tmp_path / "binary", architectures)
         return
@@ -140,6 +167,6 @@ def test_the_check_of_a_wheel_counts_files(nvcc, monkeypatch, tmp_path, found, f
 
 
 def test_every_kernel_file_is_counted(nvcc):
-    shared, hopper = importlib.import_module("check_wheel").kernel_files()
-    assert min(shared, hopper) > 0
-    assert shared + hopper == len(list(nvcc.KERNELS.rglob("*.cu")))
+    files = importlib.import_module("check_wheel").kernel_files()
+    assert {nvcc.is_for_hopper(file) for file in files if not nvcc.is_portable(file)} == {True, False}
+    assert any(map(nvcc.is_portable, files))

@@ -103,8 +103,11 @@ def test_the_last_wave_is_divided(plan_module, direction, kind):
     """300 tiles of 128 x 128 results are two waves of 132 and 36 tiles, of which three parts are 108."""
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = layer(1, 768, 768, 80, 3, 1, 1, dtype=dtype, precision=precision) | {"direction": direction}
-    found = [plan for plan in engine_plans(plan_module, problem) if plan["num_tiles"] == 300]
+    plans = engine_plans(plan_module, problem)
+    found = [plan for plan in plans if plan["num_tiles"] == 300 and plan["parts"] > 1]
     assert {(plan["parts"], plan["divided"], plan["num_blocks"]) for plan in found} == {(3, 36, 132)}
+    # Whole ones stay candidates, which measurements may prefer.
+    assert {plan["kernel"] for plan in found} & {plan["kernel"] for plan in plans if plan["parts"] == 1}
 
 
 def test_parts_cost_less_than_they_save(plan_module):

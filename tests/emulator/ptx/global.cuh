@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/global.cuh.
+// The emulator's twin of kernels/ptx/global.cuh. Memory has no caches to bring anything to.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,6 @@ inline uint32_t load_global_16_or_zero(const void* global, bool exists) {
   if (exists) memcpy(&half, global, 2);
   return half;
 }
+inline void prefetch_to_l2(const void*) {}
 
 }  // namespace convt::ptx
