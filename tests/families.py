@@ -206,6 +206,17 @@ def _patch_weight(rng: Random, vector: int) -> Case:
     return _case(rng, k=kernel, s=kernel, w=width)
 
 
+def _correlate(rng: Random, vector: int) -> Case:
+    """Every second input has rows of whole vectors; so has grad_output where an output padding can do it."""
+    kernel = (rng.randint(1, 5), rng.randint(1, 7))
+    stride, dilation = (rng.randint(1, 3), rng.randint(1, 3)), (rng.choice((1, 1, 2)), rng.choice((1, 1, 1, 2)))
+    padding = (rng.randint(0, kernel[0]), rng.choice((0, rng.randint(0, kernel[1]))))
+    width = rng.choice((vector * rng.randint(1, 12), rng.randint(1, 70)))
+    out = (width - 1) * stride[1] - 2 * padding[1] + dilation[1] * (kernel[1] - 1) + 1
+    output_padding = (0, min(-out % vector, max(stride[1], dilation[1]) - 1))
+    return _case(rng, k=kernel, s=stride, d=dilation, p=padding, op=output_padding, w=width)
+
+
 def _mma_weight(rng: Random, vector: int) -> Case:
     return any_case(rng)
 
@@ -256,6 +267,7 @@ FAMILIES = (
     Family("mma_rows", "forward", r"mma_\w+_rows_\w+", HALF_AND_TF32, _mma, (False,)),
     Family("mma_dx", "grad_input", r"mma_\w+?_grad_input_\d\w+", ALL, _mma_pairs),
     Family("mma_vectors_dx", "grad_input", r"mma_\w+?_grad_input_vectors_\w+", ALL, _mma_vectors),
+    Family("correlate_dw", "grad_weight", r"correlate_\w+", HALF_AND_TF32, _correlate, (False,)),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),
     Family("mma_pixels_dw", "grad_weight", r"mma_\w+?_grad_weight_pixels_\w+", HALF_AND_TF32, _mma_weight, (True,)),
     Family("mma_matrices_dw", "grad_weight", r"mma_\w+_matrices_\w+", HALF, _mma_weight, (True,)),

@@ -120,6 +120,7 @@ LARGE = (
     Large("patch_quads_dx", r"patch_tf32x3_gather_quads_\dx\d", DX, "y", "tf32x3", OCTETS),
     Large("patch_runs_dx", r"patch_f16_gather_runs_\d+", DX, "y", "f16", layer(4, 64, 32832, 64, 2, 2)),
     Large("patch_weight_dw", r"patch_f16_weight_\w+", DW, "xy", "f16", PAIRS),
+    Large("correlate_dw", r"correlate_f16_\w+", DW, "xy", "f16", SAME),
     Large("strided", r"strided_f16_output_\w+", FORWARD, "y", "f16", DOUBLED),
     Large("strided_weights", r"strided_f16_output_\w+", FORWARD, "w", "f16", MANY_WEIGHTS),
     Large("strided_turns", r"strided_f16_turns_\w+", FORWARD, "x", "f16", layer(16, 132096, 32, 32, 3, 2, 1, 1)),

@@ -34,6 +34,7 @@ TENSOR_CORE_ENGINES = (
     "nhwc_sm90a",
     "scatter_sm90a",
     "upsample_sm90a",
+    "correlate_sm90a",
     "portable",
 )
 TENSOR_CORE_CLASSES = {

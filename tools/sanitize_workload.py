@@ -71,6 +71,7 @@ SHORT_FOR_SOME = {
         "strided_sm90a",
         "window_sm90a",
         "nhwc_sm90a",
+        "correlate_sm90a",
     ),
     ("doubled_groups", "doubled_k3_groups"): ("strided_sm90a",),
     ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five"): (

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "correlate_sm90a/layout.h"
 #include "depthwise/channels_last_layout.h"
 #include "depthwise/layout.h"
 #include "direct/layout.h"
@@ -80,6 +81,7 @@ inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channe
   X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
   X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                             \
   X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
+  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
   X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
   X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)              \

@@ -81,8 +81,9 @@ int64_t num_chunks(const reduce::ChannelParams& params) {
 }  // namespace
 
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t stream) {
+                      void* result, cudaStream_t stream, const reduce::WeightTerms& terms) {
   reduce::SlabParams params{};
+  params.terms = terms;
   params.slabs = slabs;
   params.result = result;
   params.num_slabs = num_slabs;

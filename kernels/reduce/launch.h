@@ -6,14 +6,16 @@
 #include <cstdint>
 
 #include "problem/problem.h"
+#include "reduce/params.h"
 
 namespace convt {
 
 // result[size[0], ..., size[3]] = the sum of `num_slabs` contiguous slabs of that shape, of float32 or, for float64,
 // float64. The stream's kernel before it must be our own, best the one that writes the slabs: from sm_90 on the sum
-// begins before that one has ended, and waits for it. Throws std::runtime_error when CUDA refuses the launch.
+// begins before that one has ended, and waits for it. Where there are terms, a sum that is NaN is made of them again.
+// Throws std::runtime_error when CUDA refuses the launch.
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t stream);
+                      void* result, cudaStream_t stream, const reduce::WeightTerms& terms = {});
 
 // The gradient of the bias of a grad_output of these sizes and strides, [batch, channels, h, w].
 struct ChannelSum {

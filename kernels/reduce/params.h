@@ -3,12 +3,24 @@
 
 #include <cstdint>
 
+#include "problem/problem.h"
+
 namespace convt::reduce {
 
 inline constexpr int32_t kSlices = 32;         // runs of the slabs of one result
 inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
 inline constexpr int32_t kFewSlabsThreads = 128;
 inline constexpr int32_t kChannelThreads = 256;
+
+// What a gradient of the weight is summed from, for sums that are to be made again (reduce/terms.cuh).
+struct WeightTerms {
+  const void* x;   // null: none is
+  const void* gy;  // of the weight's dtype, both
+  int64_t x_stride[4], gy_stride[4];  // elements
+  int64_t batch;
+  int32_t group_ci, group_co;
+  Axis h, w;
+};
 
 // Slabs [num_slabs][size[0]][size[1]][size[2]][size[3]], contiguous -> a tensor of these sizes and any strides.
 struct SlabParams {
@@ -18,6 +30,7 @@ struct SlabParams {
   int64_t num_elements;
   int32_t size[4];
   int64_t stride[4];  // elements
+  WeightTerms terms;
 };
 
 // Sums over pixels of grad_output [rows][channels][columns], the pixels of an image or of all images merged into as

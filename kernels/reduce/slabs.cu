@@ -1,27 +1,51 @@
 // Adds slabs: result[e] = sum over slabs, in a fixed order (docs/numerics.md), rounded once to the result's type.
 // The slabs are cut into kSlices runs of neighbours; each run is added ascending, from +0, then the runs' sums
-// ascending. Called by launch/. Must not know: what was summed.
+// ascending. Called by launch/. Must not know: what was summed, but for the terms of sums that are NaN (terms.cuh).
 #include "element/arithmetic.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
+#include "reduce/terms.cuh"
 
 namespace convt::reduce {
 namespace {
 
 using element::add;
 
-// Where an element of a slab lies in the result. Numbers below 2^32 are divided much faster than longer ones.
-template <typename Index>
-__device__ __forceinline__ int64_t result_offset(const SlabParams& params, Index element) {
+// Where an element of a slab lies in the result, along each axis. Numbers below 2^32 are divided much faster than
+// longer ones.
+struct Place {
+  int32_t at[4];
+
+  __device__ __forceinline__ Place(const SlabParams& params, int64_t element) {
+    if (params.num_elements <= UINT32_MAX) {
+      divide(params, static_cast<uint32_t>(element));
+    } else {
+      divide(params, element);
+    }
+  }
+
+  template <typename Index>
+  __device__ __forceinline__ void divide(const SlabParams& params, Index element) {
+#pragma unroll
+    for (int axis = 3; axis >= 0; --axis) {
+      const Index size = static_cast<Index>(params.size[axis]), quotient = element / size;
+      at[axis] = static_cast<int32_t>(element - quotient * size);
+      element = quotient;
+    }
+  }
+};
+
+// Rounds a sum and stores it, having added it up again where that is asked for.
+template <typename Element, typename Accumulator>
+__device__ __forceinline__ void store(const SlabParams& params, const int32_t (&place)[4], Accumulator sum) {
+  if constexpr (!std::is_same_v<Element, double>) {
+    if (isnan(sum) && params.terms.x != nullptr) sum = sum_of_terms<Element>(params.terms, place);
+  }
   int64_t offset = 0;
 #pragma unroll
-  for (int axis = 3; axis >= 0; --axis) {
-    const Index size = static_cast<Index>(params.size[axis]), quotient = element / size;
-    offset += static_cast<int64_t>(element - quotient * size) * params.stride[axis];
-    element = quotient;
-  }
-  return offset;
+  for (int axis = 0; axis < 4; ++axis) offset += place[axis] * params.stride[axis];
+  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
 }
 
 // A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kBatch slabs of each are
@@ -86,9 +110,7 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __
   for (int32_t other = 1; other < kSlices; ++other) {
     sum = add(sum, other * run < num_slabs ? s_sums[other][lane] : Accumulator{0});
   }
-  const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
-                                                           : result_offset(params, element);
-  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
+  store<Element>(params, Place(params, element).at, sum);
 }
 
 // Where every run is one slab: a thread adds up a result, whose slabs are all on their way at once.
@@ -99,8 +121,7 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
   const int64_t element = int64_t{blockIdx.x} * kFewSlabsThreads + threadIdx.x;
   if (element >= params.num_elements) return;
   const auto num_slabs = static_cast<int32_t>(params.num_slabs);
-  const int64_t offset = params.num_elements <= UINT32_MAX ? result_offset(params, static_cast<uint32_t>(element))
-                                                           : result_offset(params, element);
+  const Place place(params, element);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
 #endif
@@ -116,7 +137,7 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
 #pragma unroll
     for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, slabs[i]);
   }
-  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
+  store<Element>(params, place.at, sum);
 }
 
 }  // namespace

@@ -113,10 +113,26 @@ CLIFFS = [
         ("few5",),
     ),
     Cliff(
-        "dw", "nchw", "w-1 w+1 w-2 p+1 pw+1 op+1 k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 7.0,
+        "dw", "nchw", "w-1 w+1 w-2 p+1 pw+1 op+1 k-1 k+1 k+2 s-1 s+1 sw-1 d=2", 7.0,
         "the patch engine takes kernels that are their stride, in rows on 16 bytes; mma serves the others",
         ("up2",),
     ),
+    Cliff(
+        "dw", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 k+1 k+2 kw+1 sw-1", 2.6,
+        "the correlate engine packs rows that do not begin on 16 bytes; its tiles of two to five taps fit few widths",
+        tuple(name for name in EVERY_BASE if name != "up2"),
+    ),
+    Cliff(
+        "dw", "nchw", "s+1 d=2", 4.0,
+        "in half precision the correlate engine has strides of 1 and 2 and no dilation; mma serves the others",
+        tuple(name for name in EVERY_BASE if name != "up2"),
+    ),
+    Cliff(
+        "dw", "nchw", "g=2 g=4 c_out+1", 2.3,
+        "tiles have 64 output channels of a group",
+        tuple(name for name in EVERY_BASE if name not in ("up2", "small_deep4")),
+    ),
+    Cliff("dw", "nchw", "g=4", 1.9, "small groups fill parts of the tiles of all engines", ("small_deep4",)),
     Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th or 129th channel takes another tile", ("up2", "small_deep4")),
     Cliff(
         "dw", "nchw", "k+2", 1.8,

@@ -10,7 +10,6 @@
 #include "emulator/emulator.h"
 #include "launch/families.h"
 #include "module/values.h"
-#include "reduce/launch.h"
 
 namespace convt {
 
@@ -24,19 +23,6 @@ void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
 }
 
 void fill_zero(void* memory, int64_t bytes, const char*, cudaStream_t) { memset(memory, 0, bytes); }
-
-// In the place of reduce/: sums in double, and a result in float32 whatever the problem's dtype is.
-void launch_add_slabs(DataType, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t) {
-  const int64_t count = size[0] * size[1] * size[2] * size[3];
-  for (int64_t i = 0; i < count; ++i) {
-    double sum = 0;
-    for (int64_t slab = 0; slab < num_slabs; ++slab) sum += static_cast<const float*>(slabs)[slab * count + i];
-    int64_t rest = i, to = 0;
-    for (int axis = 3; axis >= 0; --axis) to += rest % size[axis] * stride[axis], rest /= size[axis];
-    static_cast<float*>(result)[to] = static_cast<float>(sum);
-  }
-}
 
 }  // namespace convt
 
@@ -71,6 +57,7 @@ constexpr Family kEmulated[] = {
     FAMILY("portable", PortableTile, portable),
     FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
     FAMILY("strided", StridedTile, strided),
+    FAMILY("correlate", CorrelateTile, correlate),
     FAMILY("wgmma", WgmmaTile, wgmma),
     FAMILY("window", WindowTile, window),
 };

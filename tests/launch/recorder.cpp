@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "correlate_sm90a/instances.h"
 #include "depthwise/instances.h"
 #include "direct/instances.h"
 #include "epilogue/pass.h"
@@ -115,6 +116,11 @@ const void* pack_weights(DataType) { return "weights pack"; }
 namespace scatter_sm90a {
 CONVT_SCATTER_INSTANCES(ONE)
 }
+
+namespace correlate_sm90a {
+CONVT_CORRELATE_INSTANCES(ONE)
+const void* pack_rows_of(DataType) { return "pack_rows"; }
+}  // namespace correlate_sm90a
 
 namespace upsample_sm90a {
 CONVT_UPSAMPLE_INSTANCES(ONE)

@@ -72,7 +72,10 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
-        rooms = ("flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "strided_sm90a", "wgmma_sm90a", "window_sm90a")
+        rooms = (
+            "correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "strided_sm90a", "wgmma_sm90a",
+            "window_sm90a",
+        )  # fmt: skip
         engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
         shared = ("launch/operands.cpp", "plan/cost.cpp", "plan/device.cpp", "plan/tap_program.cpp")
         sources = [*sorted(emulator.glob("*.cpp")), *engines, *(kernels / name for name in shared)]

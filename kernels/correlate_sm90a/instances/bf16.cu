@@ -1,0 +1,3 @@
+#include "correlate_sm90a/kernel.cuh"
+
+CONVT_CORRELATE_BF16(CONVT_CORRELATE_INSTANCE)

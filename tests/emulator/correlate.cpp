@@ -1,0 +1,12 @@
+// The correlate engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "hopper/kernel.cuh"
+
+// Arrays of shared memory inside of functions are one for all threads.
+#undef __shared__
+#define __shared__ static
+
+#include "correlate_sm90a/instances/bf16.cu"
+#include "correlate_sm90a/instances/f16.cu"
+#include "correlate_sm90a/instances/pack.cu"
+#include "correlate_sm90a/instances/tf32.cu"

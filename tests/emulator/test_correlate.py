@@ -1,0 +1,59 @@
+"""The correlate engine's plans, launcher and kernels on the host, against sums in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from cases import Case
+from emulator.calls import H200, Call
+
+KINDS = ("tf32", "f16", "bf16")
+DENSE = Case("dense", "", n=2, c_in=70, c_out=72, h=5, w=24, k=(3, 3), p=(1, 1))
+# Whose rows of grad_output begin between 16 bytes, in planes that are whole vectors.
+FLAT = Case("flat", "", n=2, c_in=66, c_out=70, h=6, w=16, k=(3, 3))
+STRIDED = Case("strided", "", n=2, c_in=130, c_out=40, h=5, w=16, k=(4, 4), s=(2, 2), p=(1, 1))
+GROUPS = Case("groups", "", n=3, c_in=24, c_out=36, h=7, w=32, k=(2, 5), s=(3, 2), p=(1, 2), op=(0, 1), g=3)
+# Rows of both that are packed, and of grad_output alone.
+PACKED = Case("packed", "", n=2, c_in=70, c_out=40, h=5, w=13, k=(3, 3), p=(1, 1))
+PACKED_GY = Case("packed_gy", "", n=2, c_in=40, c_out=70, h=4, w=16, k=(4, 4), s=(2, 2), p=(1, 1), op=(0, 1))
+CASES = (DENSE, FLAT, STRIDED, GROUPS, PACKED, PACKED_GY)
+
+
+def call_of(case: Case, kind: str) -> Call:
+    return dataclasses.replace(Call.of(case, "grad_weight", kind), engine="correlate")
+
+
+def few_plans(emulated, call: Call) -> dict[tuple, int]:
+    """The best plan of every kernel and of everything that its warpgroups can share."""
+    found: dict[tuple, int] = {}
+    for number, (kernel, tile, *_) in enumerate(emulated.plans(call.problem(), H200, "correlate")):
+        found.setdefault((kernel, tile["co_parts"], tile["kh_parts"], tile["kw_parts"]), number)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_kernel(emulated, case, kind):
+    call = call_of(case, kind)
+    expected, plans = call.expected(), few_plans(emulated, call)
+    for turn, (key, number) in enumerate(plans.items()):
+        emulated.set_eager(turn % 2 == 1, turn % 4 > 1)
+        assert torch.equal(call.run(emulated, number, H200).double(), expected), key
+    if case is not GROUPS:  # whose kernel of two rows three warpgroups cannot share
+        assert len({key[0] for key in plans}) == (6 if kind == "tf32" else 3 if case.s[1] == 1 else 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
+    """In corners, where taps end outside of an image, and behind which a strip has no more pixels."""
+    for operand, place in (("x", (0, 0, 0, 0)), ("x", (1, -1, -1, -1)), ("y", (0, 1, 0, 0)), ("y", (1, -1, -1, -1))):
+        call = call_of(case, kind)
+        getattr(call, operand)[place] = torch.nan
+        marked = {name: torch.ones_like(getattr(call, name)) for name in ("x", "y")}
+        marked[operand].zero_()[place] = 1
+        reached = dataclasses.replace(call, **marked).expected() > 0
+        for number in list(few_plans(emulated, call).values())[:2]:
+            assert torch.equal(call.run(emulated, number, H200).isnan(), reached)
