@@ -118,7 +118,10 @@ def test_gradients(monkeypatch, last, small_bytes):
             entries = [(torch.mul, 0.5), (torch.add, residual), last]
             found = ours(*leaves[:3], **arguments, precision="ieee", epilogue=entries)
             expected = epilogues.apply(bare, entries)
-            cotangent = torch.randn_like(found)
+            # Where a slope changes, the last bit of the sum decides it.
+            before = epilogues.apply(bare, entries[:2]).detach()
+            kinks = torch.stack([(before - at).abs() < 1e-5 for at in (-1, 0, 1)]).any(0)
+            cotangent = torch.randn_like(found).masked_fill(kinks, 0)
             gradients = [torch.autograd.grad(one, leaves, cotangent) for one in (found, expected)]
         for one, other in zip(*gradients, strict=True):
             assert (one - other).norm() <= 1e-4 * other.norm(), name

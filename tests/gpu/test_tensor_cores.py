@@ -219,6 +219,8 @@ def test_nan_and_inf_reach_exactly_their_gradients(case, kind, channels_last):
 def test_nan_and_inf_reach_exactly_their_weights(case, kind, channels_last):
     """A tap that reads nothing at a pixel stays what it was, whatever the pixel is."""
     clean = contained_call(case, kind, "grad_weight", channels_last)
+    # Where an Inf or NaN meets the border, terms are added in another way, and in TF32 without rounding them to it.
+    most = 1e-2 if kind != "tf32" else max(1e-2, 2**-9 * math.sqrt(case.n * case.h * case.w))
     for name in ("other", "grad_output"):
         tensor = getattr(clean, name)
         for place in PLACES:
@@ -230,9 +232,8 @@ def test_nan_and_inf_reach_exactly_their_weights(case, kind, channels_last):
                     result, expected = gradient.run(number), clean.run(number)
                     what = f"{value} in {name}{list(index)}, {plan}"
                     assert torch.equal(~result.isfinite(), reached), what
-                    # Where an Inf or NaN meets the border, the pixels beside it are added in another way.
                     both = result.masked_fill(reached, 0), expected.masked_fill(reached, 0)
-                    torch.testing.assert_close(*both, rtol=1e-2, atol=1e-2, msg=what)
+                    torch.testing.assert_close(*both, rtol=1e-2, atol=most, msg=what)
 
 
 LARGE = {
