@@ -248,6 +248,42 @@ MUTATIONS = [
         "",
     ),
     Mutation(
+        "correlate: planes with padding",
+        "correlate_sm90a/plan.cpp",
+        "return problem.w.padding == 0 && stride[3] == 1",
+        "return stride[3] == 1",
+    ),
+    Mutation(
+        "correlate: rows between vectors",
+        "correlate_sm90a/plan.cpp",
+        "const bool packs_x = !x_has_boxes(problem), ",
+        "const bool packs_x = false, ",
+    ),
+    Mutation(
+        "correlate: large tensors are packed",
+        "correlate_sm90a/plan.cpp",
+        "static_cast<double>(packed.batch) * packed_stride[0] < kMostPacked",
+        "packed_stride[0] > 0",
+    ),
+    Mutation(
+        "correlate: no room for packed rows",
+        "correlate_sm90a/plan.cpp",
+        "plan->workspace_bytes = of_x + of_gy + ",
+        "plan->workspace_bytes = ",
+    ),
+    Mutation(
+        "correlate: dilated halves",
+        "correlate_sm90a/plan.cpp",
+        "(w.stride != instance.stride_w || w.dilation != 1)",
+        "w.stride != instance.stride_w",
+    ),
+    Mutation(
+        "correlate: stages of one step",
+        "correlate_sm90a/plan.cpp",
+        "tile.rows * tile.steps < kLeastSteps",
+        "false",
+    ),
+    Mutation(
         "patch_runs: lines between vectors", "patch_sm90a/runs_plan.cpp", "h.kernel * w.out * element % 16 != 0 || ", ""
     ),
     Mutation("patch_runs: lines longer than a box", "patch_sm90a/runs_plan.cpp", "w.out <= kMostBox &&", ""),
