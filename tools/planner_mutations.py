@@ -248,12 +248,6 @@ MUTATIONS = [
         "",
     ),
     Mutation(
-        "correlate: planes with padding",
-        "correlate_sm90a/plan.cpp",
-        "return problem.w.padding == 0 && stride[3] == 1",
-        "return stride[3] == 1",
-    ),
-    Mutation(
         "correlate: rows between vectors",
         "correlate_sm90a/plan.cpp",
         "const bool packs_x = !x_has_boxes(problem), ",
@@ -263,7 +257,7 @@ MUTATIONS = [
         "correlate: large tensors are packed",
         "correlate_sm90a/plan.cpp",
         "static_cast<double>(packed.batch) * packed_stride[0] < kMostPacked",
-        "packed_stride[0] > 0",
+        "packed.batch * packed_stride[0] > 0",
     ),
     Mutation(
         "correlate: no room for packed rows",
