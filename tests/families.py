@@ -217,6 +217,14 @@ def _correlate(rng: Random, vector: int) -> Case:
     return _case(rng, k=kernel, s=stride, d=dilation, p=padding, op=output_padding, w=width)
 
 
+def _correlate_pixels(rng: Random, vector: int) -> Case:
+    """Strides and dilations that give a box to each tap, and that give all taps one."""
+    kernel, stride = (rng.randint(1, 5), rng.randint(1, 7)), (rng.randint(1, 4), rng.randint(1, 8))
+    dilation = (rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3, 4)))
+    padding = (rng.randint(0, kernel[0]), rng.randint(0, kernel[1]))
+    return _case(rng, k=kernel, s=stride, d=dilation, p=padding)
+
+
 def _mma_weight(rng: Random, vector: int) -> Case:
     return any_case(rng)
 
@@ -267,7 +275,10 @@ FAMILIES = (
     Family("mma_rows", "forward", r"mma_\w+_rows_\w+", HALF_AND_TF32, _mma, (False,)),
     Family("mma_dx", "grad_input", r"mma_\w+?_grad_input_\d\w+", ALL, _mma_pairs),
     Family("mma_vectors_dx", "grad_input", r"mma_\w+?_grad_input_vectors_\w+", ALL, _mma_vectors),
-    Family("correlate_dw", "grad_weight", r"correlate_\w+", HALF_AND_TF32, _correlate, (False,)),
+    Family(
+        "correlate_dw", "grad_weight", r"correlate_[a-z0-9]+_(stride2_)?\dx\w+", HALF_AND_TF32, _correlate, (False,)
+    ),
+    Family("correlate_pixels_dw", "grad_weight", r"correlate_\w+?_pixels_\w+", HALF_AND_TF32, _correlate_pixels),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),
     Family("mma_pixels_dw", "grad_weight", r"mma_\w+?_grad_weight_pixels_\w+", HALF_AND_TF32, _mma_weight, (True,)),
     Family("mma_matrices_dw", "grad_weight", r"mma_\w+_matrices_\w+", HALF, _mma_weight, (True,)),

@@ -9,6 +9,10 @@
 
 namespace convt {
 
+// How operands lie: rows of NCHW, of which those of grad_output keep their order in shared memory or come in boxes of
+// 128 bytes of columns, or pixels of channels_last.
+enum class CorrelateForm : int32_t { kRows, kBoxes, kPixels };
+
 struct CorrelateInstance {
   const char* name;
   DataType dtype;
@@ -16,33 +20,51 @@ struct CorrelateInstance {
   int32_t taps;  // neighbours of a row of the kernel, of a warpgroup
   int32_t columns;  // input channels
   int32_t consumers;  // warpgroups that multiply
-  int32_t stride_w;  // of half precision, whose taps are no dilated ones; 0: any
-  bool boxes;  // rows of grad_output lie in boxes of 128 bytes of columns
+  int32_t stride_w;  // of rows of half precision, whose taps are no dilated ones; 0: any
+  CorrelateForm form;
 };
 
-// X(symbol, dtype, precision, taps, columns, consumers, stride_w, boxes)
-#define CONVT_CORRELATE_TF32(X)                            \
-  X(tf32_2x128, kFloat32, kTf32, 2, 128, 2, 0, false)      \
-  X(tf32_2x128_boxes, kFloat32, kTf32, 2, 128, 2, 0, true) \
-  X(tf32_3x96, kFloat32, kTf32, 3, 96, 2, 0, false)        \
-  X(tf32_4x64, kFloat32, kTf32, 4, 64, 2, 0, false)        \
-  X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, false)        \
-  X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, false)
-#define CONVT_CORRELATE_HALF(X, type, dtype)                      \
-  X(type##_3x96, dtype, kHalf, 3, 96, 2, 1, false)                \
-  X(type##_5x64, dtype, kHalf, 5, 64, 2, 1, false)                \
-  X(type##_3x64x3, dtype, kHalf, 3, 64, 3, 1, false)              \
-  X(type##_stride2_2x128, dtype, kHalf, 2, 128, 2, 2, false)      \
-  X(type##_stride2_2x128_boxes, dtype, kHalf, 2, 128, 2, 2, true) \
-  X(type##_stride2_4x64, dtype, kHalf, 4, 64, 2, 2, false)        \
-  X(type##_stride2_3x64x3, dtype, kHalf, 3, 64, 3, 2, false)
+// X(symbol, dtype, precision, taps, columns, consumers, stride_w, form)
+#define CONVT_CORRELATE_TF32(X)                              \
+  X(tf32_2x128, kFloat32, kTf32, 2, 128, 2, 0, kRows)        \
+  X(tf32_2x128_boxes, kFloat32, kTf32, 2, 128, 2, 0, kBoxes) \
+  X(tf32_3x96, kFloat32, kTf32, 3, 96, 2, 0, kRows)          \
+  X(tf32_4x64, kFloat32, kTf32, 4, 64, 2, 0, kRows)          \
+  X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, kRows)          \
+  X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kRows)
+#define CONVT_CORRELATE_TURNED(X)                              \
+  X(tf32_pixels_2x128, kFloat32, kTf32, 2, 128, 2, 0, kPixels) \
+  X(tf32_pixels_3x96, kFloat32, kTf32, 3, 96, 2, 0, kPixels)   \
+  X(tf32_pixels_4x64, kFloat32, kTf32, 4, 64, 2, 0, kPixels)   \
+  X(tf32_pixels_5x64, kFloat32, kTf32, 5, 64, 2, 0, kPixels)   \
+  X(tf32_pixels_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kPixels)
+#define CONVT_CORRELATE_HALF(X, type, dtype)                        \
+  X(type##_3x96, dtype, kHalf, 3, 96, 2, 1, kRows)                  \
+  X(type##_5x64, dtype, kHalf, 5, 64, 2, 1, kRows)                  \
+  X(type##_3x64x3, dtype, kHalf, 3, 64, 3, 1, kRows)                \
+  X(type##_stride2_2x128, dtype, kHalf, 2, 128, 2, 2, kRows)        \
+  X(type##_stride2_2x128_boxes, dtype, kHalf, 2, 128, 2, 2, kBoxes) \
+  X(type##_stride2_4x64, dtype, kHalf, 4, 64, 2, 2, kRows)          \
+  X(type##_stride2_3x64x3, dtype, kHalf, 3, 64, 3, 2, kRows)
+#define CONVT_CORRELATE_PIXELS(X, type, dtype)                \
+  X(type##_pixels_2x128, dtype, kHalf, 2, 128, 2, 0, kPixels) \
+  X(type##_pixels_3x128, dtype, kHalf, 3, 128, 2, 0, kPixels) \
+  X(type##_pixels_4x64, dtype, kHalf, 4, 64, 2, 0, kPixels)   \
+  X(type##_pixels_5x64, dtype, kHalf, 5, 64, 2, 0, kPixels)   \
+  X(type##_pixels_3x64x3, dtype, kHalf, 3, 64, 3, 0, kPixels)
 #define CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_HALF(X, bf16, kBFloat16)
 #define CONVT_CORRELATE_F16(X) CONVT_CORRELATE_HALF(X, f16, kFloat16)
-#define CONVT_CORRELATE_INSTANCES(X) CONVT_CORRELATE_TF32(X) CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_F16(X)
+#define CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, bf16, kBFloat16)
+#define CONVT_CORRELATE_F16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, f16, kFloat16)
+#define CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_TF32(X) CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_F16(X)
+#define CONVT_CORRELATE_ALL_PIXELS(X) \
+  CONVT_CORRELATE_TURNED(X) CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_F16_PIXELS(X)
+#define CONVT_CORRELATE_INSTANCES(X) CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_ALL_PIXELS(X)
 
 inline constexpr CorrelateInstance kCorrelateInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, taps, columns, consumers, stride_w, boxes) \
-  {"correlate_" #symbol, DataType::dtype, Precision::precision, taps, columns, consumers, stride_w, boxes},
+#define CONVT_ROW(symbol, dtype, precision, taps, columns, consumers, stride_w, form)               \
+  {"correlate_" #symbol, DataType::dtype, Precision::precision, taps, columns, consumers, stride_w, \
+   CorrelateForm::form},
     CONVT_CORRELATE_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };
@@ -54,7 +76,5 @@ inline constexpr int32_t kNumCorrelateInstances = count_of(kCorrelateInstances);
 namespace convt::correlate_sm90a {
 
 CONVT_CORRELATE_INSTANCES(CONVT_DECLARE_KERNEL)
-
-const void* pack_rows_of(DataType dtype);
 
 }  // namespace convt::correlate_sm90a

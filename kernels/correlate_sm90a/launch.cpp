@@ -15,13 +15,49 @@ CONVT_KERNEL_TABLE(correlate_sm90a, CONVT_CORRELATE_INSTANCES, const void*)
 
 namespace {
 
-// Boxes [row][channel][column] of a tensor in NCHW.
-TensorBox rows_of(const void* data, const int64_t* stride, int64_t batch, int64_t channels, int32_t height,
-                  int32_t width, int32_t box_columns, int32_t box_channels, int32_t box_rows) {
-  return {data,
-          {width, channels, height, batch},
-          {stride[1], stride[2], stride[0]},
-          {box_columns, box_channels, box_rows, 1}};
+// Boxes [row][channel][column] of rows, or [row][column][channel] of pixels.
+TensorBox boxes_of(DataType dtype, const void* data, const CorrelateOperand& of, CorrelateForm form, int64_t images) {
+  const auto row = static_cast<int32_t>(128 / element_bytes(dtype));
+  const int64_t* stride = of.stride;
+  if (form == CorrelateForm::kPixels) {
+    return {data, {of.channels, of.columns, of.rows, images}, {stride[3], stride[2], stride[0]}, {row, 1, 1, 1}};
+  }
+  return {data, {of.columns, of.channels, of.rows, images}, {stride[1], stride[2], stride[0]}, {row, 1, 1, 1}};
+}
+
+CUtensorMap map_x(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
+                  const CorrelateOperand& of, const void* data) {
+  TensorBox x = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
+  if (instance.form == CorrelateForm::kPixels) {
+    x.box[1] = layout.columns;
+  } else {
+    x.box[1] = instance.columns;
+  }
+  x.box[2] = layout.rows;
+  x.swizzle_bytes = 128;
+  x.rounded = problem.dtype == DataType::kFloat32;
+  return make_tensor_map(problem.dtype, x);
+}
+
+CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
+                   const CorrelateOperand& of, const void* data) {
+  TensorBox gy = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
+  gy.box[2] = layout.gy_rows;
+  gy.step[2] = layout.gy_row_step;
+  if (instance.form == CorrelateForm::kPixels) {
+    gy.box[1] = layout.gy_box_columns;
+    gy.step[1] = problem.w.stride;
+  } else {
+    gy.box[0] = layout.gy_box_columns;
+    gy.box[1] = kCorrelateRows * layout.co_parts;
+    if (layout.flat) {
+      gy.sizes[0] *= gy.sizes[2];
+      gy.sizes[2] = gy.box[2] = gy.step[2] = 1;
+    }
+  }
+  gy.swizzle_bytes = instance.form == CorrelateForm::kRows ? 0 : 128;
+  gy.rounded = problem.dtype == DataType::kFloat32;
+  return make_tensor_map(problem.dtype, gy);
 }
 
 // Zeros around images, and behind the last column of a strip, meet what the other operand has there.
@@ -39,25 +75,21 @@ reduce::WeightTerms terms_of(const ConvTProblem& problem, const CorrelateLayout&
   return terms;
 }
 
-// Packs the rows of a tensor into the workspace, and returns where they are.
-const void* pack_rows(const ConvTProblem& problem, const Plan& plan, const int64_t* stride,
-                      const int64_t* packed_stride, int32_t rows, int32_t columns, const void* tensor, char** workspace,
-                      cudaStream_t stream) {
-  correlate_sm90a::PackRowsParams params{};
-  params.source = tensor;
-  params.packed = *workspace;
-  std::copy_n(stride, 3, params.stride);
-  params.columns = columns;
-  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
-  params.num_vectors = static_cast<int32_t>(problem.batch * packed_stride[0] / vector);
-  params.by_vectors = Divisor::of(static_cast<int32_t>(packed_stride[2]) / vector);
-  params.by_rows = Divisor::of(rows);
-  params.by_channels = Divisor::of(static_cast<int32_t>(packed_stride[0] / packed_stride[1]));
-  const int64_t blocks = ceil_div(int64_t{params.num_vectors}, int64_t{correlate_sm90a::kPackRowsThreads});
-  launch_kernel(correlate_sm90a::pack_rows_of(problem.dtype),
-                Grid{plan.kernel, blocks, dim3(correlate_sm90a::kPackRowsThreads)}, stream, params);
-  *workspace += whole_workspace(problem.batch * packed_stride[0] * element_bytes(problem.dtype));
-  return params.packed;
+// The images of a launch from `first` on: as they lie, or packed into the workspace.
+const void* operand_of(const ConvTProblem& problem, const Plan& plan, CorrelateForm form, bool is_x,
+                       const CorrelateOperand& of, const void* tensor, int64_t first, void* packed,
+                       cudaStream_t stream) {
+  const int64_t* stride = is_x ? problem.x_stride : problem.y_stride;
+  const void* images = static_cast<const char*>(tensor) + first * stride[0] * element_bytes(problem.dtype);
+  if (of.packed_bytes == 0) return images;
+  const int64_t channels = is_x ? problem.c_in : problem.c_out;
+  if (form == CorrelateForm::kPixels) {
+    const Pixels pixels = packed_pixels(problem, pixels_of(problem, channels, of.rows, of.columns, stride));
+    launch_pack_pixels(problem, plan, pixels, stride, problem.batch, images, packed, stream);
+  } else {
+    launch_pack_rows(problem, plan, channels, of.rows, of.columns, stride, problem.batch, images, packed, stream);
+  }
+  return packed;
 }
 
 }  // namespace
@@ -65,45 +97,36 @@ const void* pack_rows(const ConvTProblem& problem, const Plan& plan, const int64
 void launch_correlate(const ConvTProblem& problem, const Plan& plan, const CorrelateTile& tile,
                       const Pointers& pointers, cudaStream_t stream) {
   const CorrelateInstance& instance = instance_of(kCorrelateInstances, tile.instance, problem, plan);
-  correlate_sm90a::Params params{};
-  CorrelateLayout& layout = params.layout;
+  CorrelateLayout layout;
   check_layout(make_correlate_layout(problem, tile, &layout), layout, plan);
-  const ConvTProblem packed = with_packed_rows(problem, tile.packs_x, tile.packs_gy);
-  const void *of_x = pointers.x, *of_gy = pointers.y;
-  auto* workspace = static_cast<char*>(pointers.workspace);
-  check_workspace(plan, workspace);
-  if (tile.packs_x) {
-    of_x = pack_rows(problem, plan, problem.x_stride, packed.x_stride, problem.h.in, problem.w.in, of_x, &workspace,
-                     stream);
+  check_workspace(plan, pointers.workspace);
+  const CorrelateOperand x = correlate_operand(problem, instance.form, true, tile.packs_x);
+  const CorrelateOperand gy = correlate_operand(problem, instance.form, false, tile.packs_gy);
+  auto* packed_x = static_cast<char*>(pointers.workspace);
+  char* packed_gy = packed_x + whole_workspace(x.packed_bytes * tile.images);
+  char* slabs = packed_gy + whole_workspace(gy.packed_bytes * tile.images);
+  for (int64_t first = 0; first < problem.batch; first += tile.images) {
+    ConvTProblem part = problem;
+    part.batch = std::min<int64_t>(tile.images, problem.batch - first);
+    CorrelateTile of_part = tile;
+    of_part.images = static_cast<int32_t>(part.batch);
+    correlate_sm90a::Params params{};
+    make_correlate_layout(part, of_part, &params.layout);  // as legal as the whole batch's
+    params.x = map_x(part, instance, params.layout, x,
+                     operand_of(part, plan, instance.form, true, x, pointers.x, first, packed_x, stream));
+    params.gy = map_gy(part, instance, params.layout, gy,
+                       operand_of(part, plan, instance.form, false, gy, pointers.y, first, packed_gy, stream));
+    params.slabs = reinterpret_cast<float*>(slabs);
+    params.adds = first > 0;
+    Grid grid = grid_of(plan);
+    grid.blocks = params.layout.num_blocks;
+    launch_kernel(correlate_sm90a::kKernels[tile.instance](), grid, stream, params);
   }
-  if (tile.packs_gy) {
-    of_gy = pack_rows(problem, plan, problem.y_stride, packed.y_stride, problem.h.out, problem.w.out, of_gy, &workspace,
-                      stream);
-  }
-  const auto x_columns = static_cast<int32_t>(128 / element_bytes(problem.dtype));
-  TensorBox x = rows_of(of_x, packed.x_stride, problem.batch, problem.c_in, problem.h.in, problem.w.in, x_columns,
-                        instance.columns, tile.rows);
-  x.swizzle_bytes = 128;
-  x.rounded = problem.dtype == DataType::kFloat32;
-  params.x = make_tensor_map(problem.dtype, x);
-  TensorBox gy = rows_of(of_gy, packed.y_stride, problem.batch, problem.c_out, problem.h.out, problem.w.out,
-                         layout.gy_box_columns, kCorrelateRows * tile.co_parts, layout.gy_rows);
-  if (layout.flat) {
-    gy.sizes[0] *= gy.sizes[2];
-    gy.sizes[2] = gy.box[2] = 1;
-  } else {
-    gy.step[2] = layout.gy_row_step;
-  }
-  gy.swizzle_bytes = instance.boxes ? 128 : 0;
-  gy.rounded = x.rounded;
-  params.gy = make_tensor_map(problem.dtype, gy);
-  params.slabs = reinterpret_cast<float*>(workspace);
-  launch_kernel(correlate_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
   // In the order of the slabs.
   const int64_t* to = problem.w_stride;
   const int64_t size[4] = {problem.h.kernel, problem.w.kernel, layout.channels, layout.group_co};
   const int64_t stride[4] = {to[2], to[3], to[0], to[1]};
-  launch_add_slabs(problem.dtype, workspace, layout.chunks, size, stride, pointers.w, stream,
+  launch_add_slabs(problem.dtype, slabs, layout.chunks, size, stride, pointers.w, stream,
                    terms_of(problem, layout, pointers));
 }
 

@@ -1,13 +1,19 @@
 // The gradient of the weight on warpgroup products: which pixels and weights a CTA has, and where its operands lie in
-// shared memory. One definition for the planner, the launch and the kernel (correlate_sm90a/kernel.cuh).
+// shared memory. One definition for the planner, the launch and the kernels (rows.cuh, pixels.cuh).
 //
 // GEMM: rows are 64 output channels of one tap, columns input channels, K is pixels: the positions of the input. A
-// stage is a *unit* of pixels: a strip of one row of an image, or of several rows. Its pixels of the input are rows of
-// 128 bytes as products want their second operand, [128 bytes of pixels][row][input channel]. Rows of grad_output lie
-// in the same way, [128 bytes of columns][row][output channel], with what the unit's last taps read beside its columns:
-// a tap is a shift of what a thread loads, and the first operand of a product of its own, in registers.
+// stage is a *unit* of pixels: a strip of one row of an image, or of several rows.
 //
-// Called by: plan/families.h, the plans, launch and kernel, tests. Must not know: torch, CUDA.
+// Rows: its pixels of the input are rows of 128 bytes as products want their second operand, [128 bytes of
+// pixels][row][input channel]. Rows of grad_output lie in the same way, [128 bytes of columns][row][output channel],
+// with what the unit's last taps read beside its columns: a tap is a shift of what a thread loads, and the first
+// operand of a product of its own, in registers.
+//
+// Pixels: rows of 128 bytes are channels, [64 or 32 input channels][row][column] and [as many output
+// channels][box][row][pixel]. A box has every stride-th column of grad_output, from one of the first taps on: a tap is
+// a box and a shift by pixels.
+//
+// Called by: plan/families.h, the plans, launch and kernels, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +26,11 @@ namespace convt {
 struct CorrelateTile {
   int32_t instance;  // index into kCorrelateInstances
   int32_t co_parts, kh_parts, kw_parts;  // what the warpgroups of a CTA share
-  int32_t rows;  // of pixels, of a unit
-  int32_t steps;  // of K, of a unit's row
+  int32_t rows, columns;  // of pixels, of a unit
   int32_t slots;  // stages in shared memory
   int32_t units_per_chunk;
-  bool packs_x, packs_gy;  // a kernel makes rows of the tensor first that begin on 16 bytes
+  int32_t images;  // of a launch
+  bool packs_x, packs_gy;  // a kernel lays the tensor out first
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
@@ -33,9 +39,10 @@ struct CorrelateTile {
     field("kh_parts", kh_parts);
     field("kw_parts", kw_parts);
     field("rows", rows);
-    field("steps", steps);
+    field("columns", columns);
     field("slots", slots);
     field("units_per_chunk", units_per_chunk);
+    field("images", images);
     field("packs_x", packs_x);
     field("packs_gy", packs_gy);
   }
@@ -43,41 +50,67 @@ struct CorrelateTile {
 
 inline constexpr int32_t kCorrelateRows = 64;  // output channels of a warpgroup
 
+inline constexpr int64_t kCorrelateMost = int64_t{1} << 30;
+inline constexpr int32_t kCorrelateLeastSlots = 2, kCorrelateMostSlots = 8;
+
+inline constexpr int32_t kCorrelateBarrierBytes = 32;  // of a slot: full and empty, and for turned pixels
+
 inline constexpr int32_t correlate_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
 struct CorrelateLayout {
   int32_t group_ci, group_co, channels;  // of the input: of a group, of all
+  int32_t x_group, gy_group;  // channels from a group of an operand to the next, as it lies
   Axis h, w;
   int32_t co_tiles, ci_tiles, kw_tiles, kh_tiles;  // fastest first; then groups
   int32_t co_parts, kh_parts, kw_parts;
   int32_t passes;  // CTAs of a chunk
   int32_t num_units, units_per_chunk, chunks;
   int32_t strips, row_units;  // units of a row, and of an image
-  int32_t rows, steps, pixels;  // of a unit; pixels of its row
+  int32_t rows, columns;  // of a unit
+  int32_t steps;  // of K, of a unit's row, or of two where these share steps
 
-  int32_t boxes;  // of the input, of a row
-  bool flat;  // rows of grad_output begin between 16 bytes, and are copied as parts of planes
-  int32_t gy_boxes, gy_box_columns;  // of a row of grad_output
-  int32_t gy_pitch;  // bytes of a channel of a box
+  int32_t gy_boxes, gy_box_columns;  // of grad_output, of a row of columns
+  int32_t gy_pitch;  // rows: bytes of a channel of a box; pixels: of a row of one
   int32_t gy_rows, gy_row_step;  // rows of a stage, and how far these are from each other in the image
   int32_t position_rows, kernel_rows;  // of these, from a row of pixels and from a row of taps to the next
   int32_t x_bytes, gy_bytes;  // of a stage
+  int32_t copied_bytes;
   int32_t stage_bytes, slots, barriers_begin;  // in shared memory
+
+  // Rows.
+  int32_t boxes;  // of the input, of a row
+  bool flat;  // rows of grad_output begin between 16 bytes, and are copied as parts of planes
+
+  // Pixels.
+  bool pairs_rows;  // a step of K, of sixteen, is eight pixels of each of two rows
+  int32_t turned_begin,
+      turned_bytes;  // of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel]
+  int32_t gy_box_bytes;
+  int32_t tap_period, tap_shift;  // taps that have other boxes, and pixels from one tap of a box to the next
 
   int32_t threads, shared_bytes;
   int64_t num_blocks;
 };
 
-// The problem whose input or grad_output has packed rows in the place of its own.
-ConvTProblem with_packed_rows(const ConvTProblem& problem, bool packs_x, bool packs_gy);
-
-// Of a tensor with such rows.
-inline int64_t packed_rows_bytes(const ConvTProblem& packed, const int64_t* stride) {
-  return packed.batch * stride[0] * element_bytes(packed.dtype);
-}
-
 // Everything that follows from a plan's tile; false where it is not legal. Does not ask whether the device has so much
 // shared memory.
 bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout);
+
+// An operand as the kernel of a form reads it, packed or as it lies.
+struct CorrelateOperand {
+  int64_t channels, stride[4];  // elements
+  int32_t rows, columns;
+  int32_t group;  // channels from a group to the next
+  int64_t packed_bytes;  // of an image; 0: as it lies
+};
+CorrelateOperand correlate_operand(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
+
+// Whether a tensor map describes it, and whether the kernel needs it packed: it reads rows of grad_output as parts of
+// planes too.
+bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
+bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x);
+
+// 32-bit reads of rows of grad_output for a thread's row and pixels of a step.
+int32_t correlate_words(const CorrelateInstance& instance);
 
 }  // namespace convt

@@ -114,6 +114,25 @@ void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pix
                 stream, params);
 }
 
+void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t channels, int32_t rows, int32_t columns,
+                      const int64_t* stride, int64_t images, const void* tensor, void* packed, cudaStream_t stream) {
+  pack::PackRowsParams params{};
+  int64_t packed_stride[4];
+  packed_rows(problem.dtype, channels, rows, columns, packed_stride);
+  params.source = tensor;
+  params.packed = packed;
+  std::copy_n(stride, 4, params.stride);
+  params.channels = static_cast<int32_t>(channels);
+  params.columns = columns;
+  params.places = static_cast<int32_t>(packed_stride[1]);
+  params.channels_inner = is_channels_last(stride);
+  params.by_row = Divisor::of(static_cast<int32_t>(packed_stride[2]));
+  params.by_place_tiles = Divisor::of(ceil_div(params.places, kPackRowsPlaces));
+  params.by_channel_tiles = Divisor::of(ceil_div(params.channels, kPackRowsChannels));
+  const int64_t blocks = images * params.by_channel_tiles.value * params.by_place_tiles.value;
+  launch_kernel(pack::pack_rows(problem.dtype), Grid{plan.kernel, blocks, dim3(kPackRowsThreads)}, stream, params);
+}
+
 int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   const int64_t* stride = result_stride(problem);
   const int64_t bytes = element_bytes(problem.dtype);

@@ -10,6 +10,7 @@
 
 #include "pack/params.h"
 #include "pack/pixels.h"
+#include "pack/rows.h"
 #include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
@@ -37,6 +38,10 @@ void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing
 // errors. float32 is rounded but for tf32x3.
 void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
                         int64_t images, const void* tensor, void* packed, cudaStream_t stream);
+
+// The same as rows of NCHW.
+void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t channels, int32_t rows, int32_t columns,
+                      const int64_t* stride, int64_t images, const void* tensor, void* packed, cudaStream_t stream);
 
 // Neighbours in memory that may be stored together, 1 to 8: addresses of every row, channel, group and image are a
 // multiple of theirs. Channels are neighbours in channels_last, columns in NCHW.

@@ -166,17 +166,6 @@ double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   return kRounded * (kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3));
 }
 
-// Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
-                   const MmaGradWeightLayout& layout, int32_t waves, MmaGradWeightTile* tile) {
-  const DeviceInfo device = h200();
-  int64_t chunks = std::max(device.num_sms * resident_blocks(device, instance, layout) * waves / layout.passes,
-                            ceil_div(int64_t{layout.num_units} * layout.strip, kLongestChain));
-  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
-  chunks = std::clamp<int64_t>(chunks, 1, layout.num_units);
-  tile->units_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.num_units}, chunks));
-}
-
 // Vectors behind the pixels of both operands, where channels are innermost.
 struct PixelPadding {
   int32_t x;
@@ -229,7 +218,9 @@ bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout,
                        double most_us, Plan* plan) {
   if (layout->shared_bytes > h200().shared_per_block) return false;
   MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(*plan);
-  choose_chunks(problem, kMmaGradWeightInstances[tile.instance], *layout, waves, &tile);
+  const int64_t resident = resident_blocks(h200(), kMmaGradWeightInstances[tile.instance], *layout);
+  tile.units_per_chunk =
+      units_of_chunk(problem, layout->num_units, layout->strip, h200().num_sms * resident * waves / layout->passes);
   if (tile.units_per_chunk > INT32_MAX / 2) return false;
   layout->units_per_chunk = tile.units_per_chunk;
   layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);

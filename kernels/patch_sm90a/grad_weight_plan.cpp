@@ -60,39 +60,31 @@ void estimate(const ConvTProblem& problem, const PatchGradWeightLayout& layout, 
   plan->estimate_us = 9 + std::max(plan->compute_us, 1.1 * plan->memory_us) + 2.4 * slabs / copy;
 }
 
-// Pixels to chunks: so many waves of CTAs of the reference GPU, chains that are not too long, slabs that fit.
-bool choose_chunks(const ConvTProblem& problem, const PatchGradWeightLayout& layout, int32_t waves,
-                   PatchGradWeightTile* tile) {
-  const int64_t least = ceil_div(int64_t{layout.num_units} * layout.pixels, kLongestChain);
-  int64_t chunks =
-      std::min<int64_t>(h200().num_sms * waves / layout.passes, kMaxWorkspaceBytes / slab_bytes(problem, 1));
-  if (chunks < least) {
-    if (waves < kMostWaves) return false;
-    chunks = least;
-  }
-  chunks = std::clamp<int64_t>(chunks, 1, layout.num_units);
-  tile->units_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.num_units}, chunks));
-  return true;
-}
-
-// The tile with as many slots as find room, and chunks for so many waves; false where there is none.
-bool complete(const ConvTProblem& problem, int32_t waves, Plan* plan) {
-  PatchGradWeightTile& tile = tile_of<PatchGradWeightTile>(*plan);
+// Plans of a tile: with as many slots as find room, and chunks for some numbers of waves of CTAs.
+void consider(const ConvTProblem& problem, PatchGradWeightTile tile, BestPlans* best) {
+  const PatchGradWeightInstance& instance = kPatchGradWeightInstances[tile.instance];
   PatchGradWeightLayout layout;
   tile.slots = kLeastSlots, tile.units_per_chunk = 1;
-  if (!make_patch_grad_weight_layout(problem, tile, &layout)) return false;
+  if (!make_patch_grad_weight_layout(problem, tile, &layout)) return;
   const int32_t room = h200().shared_per_block - layout.shared_bytes;
-  if (room < 0 || !choose_chunks(problem, layout, waves, &tile)) return false;
+  if (room < 0) return;
   tile.slots = std::min(kMostSlots, kLeastSlots + room / (layout.stage_bytes + 16));
-  if (!make_patch_grad_weight_layout(problem, tile, &layout) || layout.shared_bytes > h200().shared_per_block) {
-    return false;
+  int32_t before = 0;
+  for (int32_t waves = 1; waves <= kMostWaves; ++waves) {
+    tile.units_per_chunk =
+        units_of_chunk(problem, layout.num_units, layout.pixels, h200().num_sms * waves / layout.passes);
+    if (tile.units_per_chunk == before) continue;
+    before = tile.units_per_chunk;
+    PatchGradWeightLayout whole;
+    if (!make_patch_grad_weight_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) continue;
+    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) continue;
+    Plan plan = begin_plan(instance.name, problem.precision, tile);
+    set_launch(whole, &plan);
+    plan.workspace_bytes = slab_bytes(problem, whole.chunks);
+    plan.source_on_vectors = plan.result_on_vectors = true;  // grad_output and the input
+    estimate(problem, whole, instance.columns, &plan);
+    best->consider(plan);
   }
-  set_launch(layout, plan);
-  plan->workspace_bytes = slab_bytes(problem, layout.chunks);
-  if (plan->workspace_bytes > kMaxWorkspaceBytes) return false;
-  plan->source_on_vectors = plan->result_on_vectors = true;  // grad_output and the input
-  estimate(problem, layout, kPatchGradWeightInstances[tile.instance].columns, plan);
-  return true;
 }
 
 }  // namespace
@@ -166,21 +158,17 @@ void add_patch_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& 
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     if (instance.kernel_w != problem.w.kernel) continue;
     BestPlans best(6);
-    Plan plan = begin_plan(instance.name, problem.precision, PatchGradWeightTile{});
     for (const int32_t ci_parts : {1, 2}) {
       const int32_t kh_parts = kPatchWeightConsumers / ci_parts;
       if (ci_parts == 2 ? group_ci <= instance.columns : problem.h.kernel == 1) continue;
-      const auto consider = [&](int32_t rows, int32_t pixels) {
-        for (int32_t waves = 1; waves <= kMostWaves; ++waves) {
-          plan.tile = PatchGradWeightTile{index, ci_parts, kh_parts, rows, pixels, kLeastSlots, 1};
-          if (complete(problem, waves, &plan)) best.consider(plan);
-        }
+      const auto of_strips = [&](int32_t rows, int32_t pixels) {
+        consider(problem, {index, ci_parts, kh_parts, rows, pixels, kLeastSlots, 1}, &best);
       };
       for (const int32_t pixels : {16, 32, 64, 96}) {
-        if (pixels >= 2 * step && (pixels == 2 * step || pixels < 2 * problem.w.in)) consider(1, pixels);
+        if (pixels >= 2 * step && (pixels == 2 * step || pixels < 2 * problem.w.in)) of_strips(1, pixels);
       }
       for (int32_t rows = 2; rows <= problem.h.in && rows * int64_t{problem.w.in} <= 128; ++rows) {
-        if (rows * problem.w.in % step == 0) consider(rows, rows * problem.w.in);
+        if (rows * problem.w.in % step == 0) of_strips(rows, rows * problem.w.in);
       }
     }
     for (Plan found : best.plans()) {

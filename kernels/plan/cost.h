@@ -49,6 +49,15 @@ inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
   return slabs > kMostBytes / bytes / elements ? kMostBytes : slabs * elements * bytes;
 }
 
+// The units of pixels that a chunk has: about `wanted` chunks, of chains that are not too long, whose slabs fit. A unit
+// is `pixels` long in a chain.
+inline int32_t units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pixels, int64_t wanted) {
+  int64_t chunks = std::max(wanted, (units * pixels + kLongestChain - 1) / kLongestChain);
+  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
+  chunks = std::clamp<int64_t>(chunks, 1, units);
+  return static_cast<int32_t>((units + chunks - 1) / chunks);
+}
+
 // The plans of one instance with the shortest estimates: there are thousands, and a few are enough. Of equal estimates
 // the one with the lower number comes first, and of equal numbers the one that was considered first.
 class BestPlans {

@@ -34,6 +34,13 @@ struct MatrixDescriptor {
     const uint32_t mode = row_bytes == 128 ? 1 : 2;
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
   }
+  // The same of an operand whose rows of 128 bytes are 64 halves along M or N, one row of each K: transposed. The
+  // distances are those of the next 64 and of the next eight rows. It may begin in any row of the swizzle's pattern,
+  // which is one of addresses.
+  __device__ __forceinline__ static MatrixDescriptor of_transposed_rows(uint32_t shared, uint32_t bytes_along_mn,
+                                                                        uint32_t bytes_along_k) {
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | 1u << 30};
+  }
   __device__ __forceinline__ MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
 };
@@ -114,7 +121,7 @@ __device__ __forceinline__ void wgmma_wait() {
         : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));                                           \
   }
 
-// Half-precision operands could be transposed: they are not.
+// Half-precision operands are not transposed, but where the name says it.
 CONVT_WGMMA(wgmma_tf32, 16, "m64n32k8", "tf32.tf32", "", "%16", "%17", "%18")
 CONVT_WGMMA(wgmma_bf16, 16, "m64n32k16", "bf16.bf16", ", 0, 0", "%16", "%17", "%18")
 CONVT_WGMMA(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0, 0", "%16", "%17", "%18")
@@ -137,6 +144,11 @@ CONVT_WGMMA(wgmma_f16, 40, "m64n80k16", "f16.f16", ", 0, 0", "%40", "%41", "%42"
 CONVT_WGMMA(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48", "%49", "%50")
 CONVT_WGMMA(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0, 0", "%48", "%49", "%50")
 CONVT_WGMMA(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0, 0", "%48", "%49", "%50")
+
+CONVT_WGMMA(wgmma_bf16_transposed, 32, "m64n64k16", "bf16.bf16", ", 1, 1", "%32", "%33", "%34")
+CONVT_WGMMA(wgmma_f16_transposed, 32, "m64n64k16", "f16.f16", ", 1, 1", "%32", "%33", "%34")
+CONVT_WGMMA(wgmma_bf16_transposed, 64, "m64n128k16", "bf16.bf16", ", 1, 1", "%64", "%65", "%66")
+CONVT_WGMMA(wgmma_f16_transposed, 64, "m64n128k16", "f16.f16", ", 1, 1", "%64", "%65", "%66")
 
 // The same with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
 // 4 further (TF32), or the pairs that begin at t % 4 * 2 and 8 further (half precision): both rows of the first, then
@@ -247,6 +259,17 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const First& a, const M
     wgmma_bf16(d, a, b, add);
   } else {
     wgmma_f16(d, a, b, add);
+  }
+}
+
+// The same of half precision, both operands as MatrixDescriptor::of_transposed_rows() says.
+template <typename Element, int kSums>
+__device__ __forceinline__ void wgmma_transposed(float (&d)[kSums], const MatrixDescriptor& a,
+                                                 const MatrixDescriptor& b, bool add) {
+  if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
+    wgmma_bf16_transposed(d, a, b, add);
+  } else {
+    wgmma_f16_transposed(d, a, b, add);
   }
 }
 

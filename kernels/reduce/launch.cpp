@@ -78,6 +78,39 @@ int64_t num_chunks(const reduce::ChannelParams& params) {
   return params.column_chunks * ceil_div(params.rows, params.chunk_rows);
 }
 
+// Axes of the result that continue each other as they do in slabs become one, the last. Terms ask for the places.
+void merge_axes(reduce::SlabParams* params) {
+  if (params->terms.x != nullptr) return;
+  for (int axis = 2; axis >= 0; --axis) {
+    const int64_t size = int64_t{params->size[axis]} * params->size[3];
+    if (params->size[axis] > 1 && params->stride[axis] != params->size[3] * params->stride[3]) return;
+    if (size > INT32_MAX) return;
+    params->size[3] = static_cast<int32_t>(size);
+    params->size[axis] = 1;
+  }
+}
+
+// Whether the result is contiguous [size[2]][size[3]][size[0]][size[1]]: slabs are of taps, which lie beside each
+// other.
+bool turns_taps(const reduce::SlabParams& params, DataType dtype) {
+  const int64_t taps = int64_t{params.size[0]} * params.size[1];
+  const auto follows = [](int32_t size, int64_t stride, int64_t inner) { return size == 1 || stride == inner; };
+  return taps > 1 && taps <= reduce::kMostTurnedTaps && follows(params.size[1], params.stride[1], 1) &&
+         follows(params.size[0], params.stride[0], params.size[1]) && follows(params.size[3], params.stride[3], taps) &&
+         follows(params.size[2], params.stride[2], params.size[3] * taps) &&
+         int64_t{params.size[2]} * params.size[3] % reduce::kSlabNeighbours == 0 &&
+         reinterpret_cast<uintptr_t>(params.result) % (reduce::kSlabNeighbours * element_bytes(dtype)) == 0;
+}
+
+// Whether the neighbours of a thread can be stored at once.
+bool has_neighbours(const reduce::SlabParams& params, DataType dtype) {
+  const int64_t bytes = std::min<int64_t>(reduce::kSlabNeighbours * element_bytes(dtype), 16);
+  int64_t others = 0;
+  for (int axis = 0; axis < 3; ++axis) others |= params.size[axis] > 1 ? params.stride[axis] : 0;
+  return params.stride[3] == 1 && others % reduce::kSlabNeighbours == 0 &&
+         reinterpret_cast<uintptr_t>(params.result) % bytes == 0;
+}
+
 }  // namespace
 
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
@@ -97,8 +130,22 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
   const int64_t blocks = ceil_div(params.num_elements, int64_t{reduce::kSlabLanes});
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
-    const void* kernel = reduce::add_few_slabs(dtype);
-    const int64_t few_blocks = ceil_div(params.num_elements, int64_t{reduce::kFewSlabsThreads});
+    constexpr int64_t kManyElements = 1 << 17;
+    if (params.num_elements >= kManyElements && turns_taps(params, dtype)) {
+      const void* kernel = reduce::add_taps(dtype);
+      const int64_t taps = int64_t{params.size[0]} * params.size[1];
+      const int64_t channels = ceil_div(params.num_elements / taps, int64_t{reduce::kTurnedChannels});
+      const auto element = static_cast<int32_t>(element_bytes(dtype));
+      const int32_t shared = static_cast<int32_t>(taps) * reduce::turned_pitch(element) * element;
+      const dim3 of_block(reduce::kFewSlabsThreads);
+      return launch_kernel(kernel, Grid{"add_taps", channels, of_block, shared, can_wait(kernel)}, stream, params);
+    }
+    merge_axes(&params);
+    const bool together = params.num_elements >= kManyElements && params.size[3] % reduce::kSlabNeighbours == 0;
+    params.stores_together = together && has_neighbours(params, dtype);
+    const void* kernel = reduce::add_few_slabs(dtype, together);
+    const int64_t threads = params.num_elements / (together ? reduce::kSlabNeighbours : 1);
+    const int64_t few_blocks = ceil_div(threads, int64_t{reduce::kFewSlabsThreads});
     const Grid grid{"add_few_slabs", few_blocks, dim3(reduce::kFewSlabsThreads), 0, can_wait(kernel)};
     return launch_kernel(kernel, grid, stream, params);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "problem/phases.h"
 #include "problem/problem.h"
 
 namespace convt::reduce {
@@ -10,6 +11,13 @@ namespace convt::reduce {
 inline constexpr int32_t kSlices = 32;         // runs of the slabs of one result
 inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
 inline constexpr int32_t kFewSlabsThreads = 128;
+inline constexpr int32_t kSlabNeighbours = 4;  // results of a thread, where there are many
+inline constexpr int32_t kTurnedChannels = 128;  // of a CTA that lays taps beside each other
+inline constexpr int32_t kMostTurnedTaps = 64;
+// Elements of shared memory from a tap to the next, an odd number of words.
+CONVT_HOST_DEVICE constexpr int32_t turned_pitch(int32_t element_bytes) {
+  return kTurnedChannels + (element_bytes < 4 ? 4 / element_bytes : 1);
+}
 inline constexpr int32_t kChannelThreads = 256;
 
 // What a gradient of the weight is summed from, for sums that are to be made again (reduce/terms.cuh).
@@ -30,6 +38,7 @@ struct SlabParams {
   int64_t num_elements;
   int32_t size[4];
   int64_t stride[4];  // elements
+  bool stores_together;  // kSlabNeighbours of the last axis are neighbours in the result, on as many elements
   WeightTerms terms;
 };
 

@@ -36,16 +36,27 @@ struct Place {
   }
 };
 
-// Rounds a sum and stores it, having added it up again where that is asked for.
-template <typename Element, typename Accumulator>
-__device__ __forceinline__ void store(const SlabParams& params, const int32_t (&place)[4], Accumulator sum) {
-  if constexpr (!std::is_same_v<Element, double>) {
-    if (isnan(sum) && params.terms.x != nullptr) sum = sum_of_terms<Element>(params.terms, place);
-  }
+__device__ __forceinline__ int64_t offset_of(const SlabParams& params, const int32_t (&place)[4]) {
   int64_t offset = 0;
 #pragma unroll
   for (int axis = 0; axis < 4; ++axis) offset += place[axis] * params.stride[axis];
-  static_cast<Element*>(params.result)[offset] = element::to_element<Element>(sum);
+  return offset;
+}
+
+// The sum of an element again. Called and not inlined, with nothing that needs memory: all others are made in
+// registers.
+template <typename Element>
+__device__ __noinline__ float sum_again(const SlabParams& params, int64_t element) {
+  return sum_of_terms<Element>(params.terms, Place(params, element).at);
+}
+
+// A sum in the result's type, added up again where that is asked for.
+template <typename Element, typename Accumulator>
+__device__ __forceinline__ Element rounded(const SlabParams& params, int64_t element, Accumulator sum) {
+  if constexpr (!std::is_same_v<Element, double>) {
+    if (isnan(sum) && params.terms.x != nullptr) sum = sum_again<Element>(params, element);
+  }
+  return element::to_element<Element>(sum);
 }
 
 // A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kBatch slabs of each are
@@ -110,44 +121,140 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __
   for (int32_t other = 1; other < kSlices; ++other) {
     sum = add(sum, other * run < num_slabs ? s_sums[other][lane] : Accumulator{0});
   }
-  store<Element>(params, Place(params, element).at, sum);
+  const Place place(params, element);
+  static_cast<Element*>(params.result)[offset_of(params, place.at)] = rounded<Element>(params, element, sum);
 }
 
-// Where every run is one slab: a thread adds up a result, whose slabs are all on their way at once.
-template <typename Element>
+// A thread's neighbouring elements of a slab, read at once.
+template <typename Accumulator, int kTogether>
+struct alignas(kTogether * sizeof(Accumulator) < 16 ? kTogether * sizeof(Accumulator) : 16) Neighbours {
+  Accumulator of[kTogether];
+};
+
+// All slabs ascending, of which kBatch are on their way at once.
+template <int kBatch, typename Accumulator, int kTogether>
+__device__ __forceinline__ void add_ascending(Neighbours<Accumulator, kTogether>& sums, const SlabParams& params,
+                                              int64_t element) {
+  using Slab = Neighbours<Accumulator, kTogether>;
+  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
+  const auto num_slabs = static_cast<int32_t>(params.num_slabs);
+#pragma unroll 1
+  for (int32_t first = 0; first < num_slabs; first += kBatch) {
+    Slab slabs[kBatch];
+#pragma unroll
+    for (int32_t i = 0; i < kBatch; ++i) {
+      slabs[i] = first + i < num_slabs ? *reinterpret_cast<const Slab*>(g_slabs) : Slab{};
+      g_slabs += params.num_elements;
+    }
+#pragma unroll
+    for (int32_t i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int32_t k = 0; k < kTogether; ++k) sums.of[k] = add(sums.of[k], slabs[i].of[k]);
+    }
+  }
+}
+
+// Where every run is one slab: a thread adds up kTogether neighbours of the last axis.
+template <typename Element, int kTogether>
 __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
-  constexpr int32_t kBatch = 16;
-  const int64_t element = int64_t{blockIdx.x} * kFewSlabsThreads + threadIdx.x;
+  const int64_t element = (int64_t{blockIdx.x} * kFewSlabsThreads + threadIdx.x) * kTogether;
   if (element >= params.num_elements) return;
-  const auto num_slabs = static_cast<int32_t>(params.num_slabs);
   const Place place(params, element);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
 #endif
-  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
-  Accumulator sum = 0;
-#pragma unroll 1
-  for (int32_t first = 0; first < num_slabs; first += kBatch) {
-    Accumulator slabs[kBatch];
-#pragma unroll
-    for (int32_t i = 0; i < kBatch; ++i) {
-      slabs[i] = first + i < num_slabs ? g_slabs[(first + i) * params.num_elements] : Accumulator{0};
-    }
-#pragma unroll
-    for (int32_t i = 0; i < kBatch; ++i) sum = add(sum, slabs[i]);
+  Neighbours<Accumulator, kTogether> sums{};
+  if (params.num_slabs <= 4) {
+    add_ascending<4>(sums, params, element);
+  } else {
+    add_ascending<kTogether == 1 ? 16 : 8>(sums, params, element);
   }
-  store<Element>(params, place.at, sum);
+  Neighbours<Element, kTogether> results;
+#pragma unroll
+  for (int32_t k = 0; k < kTogether; ++k) {
+    results.of[k] = rounded<Element>(params, element + k, sums.of[k]);
+  }
+  auto* g_result = static_cast<Element*>(params.result) + offset_of(params, place.at);
+  if (kTogether > 1 && params.stores_together) {
+    *reinterpret_cast<Neighbours<Element, kTogether>*>(g_result) = results;
+  } else {
+#pragma unroll
+    for (int32_t k = 0; k < kTogether; ++k) g_result[k * params.stride[3]] = results.of[k];
+  }
+}
+
+// Slabs of taps [taps][channels] for a result whose channels have their taps beside each other: [channels][taps]. A CTA
+// has kTurnedChannels neighbours, a thread four of them for every fourth tap; results pass through shared memory.
+template <typename Element>
+__global__ void __launch_bounds__(kFewSlabsThreads) add_taps_kernel(const __grid_constant__ SlabParams params) {
+  using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+  constexpr int32_t kRows = kFewSlabsThreads * kSlabNeighbours / kTurnedChannels;
+  extern __shared__ __align__(16) unsigned char s_bytes[];
+  auto* s_results = reinterpret_cast<Element*>(s_bytes);  // [tap][channel], kPitch from a tap to the next
+  constexpr int32_t kPitch = turned_pitch(sizeof(Element));
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t taps = params.size[0] * params.size[1];
+  const int64_t channels = int64_t{params.size[2]} * params.size[3], first = int64_t{blockIdx.x} * kTurnedChannels;
+  const int32_t own = thread % (kTurnedChannels / kSlabNeighbours) * kSlabNeighbours;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  ptx::wait_for_previous_kernel();
+#endif
+  if (first + own < channels) {
+#pragma unroll 1
+    for (int32_t tap = thread / (kTurnedChannels / kSlabNeighbours); tap < taps; tap += kRows) {
+      const int64_t element = tap * channels + first + own;
+      Neighbours<Accumulator, kSlabNeighbours> sums{};
+      if (params.num_slabs <= 4) {
+        add_ascending<4>(sums, params, element);
+      } else {
+        add_ascending<8>(sums, params, element);
+      }
+#pragma unroll
+      for (int32_t k = 0; k < kSlabNeighbours; ++k) {
+        s_results[tap * kPitch + own + k] = rounded<Element>(params, element + k, sums.of[k]);
+      }
+    }
+  }
+  __syncthreads();
+  const auto count = static_cast<int32_t>(min(int64_t{kTurnedChannels}, channels - first)) * taps;
+  Element* g_results = static_cast<Element*>(params.result) + first * taps;
+  for (int32_t i = thread * kSlabNeighbours; i < count; i += kFewSlabsThreads * kSlabNeighbours) {
+    Neighbours<Element, kSlabNeighbours> results;
+    int32_t channel = i / taps, tap = i - channel * taps;
+#pragma unroll
+    for (int32_t k = 0; k < kSlabNeighbours; ++k) {
+      results.of[k] = s_results[tap * kPitch + channel];
+      if (++tap == taps) tap = 0, ++channel;
+    }
+    *reinterpret_cast<Neighbours<Element, kSlabNeighbours>*>(g_results + i) = results;
+  }
+}
+
+template <typename Element>
+const void* few_slabs_of(bool together) {
+  return together ? reinterpret_cast<const void*>(&add_few_slabs_kernel<Element, kSlabNeighbours>)
+                  : reinterpret_cast<const void*>(&add_few_slabs_kernel<Element, 1>);
 }
 
 }  // namespace
 
-const void* add_few_slabs(DataType dtype) {
+const void* add_few_slabs(DataType dtype, bool together) {
   switch (dtype) {
-    case DataType::kFloat32: return reinterpret_cast<const void*>(&add_few_slabs_kernel<float>);
-    case DataType::kFloat64: return reinterpret_cast<const void*>(&add_few_slabs_kernel<double>);
-    case DataType::kFloat16: return reinterpret_cast<const void*>(&add_few_slabs_kernel<__half>);
-    case DataType::kBFloat16: return reinterpret_cast<const void*>(&add_few_slabs_kernel<__nv_bfloat16>);
+    case DataType::kFloat32: return few_slabs_of<float>(together);
+    case DataType::kFloat64: return few_slabs_of<double>(together);
+    case DataType::kFloat16: return few_slabs_of<__half>(together);
+    case DataType::kBFloat16: return few_slabs_of<__nv_bfloat16>(together);
+  }
+  return nullptr;
+}
+
+const void* add_taps(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32: return reinterpret_cast<const void*>(&add_taps_kernel<float>);
+    case DataType::kFloat64: return reinterpret_cast<const void*>(&add_taps_kernel<double>);
+    case DataType::kFloat16: return reinterpret_cast<const void*>(&add_taps_kernel<__half>);
+    case DataType::kBFloat16: return reinterpret_cast<const void*>(&add_taps_kernel<__nv_bfloat16>);
   }
   return nullptr;
 }

@@ -12,7 +12,7 @@ namespace convt::reduce {
 
 // `place`: row and column of taps, input channel, output channel of the group. Ends where the sum is NaN for good.
 template <typename Element>
-__device__ __noinline__ float sum_of_terms(const WeightTerms& terms, const int32_t (&place)[4]) {
+__device__ float sum_of_terms(const WeightTerms& terms, const int32_t (&place)[4]) {
   constexpr int32_t kTogether = 8;  // loads on their way at once
   const Axis &h = terms.h, &w = terms.w;
   const int32_t co = place[2] / terms.group_ci * terms.group_co + place[3];

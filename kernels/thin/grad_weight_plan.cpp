@@ -80,18 +80,6 @@ bool complete(const ConvTProblem& problem, Plan* plan) {
   return true;
 }
 
-// Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-void choose_chunks(const ConvTProblem& problem, const ThinGradWeightLayout& layout, int32_t waves,
-                   ThinGradWeightTile* tile) {
-  const DeviceInfo device = h200();
-  const int64_t unit_pixels = ceil_div(std::min(layout.strip, layout.w.in), 32);  // of a lane
-  int64_t chunks = std::max(device.num_sms * resident_blocks(device, layout) * waves / layout.passes,
-                            ceil_div(layout.num_units * unit_pixels, kLongestChain));
-  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
-  chunks = std::clamp<int64_t>(chunks, 1, layout.num_units);
-  tile->units_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.num_units}, chunks));
-}
-
 // Whether so many warps share `total` evenly: false where fewer warps would each have no more.
 bool shares_evenly(int32_t total, int32_t warps) { return ceil_div(total, ceil_div(total, warps)) == warps; }
 
@@ -117,12 +105,12 @@ void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Ord
         }
       }
       if (tile.tile_units == 0 || resident_blocks(h200(), layout) < resident) continue;
+      const int64_t wave = int64_t{h200().num_sms} * resident_blocks(h200(), layout);
+      const int64_t lane_pixels = ceil_div(std::min(layout.strip, layout.w.in), 32);
       for (const int32_t waves : {1, 2, 4}) {
-        if (order.units_per_chunk > 0) {
-          tile.units_per_chunk = order.units_per_chunk;
-        } else {
-          choose_chunks(problem, layout, waves, &tile);
-        }
+        tile.units_per_chunk = order.units_per_chunk > 0 ? order.units_per_chunk
+                                                         : units_of_chunk(problem, layout.num_units, lane_pixels,
+                                                                          wave * waves / layout.passes);
         if (!complete(problem, &trial)) continue;
         if (best->kernel == nullptr || trial.estimate_us < best->estimate_us) *best = trial;
         if (order.units_per_chunk > 0) break;

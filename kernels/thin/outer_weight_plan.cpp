@@ -58,18 +58,14 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
                       10 + slabs / 3.1e6 + 7e-6 * static_cast<double>(weight_elements(problem));
 }
 
-// Pixels to chunks: `waves` waves of CTAs on the reference GPU, chains that are not too long, slabs that fit.
-// `layout` is that of the tile with any chunks, and becomes that of the chosen ones.
+// `waves` waves of CTAs on the reference GPU. `layout` is that of the tile with any chunks, and becomes that of the
+// chosen ones.
 void choose_chunks(const ConvTProblem& problem, int32_t waves, ThinOuterWeightLayout& layout,
                    ThinOuterWeightTile* tile) {
-  const DeviceInfo device = h200();
   const int64_t passes = layout.num_blocks / layout.chunks;
-  const int64_t tile_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);  // of a thread
-  int64_t chunks = std::max(device.num_sms * resident_blocks(device, layout) * waves / passes,
-                            ceil_div(layout.pixel_tiles * tile_pixels, kLongestChain));
-  chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
-  chunks = std::clamp<int64_t>(chunks, 1, layout.pixel_tiles);
-  layout.tiles_per_chunk = tile->tiles_per_chunk = static_cast<int32_t>(ceil_div(int64_t{layout.pixel_tiles}, chunks));
+  const int64_t thread_pixels = int64_t{layout.tile_h} * ceil_div(layout.tile_w, layout.splits);
+  const int64_t wanted = h200().num_sms * resident_blocks(h200(), layout) * waves / passes;
+  layout.tiles_per_chunk = tile->tiles_per_chunk = units_of_chunk(problem, layout.pixel_tiles, thread_pixels, wanted);
   layout.chunks = ceil_div(layout.pixel_tiles, tile->tiles_per_chunk);
   layout.num_blocks = passes * layout.chunks;
 }

@@ -27,6 +27,10 @@ ALLOWED = 1.5  # a neighbour's estimate over its floor, beside its base's
 EVERY_BASE = tuple(base.name for base in BASES)
 
 
+def every_base_but(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in EVERY_BASE if name not in names)
+
+
 @dataclasses.dataclass(frozen=True)
 class Cliff:
     """Steps that are known to be larger than `ALLOWED`, in one direction and layout.
@@ -81,7 +85,7 @@ CLIFFS = [
     Cliff(
         "dx", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 s-1 sw-1 d=2", 4.5,
         "as forward: strided and patch have few shapes, and wgmma, flat and mma serve what lies beside them",
-        tuple(name for name in EVERY_BASE if name != "wide8"),
+        every_base_but("wide8"),
     ),
     Cliff(
         "dx", "nchw", "k+1 k+2 kw+1 s+1", 4.0,
@@ -95,12 +99,12 @@ CLIFFS = [
     Cliff(
         "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 6.0,
         "as forward; wgmma, flat and mma serve some",
-        tuple(name for name in EVERY_BASE if name != "wide8"),
+        every_base_but("wide8"),
     ),
     Cliff(
         "dx", "nhwc", "g=2 g=4", 4.1,
         "small groups fill parts of the NHWC engine's tiles, or mma, wgmma and the portable engine serve",
-        tuple(name for name in EVERY_BASE if name != "wide8"),
+        every_base_but("wide8"),
     ),
     Cliff(
         "dx", "nhwc", "c_out-1 c_out+1 g=2 g=4", 5.5,
@@ -120,17 +124,17 @@ CLIFFS = [
     Cliff(
         "dw", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 k+1 k+2 kw+1 sw-1", 2.6,
         "the correlate engine packs rows that do not begin on 16 bytes; its tiles of two to five taps fit few widths",
-        tuple(name for name in EVERY_BASE if name != "up2"),
+        every_base_but("up2"),
     ),
     Cliff(
         "dw", "nchw", "s+1 d=2", 4.0,
         "in half precision the correlate engine has strides of 1 and 2 and no dilation; mma serves the others",
-        tuple(name for name in EVERY_BASE if name != "up2"),
+        every_base_but("up2"),
     ),
     Cliff(
         "dw", "nchw", "g=2 g=4 c_out+1", 2.3,
         "tiles have 64 output channels of a group",
-        tuple(name for name in EVERY_BASE if name not in ("up2", "small_deep4")),
+        every_base_but("up2", "small_deep4"),
     ),
     Cliff("dw", "nchw", "g=4", 1.9, "small groups fill parts of the tiles of all engines", ("small_deep4",)),
     Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th or 129th channel takes another tile", ("up2", "small_deep4")),
@@ -140,17 +144,22 @@ CLIFFS = [
         ("few5",),
     ),
     Cliff(
-        "dw", "nhwc", "c_in-1 c_out-1 c_out+1", 3.1,
-        "the portable engine reads channels as they lie where that is on 16 bytes, and packs them first elsewhere",
+        "dw", "nhwc", "c_in-1 c_out-1 c_out+1", 4.5,
+        "channels that do not begin on 16 bytes are packed first, and the 65th or 129th takes another tile",
     ),
     Cliff(
-        "dw", "nhwc", "g=2", 1.6,
-        "half of the channels a group fill half of the portable engine's tiles, and mma serves",
-        ("small_deep4",),
+        "dw", "nhwc", "g=2 g=4", 2.2,
+        "small groups fill parts of the correlate engine's tiles of 64 output channels, or mma serves",
+        ("up4", "same3", "small_deep4"),
     ),
     Cliff(
-        "dw", "nhwc", "k+1 k+2 s-1 d=2", 2.2,
-        "memory bounds the floor of these bases; where taps overlap or grow, mma's products take longer than memory",
+        "dw", "nhwc", "k-1 s+1", 1.7,
+        "memory bounds the floor of 2 x 2 taps; tiles of two to five taps are read by fewer here, or more than needed",
+        ("up2",),
+    ),
+    Cliff(
+        "dw", "nhwc", "k+2 d=2", 2.2,
+        "memory bounds the floor of these bases; where taps overlap or grow, products take longer than memory",
     ),
 ]  # fmt: skip
 

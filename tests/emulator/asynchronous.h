@@ -30,11 +30,14 @@ void store_later(std::function<void()> store);
 void end_group_of_stores();
 void make_all_stores_but(int pending_groups);
 
-// An operand in shared memory: descriptors' bits, and what they say of rows of 32 bytes along K.
+// An operand in shared memory: descriptors' bits, and what they say of rows of 32 bytes along K, or of halves of a K
+// that are neighbours.
 struct Operand {
   uint32_t low, high;
   // The bytes of a shared address where 4 bytes of a row begin.
   const unsigned char* at(int row, int byte) const;
+  // And where the halves of rows row and row + 1 lie, row being even, where the operand is transposed.
+  const unsigned char* at_transposed(int row, int k) const;
 };
 
 enum class Format { kTf32, kFloat16, kBFloat16 };
@@ -47,6 +50,7 @@ struct Product {
   const uint32_t* a;  // or null: the operand
   Operand of_a, of_b;
   bool add;
+  bool is_transposed;  // both operands
 };
 void multiply_later(const Product& product);
 void end_group_of_products();

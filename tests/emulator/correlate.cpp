@@ -7,6 +7,9 @@
 #define __shared__ static
 
 #include "correlate_sm90a/instances/bf16.cu"
+#include "correlate_sm90a/instances/bf16_pixels.cu"
 #include "correlate_sm90a/instances/f16.cu"
-#include "correlate_sm90a/instances/pack.cu"
+#include "correlate_sm90a/instances/f16_pixels.cu"
 #include "correlate_sm90a/instances/tf32.cu"
+#include "correlate_sm90a/instances/tf32_pixels.cu"
+#include "pack/instances/rows.cu"

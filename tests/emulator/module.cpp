@@ -107,7 +107,9 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
          const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
   convt::Plan plan = plans_of(problem, device, engine).at(number);
   emulator::may_conflict = engine != "portable";
-  if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
+  if (images > 0 && engine == "correlate") {
+    set_images(problem, images, &convt::make_correlate_layout, &plan);
+  } else if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
     convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
     set_images(problem, images, &convt::make_portable_grad_weight_layout, &plan);
     plan.workspace_bytes *= problem.batch;  // a slab more for each launch

@@ -41,25 +41,28 @@ void multiply(const std::array<const Product*, 128>& of) {
   const int bytes = one.format == Format::kTf32 ? 4 : 2, depth = kBytesOfK / bytes;
   for (const Product* other : of) {
     if (other->columns != one.columns || other->format != one.format || other->add != one.add ||
-        (other->a == nullptr) != (one.a == nullptr) || other->of_b.low != one.of_b.low) {
+        other->is_transposed != one.is_transposed || (other->a == nullptr) != (one.a == nullptr) ||
+        other->of_b.low != one.of_b.low) {
       fail("the threads of a warpgroup multiply different things");
     }
   }
   static float a[kRows][16], b[16][kMostColumns];
+  const auto element_at = [&](const Operand& operand, int row, int k) {
+    if (!one.is_transposed) return element_of(one.format, word_at(operand.at(row, k * bytes / 4 * 4)), k);
+    return element_of(one.format, word_at(operand.at_transposed(row / 2 * 2, k)), row);
+  };
   for (int row = 0; row < kRows; ++row) {
     const int first = row / 16 * 32 + row % 8 * 4;
     for (int k = 0; k < depth; ++k) {
       // Of a thread's words the first two are of its rows, the last two of the same rows 16 bytes of K further.
       const int byte = k * bytes / 4 * 4;
-      const uint32_t word = one.a == nullptr ? word_at(one.of_a.at(row, byte))
-                                             : of[first + byte % 16 / 4]->a[byte / 16 * 2 + row % 16 / 8];
-      a[row][k] = element_of(one.format, word, k);
+      a[row][k] = one.a == nullptr
+                      ? element_at(one.of_a, row, k)
+                      : element_of(one.format, of[first + byte % 16 / 4]->a[byte / 16 * 2 + row % 16 / 8], k);
     }
   }
   for (int column = 0; column < one.columns; ++column) {
-    for (int k = 0; k < depth; ++k) {
-      b[k][column] = element_of(one.format, word_at(one.of_b.at(column, k * bytes / 4 * 4)), k);
-    }
+    for (int k = 0; k < depth; ++k) b[k][column] = element_at(one.of_b, column, k);
   }
   for (int row = 0; row < kRows; ++row) {
     static float sums[kMostColumns];
@@ -107,6 +110,14 @@ const unsigned char* Operand::at(int row, int byte) const {
     address = begin + row / 8 * step + row % 8 * (step / 8) + byte;
     address ^= (address >> 7 & ((8u >> (mode - 1)) - 1)) << 4;
   }
+  return static_cast<const unsigned char*>(shared_bytes(address, 4));
+}
+
+const unsigned char* Operand::at_transposed(int row, int k) const {
+  const uint32_t begin = (low & 0x3fff) << 4, along_k = (high & 0x3fff) << 4, along_rows = (low >> 16 & 0x3fff) << 4;
+  if (high >> 30 != 1) fail("a transposed operand has rows of 128 bytes");
+  uint32_t address = begin + row / 64 * along_rows + k / 8 * along_k + k % 8 * 128 + row % 64 * 2;
+  address ^= (address >> 7 & 7) << 4;
   return static_cast<const unsigned char*>(shared_bytes(address, 4));
 }
 

@@ -19,34 +19,52 @@ GROUPS = Case("groups", "", n=3, c_in=24, c_out=36, h=7, w=32, k=(2, 5), s=(3, 2
 PACKED = Case("packed", "", n=2, c_in=70, c_out=40, h=5, w=13, k=(3, 3), p=(1, 1))
 PACKED_GY = Case("packed_gy", "", n=2, c_in=40, c_out=70, h=4, w=16, k=(4, 4), s=(2, 2), p=(1, 1), op=(0, 1))
 CASES = (DENSE, FLAT, STRIDED, GROUPS, PACKED, PACKED_GY)
+# In channels_last, where some kernels read pixels as they lie: of one box of columns and of several, of rows whose
+# eight pixels share a step with the next row's, and of groups that are packed.
+PIXELS = dataclasses.replace(DENSE, name="pixels", layout="channels_last", c_in=136)
+PIXELS_STRIDED = dataclasses.replace(
+    STRIDED, name="pixels_strided", layout="channels_last", h=4, w=20, k=(3, 5), s=(2, 3)
+)
+PIXELS_DILATED = dataclasses.replace(
+    DENSE, name="pixels_dilated", layout="channels_last", w=17, s=(2, 4), d=(2, 6), p=(2, 3)
+)
+PIXELS_PACKED = dataclasses.replace(GROUPS, name="pixels_packed", layout="channels_last", c_in=15, c_out=30)
+PIXELS_GROUPS = dataclasses.replace(GROUPS, name="pixels_groups", layout="channels_last", c_out=72)
+IN_PIXELS = (PIXELS, PIXELS_STRIDED, PIXELS_DILATED, PIXELS_PACKED, PIXELS_GROUPS)
+# The input in one format and grad_output in the other, so that one of them is packed in every form.
+MIXED = dataclasses.replace(DENSE, name="mixed")
 
 
 def call_of(case: Case, kind: str) -> Call:
-    return dataclasses.replace(Call.of(case, "grad_weight", kind), engine="correlate")
+    call = Call.of(case, "grad_weight", kind, case.layout == "channels_last" or case is MIXED)
+    return dataclasses.replace(call, engine="correlate")
 
 
 def few_plans(emulated, call: Call) -> dict[tuple, int]:
     """The best plan of every kernel and of everything that its warpgroups can share."""
     found: dict[tuple, int] = {}
     for number, (kernel, tile, *_) in enumerate(emulated.plans(call.problem(), H200, "correlate")):
-        found.setdefault((kernel, tile["co_parts"], tile["kh_parts"], tile["kw_parts"]), number)
+        shape = tile["rows"] % 2 == 0 and tile["columns"] % 16 == 0
+        found.setdefault((kernel, tile["co_parts"], tile["kh_parts"], tile["kw_parts"], shape), number)
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *IN_PIXELS, MIXED], ids=lambda case: case.name)
 def test_every_kernel(emulated, case, kind):
     call = call_of(case, kind)
     expected, plans = call.expected(), few_plans(emulated, call)
     for turn, (key, number) in enumerate(plans.items()):
         emulated.set_eager(turn % 2 == 1, turn % 4 > 1)
         assert torch.equal(call.run(emulated, number, H200).double(), expected), key
-    if case is not GROUPS:  # whose kernel of two rows three warpgroups cannot share
-        assert len({key[0] for key in plans}) == (6 if kind == "tf32" else 3 if case.s[1] == 1 else 4)
+    if case.g == 1:  # three warpgroups cannot share the others' kernel of two rows
+        of_rows = 0 if case in IN_PIXELS else 6 if kind == "tf32" else {1: 3, 2: 4}[case.s[1]]
+        of_pixels = 0 if case in CASES and kind == "tf32" else 5
+        assert len({key[0] for key in plans}) == of_rows + of_pixels
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, PIXELS, PIXELS_STRIDED], ids=lambda case: case.name)
 def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
     """In corners, where taps end outside of an image, and behind which a strip has no more pixels."""
     for operand, place in (("x", (0, 0, 0, 0)), ("x", (1, -1, -1, -1)), ("y", (0, 1, 0, 0)), ("y", (1, -1, -1, -1))):
@@ -57,3 +75,13 @@ def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
         reached = dataclasses.replace(call, **marked).expected() > 0
         for number in list(few_plans(emulated, call).values())[:2]:
             assert torch.equal(call.run(emulated, number, H200).isnan(), reached)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", [PACKED, PIXELS_PACKED], ids=lambda case: case.name)
+def test_few_images_of_a_launch(emulated, case, kind):
+    """Later launches add to what the first has stored, also the last one, which has fewer images."""
+    call = call_of(dataclasses.replace(case, n=5), kind)
+    expected = call.expected()
+    for number in list(few_plans(emulated, call).values())[:3]:
+        assert torch.equal(call.run(emulated, number, H200, images=2).double(), expected)

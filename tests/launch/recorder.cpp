@@ -105,6 +105,7 @@ CONVT_PATCH_WEIGHT_INSTANCES(ONE)
 
 namespace pack {
 const void* pack_pixels(DataType) { return "pixels"; }
+const void* pack_rows(DataType) { return "rows"; }
 }  // namespace pack
 
 namespace portable {
@@ -119,8 +120,7 @@ CONVT_SCATTER_INSTANCES(ONE)
 
 namespace correlate_sm90a {
 CONVT_CORRELATE_INSTANCES(ONE)
-const void* pack_rows_of(DataType) { return "pack_rows"; }
-}  // namespace correlate_sm90a
+}
 
 namespace upsample_sm90a {
 CONVT_UPSAMPLE_INSTANCES(ONE)
@@ -148,7 +148,8 @@ CONVT_NHWC_INSTANCES(TWO)
 
 namespace reduce {
 const void* add_slabs(DataType) { return "add_slabs"; }
-const void* add_few_slabs(DataType) { return "add_few_slabs"; }
+const void* add_taps(DataType) { return "add_taps"; }
+const void* add_few_slabs(DataType, bool together) { return together ? "add_few_slabs together" : "add_few_slabs"; }
 const void* channel_sums(DataType) { return "channel_sums"; }
 }  // namespace reduce
 

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from plan import build
+from plan.problems import GRAD_WEIGHT, H200, TF32, from_row
 from raw_ops import gradient_kernels, kernel_names, tensor_core_kernels
 
 NUM_PROBLEMS = 400
@@ -86,6 +87,23 @@ def test_packed_weights_are_not_packed_again(launch_module, dump_plans):
             assert [launch[2] < packing[0][2] for launch in again] in ([], [True])
             assert second[-1][0] == first[-1][0]
     assert seen > 100
+
+
+def test_slabs_of_many_weights_are_added_four_at_a_time(launch_module):
+    """Taps are turned where they are neighbours in the result, but not where channels are, or where there are few
+    weights."""
+
+    def last_kernels(engine: str, *row, **options) -> set[str]:
+        problem = from_row(*row, precision=TF32, **options) | {"direction": GRAD_WEIGHT}
+        found = launch_module.launches(problem, H200)
+        return {launches[-1][0] for (of, *_), launches, _ in found if of == engine and isinstance(launches, list)}
+
+    many, few = (1, 160, 132, (4, 16), 3, 1, 1), (1, 64, 72, (4, 16), 3, 1, 1)
+    assert last_kernels("correlate_sm90a", *many) == {"add_taps"}
+    assert last_kernels("correlate_sm90a", *many, channels_last=True) == {"add_few_slabs together"}
+    assert last_kernels("correlate_sm90a", *few) <= {"add_few_slabs", "add_slabs"}
+    # Slabs of the patch engine lie as the result does.
+    assert last_kernels("patch_sm90a", 1, 256, 192, (4, 16), 2, 2) == {"add_few_slabs together"}
 
 
 def test_two_files_are_compared(dump_plans, tmp_path, capsys):

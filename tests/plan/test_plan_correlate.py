@@ -25,8 +25,8 @@ from plan.profile import few_problems
 from plan.tensor_cores import CLASS_OF_DTYPE, HALF, plans_of
 
 INSTANCES = {
-    "2x128": (2, 128, 2), "2x128_boxes": (2, 128, 2), "3x96": (3, 96, 2), "4x64": (4, 64, 2), "5x64": (5, 64, 2),
-    "3x64x3": (3, 64, 3),
+    "2x128": (2, 128, 2), "2x128_boxes": (2, 128, 2), "3x128": (3, 128, 2), "3x96": (3, 96, 2), "4x64": (4, 64, 2),
+    "5x64": (5, 64, 2), "3x64x3": (3, 64, 3),
 }  # taps, input channels, warpgroups  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def problems(draw):
     return from_row(
         draw(st.integers(1, 300)), groups * draw(st.integers(1, 300)), groups * draw(st.integers(1, 300)),
         (draw(st.integers(1, 70)), width), kernel, stride, padding, 0, groups, draw(st.integers(1, 2)),
-        dtype=dtype, precision=CLASS_OF_DTYPE[dtype],
+        dtype=dtype, precision=CLASS_OF_DTYPE[dtype], channels_last=draw(st.booleans()),
     )  # fmt: skip
 
 
@@ -57,13 +57,21 @@ def whole(number: int) -> int:
 @given(problem=problems())
 def test_candidates_are_legal(plan_module, problem):
     element, (h, w) = element_bytes(problem), (problem["h"], problem["w"])
-    assume(min(h["out"], w["out"]) > 0)
+    assume(min(h["out"], w["out"]) > 0 and min(w["in"], w["out"], problem["c_in"], problem["c_out"]) > 1)
     weights = problem["c_in"] * problem["c_out"] // problem["groups"] * h["kernel"] * w["kernel"]
+    channels_last = problem["x_stride"][1] == 1 and problem["x_stride"][3] != 1
     for plan in engine_plans(plan_module, problem):
-        taps, channels, warpgroups = INSTANCES[plan["kernel"].split("_", 2)[2].removeprefix("stride2_")]
+        name = plan["kernel"].split("_", 2)[2]
+        pixels = name.startswith("pixels_")
+        taps, channels, warpgroups = INSTANCES[name.removeprefix("stride2_").removeprefix("pixels_")]
         assert plan["threads"] == 128 * (warpgroups + 1)
         assert plan["co_parts"] * plan["kh_parts"] * plan["kw_parts"] == warpgroups
-        assert plan["rows"] * plan["steps"] >= 2  # a stage is given back behind its second step
+        step = 32 // element
+        assert plan["columns"] % (8 if pixels else step) == 0
+        if not pixels:
+            assert plan["rows"] * plan["columns"] >= 2 * step  # a stage is given back behind its second step
+        elif element == 2:
+            assert plan["rows"] * plan["columns"] % 16 == 0
         passes = (
             problem["groups"]
             * math.ceil(problem["c_out"] / problem["groups"] / (64 * plan["co_parts"]))
@@ -71,25 +79,45 @@ def test_candidates_are_legal(plan_module, problem):
             * math.ceil(h["kernel"] / plan["kh_parts"])
             * math.ceil(w["kernel"] / (taps * plan["kw_parts"]))
         )
-        units = (
-            problem["batch"] * math.ceil(h["in"] / plan["rows"]) * math.ceil(w["in"] / (plan["steps"] * 32 // element))
-        )
+        assert 1 <= plan["images"] <= problem["batch"]
+        units = plan["images"] * math.ceil(h["in"] / plan["rows"]) * math.ceil(w["in"] / plan["columns"])
         chunks = math.ceil(units / plan["units_per_chunk"])
         assert plan["num_blocks"] == passes * chunks
         assert 4 * weights * chunks <= 256 << 20
-        vector, images = 16 // element, problem["batch"]
-        rows_of_x, rows_of_gy = images * problem["c_in"] * h["in"], images * problem["c_out"] * h["out"]
-        of_x = whole(rows_of_x * math.ceil(w["in"] / vector) * 16) if plan["packs_x"] else 0
-        of_gy = whole(rows_of_gy * math.ceil(w["out"] / vector) * 16) if plan["packs_gy"] else 0
-        assert max(of_x, of_gy) <= element << 28
+        of_x, of_gy = (
+            packed_bytes(problem, operand, pixels, plan["images"]) if plan[f"packs_{operand}"] else 0
+            for operand in ("x", "gy")
+        )
         assert plan["workspace_bytes"] == of_x + of_gy + 4 * weights * chunks
-        assert plan["packs_x"] == (w["in"] % vector != 0)
+        if of_x + of_gy == 0:
+            assert plan["images"] == problem["batch"]
+        elif plan["images"] > 1:
+            assert of_x + of_gy <= (256 << 20) + 2 * 256
+        vector = 16 // element
+        channels_x, channels_gy = (problem[name] // problem["groups"] for name in ("c_in", "c_out"))
+        if pixels:
+            assert channels_last or element == 2
+            assert plan["packs_x"] == (not channels_last or channels_x % vector != 0)
+            assert plan["packs_gy"] == (not channels_last or channels_gy % vector != 0)
+        else:
+            assert not channels_last
+            assert plan["packs_x"] == (w["in"] % vector != 0)
         # Of a stage at least the input, and grad_output's columns of the pixels alone.
-        of_row = plan["steps"] * 32
-        least = plan["rows"] * of_row * channels + of_row * w["stride"] * 64 * plan["co_parts"]
-        assert plan["slots"] * least + 16 * plan["slots"] <= plan["shared_bytes"] <= H200[2]
+        of_row = plan["columns"] * element
+        between = 1 if pixels else w["stride"]
+        least = plan["rows"] * of_row * channels + of_row * between * 64 * plan["co_parts"]
+        assert plan["slots"] * least + 32 * plan["slots"] <= plan["shared_bytes"] <= H200[2]
         assert plan["source_on_vectors"] == (not plan["packs_gy"])
         assert plan["result_on_vectors"] == (not plan["packs_x"])
+
+
+def packed_bytes(problem, operand: str, pixels: bool, images: int) -> int:
+    """Rows begin on 16 bytes, or the channels of a group do."""
+    vector, side = 16 // element_bytes(problem), "in" if operand == "x" else "out"
+    channels, rows, columns = problem[f"c_{side}"], problem["h"][side], problem["w"][side]
+    groups = problem["groups"] if pixels else 1
+    inner, others = (channels // groups, groups * rows * columns) if pixels else (columns, channels * rows)
+    return whole(images * others * math.ceil(inner / vector) * 16)
 
 
 @pytest.mark.parametrize("dtype", CLASS_OF_DTYPE)
@@ -103,39 +131,59 @@ def test_layers_of_many_channels_get_it(plan_module, layer, dtype):
 
 def test_rows_between_vectors(plan_module):
     """Of grad_output, where no tap reads beside its row, they are parts of planes that are whole vectors. Others are
-    packed, up to 2^28 elements."""
+    packed, up to 2^28 elements of an image."""
     tf32, half = {"precision": TF32}, {"dtype": BFLOAT16, "precision": HALF}
 
     def packed(*row, **options) -> set[tuple[bool, bool]]:
         return {(plan["packs_x"], plan["packs_gy"]) for plan in engine_plans(plan_module, from_row(*row, **options))}
 
     assert packed(2, 64, 64, 64, 3, 1, 0, **tf32) == {(False, False)}  # 66 x 66
+    assert packed(2, 64, 64, 66, 3, 1, 1, **tf32) == {(True, True)}  # 66 x 66, with padding
     assert packed(2, 64, 64, 64, (5, 4), 1, (1, 1), **tf32) == {(False, True)}  # 66 x 65, with padding
     assert packed(2, 64, 64, 64, 2, 1, 0, **tf32) == {(False, True)}  # 65 x 65
-    assert packed(2, 64, 64, 64, 3, 1, 0, **half) == {(False, True)}  # 66 x 66 halves
-    assert packed(2, 64, 64, 64, (5, 3), 1, 0, **half) == {(False, False)}  # 68 x 66
+    of_pixels = {(True, True)}  # halves of which are packed
+    assert packed(2, 64, 64, 64, 3, 1, 0, **half) == {(False, True)} | of_pixels  # 66 x 66 halves
+    assert packed(2, 64, 64, 64, (5, 3), 1, 0, **half) == {(False, False)} | of_pixels  # 68 x 66
     assert packed(2, 64, 64, 63, 3, 1, 1, **tf32) == {(True, True)}
-    assert packed(4, 64, 64, 1023, 3, 1, 1, **tf32) == {(True, True)}  # a little less than 2^28
-    assert packed(4, 64, 64, 1025, 3, 1, 1, **tf32) == set()
+    assert packed(4, 64, 64, 2047, 3, 1, 1, **tf32) == {(True, True)}  # a little less than 2^28 of an image
+    assert packed(4, 64, 64, 2049, 3, 1, 1, **tf32) == set()
 
 
-@pytest.mark.parametrize(
-    "change", ["class", "exact", "channels_last", "forward", "grad_input", "stride", "dilation", "expanded"]
-)
+def test_expanded_tensors_are_packed(plan_module):
+    problem = from_row(2, 64, 64, 32, 3, 1, 1, precision=TF32) | {"y_stride": [0, 0, 0, 0]}
+    assert {(plan["packs_x"], plan["packs_gy"]) for plan in engine_plans(plan_module, problem)} == {(False, True)}
+
+
+def test_large_tensors_are_packed_in_parts(plan_module):
+    problem = from_row(8, 64, 64, 1023, 3, 1, 1, precision=TF32)
+    assert {plan["images"] for plan in engine_plans(plan_module, problem)} == {1}
+    small = from_row(8, 64, 64, 127, 3, 1, 1, precision=TF32)
+    assert {plan["images"] for plan in engine_plans(plan_module, small)} == {8}
+
+
+@pytest.mark.parametrize("change", ["class", "exact", "forward", "grad_input"])
 def test_other_problems_get_none(plan_module, change):
-    tf32, half = {"dtype": FLOAT32, "precision": TF32}, {"dtype": BFLOAT16, "precision": HALF}
+    tf32 = {"dtype": FLOAT32, "precision": TF32}
     layer = (2, 64, 64, 32, 3, 1, 1)
     rows = {
         "class": from_row(*layer, dtype=FLOAT32, precision=TF32X3),
         "exact": from_row(*layer, dtype=FLOAT32, precision=IEEE),
-        "channels_last": from_row(*layer, channels_last=True, **tf32),
         "forward": from_row(*layer, **tf32),
         "grad_input": from_row(*layer, **tf32),
-        "stride": from_row(2, 64, 64, 32, 3, 3, 0, 1, **half),
-        "dilation": from_row(2, 64, 64, 32, 3, 1, 2, 0, 1, 2, **half),
-        "expanded": from_row(*layer, **tf32) | {"y_stride": [0, 0, 0, 0]},
     }
     direction = {"forward": FORWARD, "grad_input": GRAD_INPUT}.get(change, GRAD_WEIGHT)
     assert not engine_plans(plan_module, rows[change], direction)
     assert engine_plans(plan_module, from_row(*layer, **tf32))
-    assert engine_plans(plan_module, from_row(2, 64, 64, 32, 3, 1, 2, 0, 1, 2, **tf32))  # dilated
+
+
+@pytest.mark.parametrize("layer", [(2, 64, 64, 32, 3, 3, 0, 1), (2, 64, 64, 32, 3, 1, 2, 0, 1, 2)], ids=str)
+def test_forms(plan_module, layer):
+    """Rows of halves have strides of 1 and 2 and no dilation along W; in channels_last pixels lie as they should."""
+    tf32, half = {"dtype": FLOAT32, "precision": TF32}, {"dtype": BFLOAT16, "precision": HALF}
+
+    def forms(**options) -> set[bool]:
+        return {"_pixels_" in plan["kernel"] for plan in engine_plans(plan_module, from_row(*layer, **options))}
+
+    assert forms(**tf32) == {False}
+    assert forms(**half) == {True}
+    assert forms(channels_last=True, **tf32) == forms(channels_last=True, **half) == {True}

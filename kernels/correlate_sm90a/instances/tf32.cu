@@ -1,3 +1,3 @@
-#include "correlate_sm90a/kernel.cuh"
+#include "correlate_sm90a/rows.cuh"
 
-CONVT_CORRELATE_TF32(CONVT_CORRELATE_INSTANCE)
+CONVT_CORRELATE_TF32(CONVT_CORRELATE_ROWS_INSTANCE)

@@ -24,6 +24,9 @@ struct MatrixDescriptor {
     const uint32_t mode = row_bytes == 128 ? 1 : 2;
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
   }
+  static MatrixDescriptor of_transposed_rows(uint32_t shared, uint32_t bytes_along_mn, uint32_t bytes_along_k) {
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | 1u << 30};
+  }
   MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
 };
 
@@ -42,11 +45,11 @@ void wgmma_wait() {
 }
 
 inline void multiply(emulator::Format format, float* d, int sums, MatrixDescriptor a, MatrixDescriptor b, bool add) {
-  emulator::multiply_later({format, 2 * sums, d, nullptr, {a.low, a.high}, {b.low, b.high}, add});
+  emulator::multiply_later({format, 2 * sums, d, nullptr, {a.low, a.high}, {b.low, b.high}, add, false});
 }
 inline void multiply(emulator::Format format, float* d, int sums, const uint32_t (&a)[4], MatrixDescriptor b,
                      bool add) {
-  emulator::multiply_later({format, 2 * sums, d, a, {}, {b.low, b.high}, add});
+  emulator::multiply_later({format, 2 * sums, d, a, {}, {b.low, b.high}, add, false});
 }
 
 template <int kSums, typename First>
@@ -60,6 +63,14 @@ void wgmma(float (&d)[kSums], const First& a, const MatrixDescriptor& b, bool ad
                                        : std::is_same_v<Element, __nv_bfloat16> ? emulator::Format::kBFloat16
                                                                                 : emulator::Format::kFloat16;
   multiply(kFormat, d, static_cast<int>(kSums), a, b, add);
+}
+
+template <typename Element, size_t kSums>
+void wgmma_transposed(float (&d)[kSums], const MatrixDescriptor& a, const MatrixDescriptor& b, bool add) {
+  constexpr emulator::Format kFormat =
+      std::is_same_v<Element, __nv_bfloat16> ? emulator::Format::kBFloat16 : emulator::Format::kFloat16;
+  emulator::multiply_later(
+      {kFormat, 2 * static_cast<int>(kSums), d, nullptr, {a.low, a.high}, {b.low, b.high}, add, true});
 }
 
 inline void write_fragment(uint32_t& fragment, uint32_t word) { fragment = word; }

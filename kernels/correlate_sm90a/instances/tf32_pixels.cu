@@ -1,0 +1,3 @@
+#include "correlate_sm90a/turned.cuh"
+
+CONVT_CORRELATE_TURNED(CONVT_CORRELATE_TURNED_INSTANCE)

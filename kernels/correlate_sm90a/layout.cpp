@@ -1,0 +1,211 @@
+// The layout of the correlate engine: what follows from a plan's tile, of both forms of operands.
+#include "correlate_sm90a/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "pack/pixels.h"
+#include "pack/rows.h"
+#include "plan/tensor_map.h"
+
+namespace convt {
+namespace {
+
+constexpr int32_t kMostBox = 256;  // elements along a dimension, which the copy engine can copy
+constexpr int32_t kMostBoxStep = 8;
+
+// Columns of grad_output follow each other in planes, and no tap of a pixel is outside of its row.
+bool has_planes(const ConvTProblem& problem) {
+  const int64_t element = element_bytes(problem.dtype);
+  const int64_t* stride = problem.y_stride;
+  return problem.w.padding == 0 && stride[3] == 1 && stride[2] == problem.w.out &&
+         int64_t{problem.h.out} * problem.w.out <= kCorrelateMost &&
+         has_map_stride(problem.c_out, stride[1], element) && has_map_stride(problem.batch, stride[0], element);
+}
+
+// Which rows of grad_output a stage has; false where no box has them.
+bool lay_rows_of_gy(const Axis& h, const CorrelateTile& tile, CorrelateLayout* layout) {
+  const int64_t step = tile.rows > 1 && tile.kh_parts > 1 ? std::gcd(h.stride, h.dilation)
+                       : tile.rows > 1                    ? h.stride
+                       : tile.kh_parts > 1                ? h.dilation
+                                                          : 1;
+  const int64_t rows = (int64_t{tile.rows - 1} * h.stride + int64_t{tile.kh_parts - 1} * h.dilation) / step + 1;
+  if (rows * step > kMostBox || step > kMostBoxStep) return false;
+  layout->gy_rows = static_cast<int32_t>(rows);
+  layout->gy_row_step = static_cast<int32_t>(step);
+  layout->position_rows = tile.rows > 1 ? static_cast<int32_t>(h.stride / step) : 0;
+  layout->kernel_rows = tile.kh_parts > 1 ? static_cast<int32_t>(h.dilation / step) : 0;
+  return true;
+}
+
+bool lay_rows(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateTile& tile,
+              CorrelateLayout* layout) {
+  const Axis& w = problem.w;
+  if (instance.stride_w != 0 && (w.stride != instance.stride_w || w.dilation != 1)) return false;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  if (tile.columns % (32 / element) != 0) return false;
+  layout->steps = tile.columns / (32 / element);
+  if (tile.rows * layout->steps < 2) return false;  // a stage is given back behind its second
+  layout->boxes = ceil_div(layout->steps, 4);
+  layout->flat = !correlate_describes(problem, CorrelateForm::kRows, false, tile.packs_gy);
+  if (layout->flat && !has_planes(problem)) return false;
+  // Of half precision a thread reads whole words, for two pixels.
+  const int64_t last_pixel = int64_t{tile.columns - (element == 2 ? 2 : 1)} * w.stride;
+  const int64_t own = element == 2 ? 2 * correlate_words(instance) : (instance.taps - 1) * int64_t{w.dilation} + 1;
+  const int64_t others = (tile.kw_parts - 1) * int64_t{instance.taps} * w.dilation;
+  // A copy begins on 16 bytes, or of boxes on 32. One that is no box of 128 bytes has an odd number of 16 bytes, so
+  // that channels meet different banks.
+  const bool boxes = instance.form == CorrelateForm::kBoxes;
+  const int32_t vector = (boxes ? 32 : 16) / element;
+  const int64_t columns = vector - 1 + last_pixel + others + own;
+  const int64_t box_columns = boxes ? 128 / element : (ceil_div(columns, int64_t{vector}) / 2 * 2 + 1) * vector;
+  const int64_t gy_boxes = boxes ? ceil_div(columns, box_columns) : 1;
+  if (gy_boxes > kMostBox || box_columns > kMostBox) return false;
+  if (tile.rows > 1 && kCorrelateRows * tile.co_parts > kMostBox) return false;
+  layout->gy_boxes = static_cast<int32_t>(gy_boxes);
+  layout->gy_box_columns = static_cast<int32_t>(box_columns);
+  layout->gy_pitch = layout->gy_box_columns * element;
+  const int64_t x_bytes = int64_t{layout->boxes} * tile.rows * instance.columns * 128;
+  const int64_t gy_bytes = gy_boxes * layout->gy_rows * kCorrelateRows * tile.co_parts * layout->gy_pitch;
+  if (x_bytes + gy_bytes > kCorrelateMost / kCorrelateMostSlots) return false;
+  layout->x_bytes = static_cast<int32_t>(x_bytes);
+  layout->gy_bytes = static_cast<int32_t>(gy_bytes);
+  layout->copied_bytes = layout->x_bytes + layout->gy_bytes;
+  return true;
+}
+
+bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateTile& tile,
+                CorrelateLayout* layout) {
+  const Axis& w = problem.w;
+  if (tile.columns % 8 != 0 || tile.columns > kMostBox || w.stride > kMostBoxStep) return false;
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  layout->pairs_rows = element == 2 && tile.columns % 16 != 0;
+  if (layout->pairs_rows && tile.rows % 2 != 0) return false;
+  layout->steps = tile.columns / (element == 4 || layout->pairs_rows ? 8 : 16);
+  const int32_t taps = std::min(instance.taps * tile.kw_parts, w.kernel);  // others are products like the last one
+  const int32_t common = std::gcd(w.stride, w.dilation);
+  layout->tap_period = w.stride / common;
+  layout->tap_shift = w.dilation / common;
+  layout->gy_boxes = std::min(taps, layout->tap_period);
+  const int64_t columns = tile.columns + int64_t{(taps - 1) / layout->tap_period} * layout->tap_shift;
+  if ((columns - 1) * w.stride + 1 > kMostBox) return false;
+  layout->gy_box_columns = static_cast<int32_t>(columns);
+  layout->gy_pitch = layout->gy_box_columns * 128;
+  const int64_t box = int64_t{layout->gy_rows} * layout->gy_pitch;
+  const int64_t x_bytes = int64_t{tile.rows} * tile.columns * instance.columns * element;
+  const int64_t boxes = int64_t{tile.co_parts} * (element / 2) * layout->gy_boxes;
+  if (x_bytes + boxes * (box + 1024) > kCorrelateMost / kCorrelateMostSlots) return false;
+  layout->gy_box_bytes = static_cast<int32_t>(ceil_div(box, int64_t{1024}) * 1024);
+  layout->x_bytes = static_cast<int32_t>(x_bytes);
+  layout->gy_bytes = static_cast<int32_t>(boxes) * layout->gy_box_bytes;
+  layout->copied_bytes = static_cast<int32_t>(x_bytes + boxes * box);
+  layout->turned_begin = layout->x_bytes + layout->gy_bytes;
+  if (element == 4) layout->turned_bytes = ceil_div(tile.rows * tile.columns, 32) * instance.columns * 128;
+  return true;
+}
+
+}  // namespace
+
+CorrelateOperand correlate_operand(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs) {
+  CorrelateOperand operand{};
+  operand.channels = is_x ? problem.c_in : problem.c_out;
+  operand.rows = is_x ? problem.h.in : problem.h.out;
+  operand.columns = is_x ? problem.w.in : problem.w.out;
+  operand.group = static_cast<int32_t>(operand.channels / problem.groups);
+  const int64_t* stride = is_x ? problem.x_stride : problem.y_stride;
+  std::copy_n(stride, 4, operand.stride);
+  if (!packs) return operand;
+  if (form == CorrelateForm::kPixels) {
+    const Pixels lies = pixels_of(problem, operand.channels, operand.rows, operand.columns, stride);
+    const Pixels packed = packed_pixels(problem, lies);
+    const int64_t packed_stride[4] = {packed.image_stride, 1, packed.row_stride, packed.column_stride};
+    std::copy_n(packed_stride, 4, operand.stride);
+    operand.group = static_cast<int32_t>(packed.group_stride);
+    operand.channels = packed.column_stride;
+  } else {
+    packed_rows(problem.dtype, operand.channels, operand.rows, operand.columns, operand.stride);
+  }
+  operand.packed_bytes = operand.stride[0] * element_bytes(problem.dtype);
+  return operand;
+}
+
+bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs) {
+  const CorrelateOperand operand = correlate_operand(problem, form, is_x, packs);
+  const int64_t element = element_bytes(problem.dtype);
+  const bool pixels = form == CorrelateForm::kPixels;
+  const int64_t inner = pixels ? operand.channels : operand.columns,
+                between = pixels ? operand.columns : operand.channels;
+  const int32_t inner_axis = pixels ? 1 : 3, other_axis = pixels ? 3 : 1;
+  if (pixels && problem.groups > 1 && operand.group * element % 16 != 0) return false;
+  return (inner == 1 || operand.stride[inner_axis] == 1) &&
+         has_map_stride(between, operand.stride[other_axis], element) &&
+         has_map_stride(operand.rows, operand.stride[2], element) &&
+         has_map_stride(problem.batch, operand.stride[0], element);
+}
+
+bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x) {
+  if (correlate_describes(problem, form, is_x, false)) return false;
+  return is_x || form == CorrelateForm::kPixels || !has_planes(problem);
+}
+
+int32_t correlate_words(const CorrelateInstance& instance) {
+  return instance.dtype == DataType::kFloat32 ? instance.taps : (instance.taps + 1) / 2 + instance.stride_w;
+}
+
+bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout) {
+  if (tile.instance < 0 || tile.instance >= kNumCorrelateInstances) return false;
+  const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
+  const Axis &h = problem.h, &w = problem.w;
+  if (problem.batch == 0 || tile.co_parts * tile.kh_parts * tile.kw_parts != instance.consumers ||
+      tile.slots < kCorrelateLeastSlots || tile.slots > kCorrelateMostSlots || tile.rows < 1 || tile.rows > kMostBox ||
+      tile.columns < 1 || tile.columns > kMostBox * 16 || tile.units_per_chunk < 1 || tile.images < 1 ||
+      tile.images > problem.batch) {
+    return false;
+  }
+  if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
+  *layout = CorrelateLayout{};
+  if (!correlate_describes(problem, instance.form, true, tile.packs_x)) return false;
+  const CorrelateOperand x = correlate_operand(problem, instance.form, true, tile.packs_x);
+  const CorrelateOperand gy = correlate_operand(problem, instance.form, false, tile.packs_gy);
+  layout->channels = static_cast<int32_t>(problem.c_in);
+  layout->group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
+  layout->group_co = static_cast<int32_t>(problem.c_out / problem.groups);
+  layout->x_group = x.group;
+  layout->gy_group = gy.group;
+  layout->h = h;
+  layout->w = w;
+  layout->co_parts = tile.co_parts;
+  layout->kh_parts = tile.kh_parts;
+  layout->kw_parts = tile.kw_parts;
+  layout->co_tiles = ceil_div(layout->group_co, kCorrelateRows * tile.co_parts);
+  layout->ci_tiles = ceil_div(layout->group_ci, instance.columns);
+  layout->kw_tiles = ceil_div(w.kernel, instance.taps * tile.kw_parts);
+  layout->kh_tiles = ceil_div(h.kernel, tile.kh_parts);
+  layout->rows = tile.rows;
+  layout->columns = tile.columns;
+  layout->strips = ceil_div(w.in, tile.columns);
+  layout->row_units = ceil_div(h.in, tile.rows);
+  const double weights =
+      static_cast<double>(problem.groups) * layout->co_tiles * layout->ci_tiles * layout->kw_tiles * layout->kh_tiles;
+  const double units = static_cast<double>(tile.images) * layout->row_units * layout->strips;
+  if (units > kCorrelateMost || weights > kCorrelateMost) return false;
+  if (tile.units_per_chunk > kCorrelateMost / (tile.rows * tile.columns)) return false;
+  layout->num_units = tile.images * layout->row_units * layout->strips;
+  layout->passes =
+      static_cast<int32_t>(problem.groups * layout->co_tiles * layout->ci_tiles * layout->kw_tiles * layout->kh_tiles);
+  layout->units_per_chunk = tile.units_per_chunk;
+  layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
+  layout->num_blocks = int64_t{layout->passes} * layout->chunks;
+  if (layout->num_blocks > INT32_MAX || !lay_rows_of_gy(h, tile, layout)) return false;
+  const bool pixels = instance.form == CorrelateForm::kPixels;
+  if (pixels && !correlate_describes(problem, instance.form, false, tile.packs_gy)) return false;
+  if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
+  layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->turned_bytes;
+  layout->slots = tile.slots;
+  layout->barriers_begin = tile.slots * layout->stage_bytes;
+  layout->threads = correlate_threads(instance.consumers);
+  layout->shared_bytes = layout->barriers_begin + kCorrelateBarrierBytes * tile.slots;
+  return true;
+}
+
+}  // namespace convt

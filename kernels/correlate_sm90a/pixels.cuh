@@ -1,0 +1,91 @@
+// The gradient of the weight of half precision in channels_last: both operands of a product are transposed rows of
+// shared memory, as boxes of pixels and 64 channels bring them, pixels along K.
+//     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, h, w) of
+//         x[n, ci, h, w] * gy[n, co, h * stride_h - padding_h + kh * dilation_h, w * stride_w - padding_w + kw * ...]
+// correlate_sm90a/layout.h says what lies where. Called by launch/. Must not know: torch, how the plan was chosen, how
+// slabs are added.
+#pragma once
+
+#include "correlate_sm90a/instances.h"
+#include "correlate_sm90a/pixel_boxes.cuh"
+#include "correlate_sm90a/weights.cuh"
+#include "element/registers.cuh"
+#include "plan/kernel_table.h"
+
+namespace convt::correlate_sm90a {
+
+template <typename ElementValue, int kTaps, int kColumns, int kConsumers>
+struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
+  using Base = Weights<kTaps, kColumns, kConsumers>;
+  using Element = ElementValue;
+  using typename Base::Params;
+
+#ifdef CONVT_HAS_WGMMA
+  using Base::Base, Base::layout, Base::params, Base::s_stages;
+
+  __device__ __forceinline__ void serve(int32_t warp) const {
+    if (warp == 0) load_pixel_boxes<64>(*this);
+  }
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    const Part part(layout, warp);
+    // In units of 16 bytes, from a step of K to the next: whole runs of 16 pixels, or eight pixels of two rows.
+    const int32_t column_step = layout.pairs_rows ? 64 : 128, rows_of_step = layout.pairs_rows ? 2 : 1;
+    const int32_t x_row = layout.columns * 8 * rows_of_step;
+    const int32_t gy_row = layout.position_rows * layout.gy_pitch / 16 * rows_of_step;
+    const int32_t x_eight = layout.pairs_rows ? layout.columns * 128 : 1024;
+    const int32_t gy_eight = layout.pairs_rows ? layout.position_rows * layout.gy_pitch : 1024;
+    const auto first_x =
+        ptx::MatrixDescriptor::of_transposed_rows(s_stages, layout.rows * layout.columns * 128, x_eight);
+    const auto first_gy = ptx::MatrixDescriptor::of_transposed_rows(
+        s_stages + layout.x_bytes + part.co * layout.gy_boxes * layout.gy_box_bytes +
+            part.kh * layout.kernel_rows * layout.gy_pitch,
+        0, gy_eight);
+    uint32_t taps[kTaps];  // from the first one of the CTA
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const BoxedTap boxed(layout, part.kw * kTaps + tap);
+      taps[tap] = (boxed.box * layout.gy_box_bytes + boxed.shift * 128) / 16;
+    }
+    pipeline::Ring ring = this->ring();
+    float acc[kTaps][kColumns / 2];
+    element::clear(acc);
+    uint32_t used = 0;  // the barrier of the stage before
+#pragma unroll 1
+    for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
+      ring.wait_full();
+      const uint32_t stage = ring.slot() * layout.stage_bytes / 16;
+#pragma unroll 1
+      for (int32_t row = 0; row < layout.rows / rows_of_step; ++row) {
+        auto gy = first_gy.moved(stage + row * gy_row);
+        auto x = first_x.moved(stage + row * x_row);
+#pragma unroll 1
+        for (int32_t step = 0; step < layout.steps; ++step) {
+          ptx::wgmma_fence();
+#pragma unroll
+          for (int tap = 0; tap < kTaps; ++tap) {
+            ptx::wgmma_transposed<Element>(acc[tap], gy.moved(taps[tap]), x, true);
+          }
+          gy = gy.moved(column_step);
+          x = x.moved(column_step);
+        }
+      }
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      if (used != 0) pipeline::release(used);
+      used = ring.empty();
+      ring.advance();
+    }
+    ptx::wgmma_wait<0>();
+    element::keep(acc);
+    ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
+    this->store(acc, part, warp);
+  }
+#endif
+};
+
+}  // namespace convt::correlate_sm90a
+
+#define CONVT_CORRELATE_PIXELS_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
+  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol,                                                   \
+                      hopper::convolve<OfPixels<element::ElementOf<DataType::dtype>::type, taps, columns, consumers>>)

@@ -1,0 +1,189 @@
+// The gradient of the weight of float32 in channels_last, as pixels.cuh makes it of half precision: of TF32 products no
+// operand can be transposed. Warps that do not multiply turn the input's pixels to rows along K in shared memory;
+// grad_output is in registers, which take pixels in any order. K has that of {0, 2, 4, 6, 1, 3, 5, 7} in each eight
+// pixels, so that the four pixels of a read have different banks.
+// Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
+#pragma once
+
+#include "correlate_sm90a/instances.h"
+#include "correlate_sm90a/pixel_boxes.cuh"
+#include "correlate_sm90a/registers.cuh"
+#include "plan/kernel_table.h"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/shared.cuh"
+
+namespace convt::correlate_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+inline constexpr int32_t kTurningWarps = 3;
+
+// The slots again, with barriers on which their pixels have been turned.
+__device__ __forceinline__ pipeline::Ring turned_ring(const CorrelateLayout& layout, uint32_t s_stages) {
+  return {s_stages + layout.barriers_begin + 16 * layout.slots, layout.slots};
+}
+
+template <typename Kernel>
+class TurnedSource {
+  static constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
+
+ public:
+  __device__ __forceinline__ TurnedSource(const Kernel& kernel, const Part& part, int32_t warp)
+      : kernel_(kernel), layout_(kernel.layout), turned_(turned_ring(layout_, kernel.s_stages)) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+    // A box has 32 channels, a warp 16 of them: a thread's, and the one eight further, 32 bytes on.
+    const int32_t box = (part.co * 2 + warp % 4 / 2) * layout_.gy_boxes;
+    s_first_ = kernel.s_stages + layout_.x_bytes + box * layout_.gy_box_bytes + lane / 4 % 4 * 4;
+    vector_ = warp % 2 * 4 + lane / 16;
+    first_row_ = part.kh * layout_.kernel_rows * layout_.gy_box_columns + lane % 4 * 2;
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+      const BoxedTap boxed(layout_, part.kw * kTaps + tap);
+      taps_[tap] = boxed.box * layout_.gy_box_bytes + boxed.shift;
+    }
+  }
+
+  __device__ __forceinline__ void wait(const pipeline::Ring& ring) {
+    ring.wait_full();
+    turned_.wait_full();
+    turned_.advance();
+  }
+
+  __device__ __forceinline__ void begin_unit(int32_t slot, int32_t) {
+    stage_ = slot * layout_.stage_bytes;
+    columns_ = ptx::MatrixDescriptor::of_rows(kernel_.s_stages + stage_ + layout_.turned_begin, 128);
+    first_step_ = 0;
+    row_ = first_row_;
+    begin_row();
+  }
+
+  __device__ __forceinline__ void next_row() {
+    row_ += layout_.position_rows * layout_.gy_box_columns;
+    first_step_ += layout_.steps;
+    begin_row();
+  }
+
+  __device__ __forceinline__ void load(uint32_t (&fragments)[kTaps][4], int32_t step) const {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+#pragma unroll
+      for (int pixel = 0; pixel < 2; ++pixel) {
+        const uint32_t s_word = s_pixels_[tap][pixel] + step * (8 * 128);
+        fragments[tap][2 * pixel] = ptx::load_shared(s_word);
+        fragments[tap][2 * pixel + 1] = ptx::load_shared(s_word ^ 32);
+      }
+    }
+  }
+
+  __device__ __forceinline__ ptx::MatrixDescriptor columns(int32_t step) const {
+    const int32_t number = first_step_ + step;
+    return columns_.moved(number / 4 * (8 * kColumns) + number % 4 * 2);
+  }
+
+ private:
+  __device__ __forceinline__ void begin_row() {
+#pragma unroll
+    for (int tap = 0; tap < kTaps; ++tap) {
+#pragma unroll
+      for (int pixel = 0; pixel < 2; ++pixel) {
+        const uint32_t row = row_ + taps_[tap] % 1024 + pixel, box = taps_[tap] / 1024 * 1024;
+        s_pixels_[tap][pixel] = s_first_ + stage_ + box + row * 128 + ptx::tensor_swizzle(128, row, vector_) * 16;
+      }
+    }
+  }
+
+  const Kernel& kernel_;
+  const CorrelateLayout& layout_;
+  pipeline::Ring turned_;
+  uint32_t s_first_, stage_ = 0;
+  int32_t vector_;  // of 16 bytes, which has the thread's channel
+  int32_t first_row_, row_ = 0;  // pixels of a box
+  int32_t first_step_ = 0;
+  uint32_t taps_[kTaps];  // bytes to a tap's box, which are multiples of 1024, and its shift
+  uint32_t s_pixels_[kTaps][2] = {};
+  ptx::MatrixDescriptor columns_{};
+};
+
+#endif
+
+template <int kTaps, int kColumns, int kConsumers>
+struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
+  using Base = Weights<kTaps, kColumns, kConsumers>;
+  using Element = float;
+  using typename Base::Params;
+
+#ifdef CONVT_HAS_WGMMA
+  using Base::Base, Base::layout, Base::s_stages;
+
+  __device__ __forceinline__ void begin() const {
+    Base::begin();
+    if (threadIdx.x == 0) {
+      pipeline::init_slots(turned_ring(layout, s_stages).full(), 0, layout.slots, kTurningWarps, 1);
+      ptx::fence_mbarrier_init();
+    }
+  }
+
+  __device__ __forceinline__ void serve(int32_t warp) const {
+    if (warp == 0) {
+      load_pixel_boxes<32>(*this);
+    } else {
+      turn(warp - 1);
+    }
+  }
+
+  __device__ __forceinline__ void consume(int32_t warp) const {
+    multiply_registers<TurnedSource<OfTurnedPixels>>(*this, warp);
+  }
+
+ private:
+  // Of 32 channels, a lane has one. A warp turns eight pixels of them at a time, or, where there are registers to wait
+  // for twice as many, sixteen.
+  static constexpr int kTogether = kConsumers == 3 ? 1 : 2;
+
+  __device__ __forceinline__ void turn(int32_t warp) const {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+    const int32_t steps = layout.rows * layout.steps, of_block = (steps + kTogether - 1) / kTogether;
+    pipeline::Ring ring = this->ring(), turned = turned_ring(layout, s_stages);
+#pragma unroll 1
+    for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
+      const uint32_t s_x = s_stages + ring.slot() * layout.stage_bytes, s_turned = s_x + layout.turned_begin;
+      ring.wait_full();
+      int32_t block = warp / of_block, first = (warp - block * of_block) * kTogether;
+#pragma unroll 1
+      while (block < kColumns / 32) {
+        const uint32_t s_pixels = (s_x + (block * steps + first) * (8 * 128) + lane % 4 * 4) | lane / 4 * 16;
+        uint32_t words[kTogether][2][4];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+          for (int pixel = 0; pixel < 8; ++pixel) {
+            const uint32_t s_word = (s_pixels ^ pixel * 16) + (8 * i + pixel) * 128;
+            words[i][pixel % 2][pixel / 2] = ptx::load_shared_or_zero(s_word, i == 0 || first + i < steps);
+          }
+        }
+        const int32_t row = block * 32 + lane;
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          const int32_t step = first + i;
+          const uint32_t s_row = s_turned + (step / 4 * kColumns + row) * 128;
+          if (step >= steps) break;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            ptx::store_shared(s_row + ptx::tensor_swizzle(128, row, step % 4 * 2 + half) * 16, words[i][half]);
+          }
+        }
+        for (first += kTurningWarps * kTogether; first >= of_block * kTogether; first -= of_block * kTogether) ++block;
+      }
+      ptx::fence_proxy_async();
+      pipeline::release(turned.full());
+      ring.advance();
+      turned.advance();
+    }
+  }
+#endif
+};
+
+}  // namespace convt::correlate_sm90a
+
+#define CONVT_CORRELATE_TURNED_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
+  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol, hopper::convolve<OfTurnedPixels<taps, columns, consumers>>)

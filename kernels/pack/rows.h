@@ -1,0 +1,44 @@
+// Tensors as rows of NCHW that begin on 16 bytes, with zeros behind each row, packed by a kernel of their own where
+// they lie in another way. Must not know: torch, CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/divisor.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+// Strides in elements of packed rows, [image, channel, row, column].
+inline void packed_rows(DataType dtype, int64_t channels, int32_t rows, int32_t columns, int64_t (&stride)[4]) {
+  const int64_t vector = 16 / element_bytes(dtype);
+  stride[3] = 1;
+  stride[2] = ceil_div(int64_t{columns}, vector) * vector;
+  stride[1] = rows * stride[2];
+  stride[0] = channels * stride[1];
+}
+
+inline constexpr int32_t kPackRowsThreads = 256;
+inline constexpr int32_t kPackRowsChannels = 32;  // of a CTA,
+inline constexpr int32_t kPackRowsPlaces = 64;  // and places of a channel's packed rows
+
+}  // namespace convt
+
+namespace convt::pack {
+
+// What pack_rows() is launched with.
+struct PackRowsParams {
+  const void* source;  // any strides
+  void* packed;
+  int64_t stride[4];  // of the source, in elements: image, channel, row, column
+  int32_t channels, columns;
+  int32_t places;  // of a channel's packed rows
+  bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise columns
+  Divisor by_row;  // places
+  Divisor by_place_tiles, by_channel_tiles;
+};
+
+// Of float32 or of 16-bit elements.
+const void* pack_rows(DataType dtype);
+
+}  // namespace convt::pack
