@@ -159,7 +159,9 @@ void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
   ConvTProblem problem = asked;
   settle_strides(&problem);
   if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device, epilogue);
-  const auto plans = cached_plans(problem, device_info(device), candidate.preferred);
+  // Kept weights are in the order of the layer's own plan.
+  const bool has_residuals = epilogue != nullptr && kept == nullptr && epilogue->has_residuals();
+  const auto plans = cached_plans(problem, device_info(device), candidate.preferred, has_residuals);
   int64_t wanted_bytes = 0;
   for (const Plan& plan : *plans) {
     if (!can_launch(problem, plan, pointers)) {

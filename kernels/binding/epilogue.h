@@ -27,6 +27,8 @@ class Epilogue {
   Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
            int32_t device);
 
+  // Whether a step reads a tensor of the result's shape.
+  bool has_residuals() const;
   // The first steps, as far as a kernel that fuses so much runs them in its order.
   epilogue::Program program(epilogue::Fuses fuses) const;
 

@@ -302,6 +302,7 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
             packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (ping_pong ? 2 : 1);
         plan.threads = patch_threads(instance.consumers);
         if (ping_pong) {
+          plan.waits_for_residuals = true;  // while the other warpgroup waits for its turn
           estimate_ping_pong(problem, device, &plan);
         } else {
           estimate(problem, device, form, &plan);

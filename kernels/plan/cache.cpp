@@ -1,5 +1,6 @@
 #include "plan/cache.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <list>
@@ -12,11 +13,11 @@
 namespace convt {
 namespace {
 
-// Everything that candidate_plans() reads, and the preferred one of these, as numbers: no padding, so equal problems
-// have equal keys.
-using Key = std::array<int64_t, 39>;
+// Everything that candidate_plans() reads, the preferred one of these and whether there are residuals, as numbers: no
+// padding, so equal problems have equal keys.
+using Key = std::array<int64_t, 40>;
 
-Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred) {
+Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred, bool has_residuals) {
   Key key{static_cast<int64_t>(problem.direction), problem.batch, problem.c_in, problem.c_out, problem.groups};
   size_t next = 5;
   for (const Axis* axis : {&problem.h, &problem.w}) {
@@ -37,6 +38,7 @@ Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t pref
   key[next++] = std::llround(device.clock_ghz * 1e3);
   key[next++] = std::llround(device.copy_gb_per_s);
   key[next++] = preferred;
+  key[next++] = has_residuals;
   return key;
 }
 
@@ -74,6 +76,14 @@ std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t pr
   }
   kept.shrink_to_fit();
   return kept;
+}
+
+std::vector<Plan> plans_of_calls_with_residuals(std::vector<Plan> candidates, int64_t preferred) {
+  const auto is_ready = [](const Plan& plan) { return !plan.waits_for_residuals; };
+  const auto number = preferred < static_cast<int64_t>(candidates.size()) ? preferred : 0;
+  std::rotate(candidates.begin(), candidates.begin() + number, candidates.begin() + number + 1);
+  std::stable_partition(candidates.begin(), candidates.end(), is_ready);
+  return plans_of_calls(candidates, 0);
 }
 
 // Least recently used entries go first. Not thread-safe by itself.
@@ -128,16 +138,17 @@ Cache& cache() {
 }  // namespace
 
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
-                                                      int64_t preferred) {
-  const Key key = make_key(problem, device, preferred);
+                                                      int64_t preferred, bool has_residuals) {
+  const Key key = make_key(problem, device, preferred, has_residuals);
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (Plans known = cache().find(key)) return known;
   }
   // A race runs several candidates of one problem: they are planned once.
   auto plans = std::make_shared<const std::vector<Plan>>(
-      preferred == 0 ? plans_of_calls(candidate_plans(problem, device), 0)
-                     : plans_of_calls(all_candidates(problem, device), preferred));
+      has_residuals    ? plans_of_calls_with_residuals(candidate_plans(problem, device), preferred)
+      : preferred == 0 ? plans_of_calls(candidate_plans(problem, device), 0)
+                       : plans_of_calls(all_candidates(problem, device), preferred));
   const std::lock_guard<std::mutex> lock(mutex);
   cache().insert(key, plans);
   return plans;
@@ -145,7 +156,7 @@ std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& proble
 
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device) {
   thread_local std::pair<Key, std::vector<Plan>> last;
-  const Key key = make_key(problem, device, 0);
+  const Key key = make_key(problem, device, 0, false);
   if (last.second.empty() || last.first != key) last = {key, candidate_plans(problem, device)};
   return last.second;
 }

@@ -28,6 +28,10 @@ struct Plan {
   bool source_on_vectors;
   bool weight_on_vectors;
 
+  // Its kernel waits for tensors that an epilogue reads beside the result, which no estimate knows: another plan is
+  // better for a call that has one.
+  bool waits_for_residuals;
+
   FamilyTile tile;
 
   double compute_us;  // estimates
