@@ -251,7 +251,7 @@ MUTATIONS = [
         "correlate: rows between vectors",
         "correlate_sm90a/layout.cpp",
         "has_map_stride(between, operand.stride[other_axis], element) &&",
-        "",
+        "has_map_stride(between > 0 ? 1 : 2, operand.stride[other_axis], element) &&",
     ),
     Mutation(
         "correlate: planes where there is padding",
@@ -269,7 +269,7 @@ MUTATIONS = [
         "correlate: large images are packed",
         "correlate_sm90a/plan.cpp",
         "std::max(x.packed_bytes, gy.packed_bytes) > kMostPacked * element",
-        "false",
+        "std::max(x.packed_bytes, gy.packed_bytes) < 0",
     ),
     Mutation(
         "correlate: no room for packed operands",
@@ -293,8 +293,8 @@ MUTATIONS = [
     Mutation(
         "correlate: rows where pixels lie as they should",
         "correlate_sm90a/plan.cpp",
-        "if (both && (pixels ? !last && problem.dtype == DataType::kFloat32 : last)) continue;\n",
-        "",
+        "problem.dtype == DataType::kFloat32 : last)",
+        "problem.dtype == DataType::kFloat32 : false)",
     ),
     Mutation(
         "patch_runs: lines between vectors", "patch_sm90a/runs_plan.cpp", "h.kernel * w.out * element % 16 != 0 || ", ""

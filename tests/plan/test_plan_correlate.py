@@ -38,7 +38,7 @@ def engine_plans(module, problem, direction=GRAD_WEIGHT):
 def problems(draw):
     dtype = draw(st.sampled_from(sorted(CLASS_OF_DTYPE)))
     vector = 4 if dtype == FLOAT32 else 8
-    stride, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 3]))
+    stride, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
     kernel = (draw(st.integers(1, 6)), draw(st.integers(1, 9)))
     width = draw(st.one_of(st.integers(1, 40).map(lambda count: vector * count), st.integers(1, 300)))
     padding = (draw(st.integers(0, kernel[0])), draw(st.integers(0, kernel[1] // 2)))
