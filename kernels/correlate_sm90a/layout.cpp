@@ -45,7 +45,7 @@ bool lay_rows(const ConvTProblem& problem, const CorrelateInstance& instance, co
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (tile.columns % (32 / element) != 0) return false;
   layout->steps = tile.columns / (32 / element);
-  if (tile.rows * layout->steps < 2) return false;  // a stage is given back behind its second
+  if (tile.rows * layout->steps < 2) return false;  // with operands in registers it is given back behind its second
   layout->boxes = ceil_div(layout->steps, 4);
   layout->flat = !correlate_describes(problem, CorrelateForm::kRows, false, tile.packs_gy);
   if (layout->flat && !has_planes(problem)) return false;
@@ -82,6 +82,7 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   layout->pairs_rows = element == 2 && tile.columns % 16 != 0;
   if (layout->pairs_rows && tile.rows % 2 != 0) return false;
   layout->steps = tile.columns / (element == 4 || layout->pairs_rows ? 8 : 16);
+  if (element == 4 && tile.rows * layout->steps < 2) return false;  // as of rows
   const int32_t taps = std::min(instance.taps * tile.kw_parts, w.kernel);  // others are products like the last one
   const int32_t common = std::gcd(w.stride, w.dilation);
   layout->tap_period = w.stride / common;
