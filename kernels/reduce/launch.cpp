@@ -94,9 +94,11 @@ void merge_axes(reduce::SlabParams* params) {
 // other.
 bool turns_taps(const reduce::SlabParams& params, DataType dtype) {
   const int64_t taps = int64_t{params.size[0]} * params.size[1];
+  const auto element = static_cast<int32_t>(element_bytes(dtype));
   const auto follows = [](int32_t size, int64_t stride, int64_t inner) { return size == 1 || stride == inner; };
-  return taps > 1 && taps <= reduce::kMostTurnedTaps && follows(params.size[1], params.stride[1], 1) &&
-         follows(params.size[0], params.stride[0], params.size[1]) && follows(params.size[3], params.stride[3], taps) &&
+  return taps > 1 && taps * reduce::turned_pitch(element) * element <= reduce::kMostTurnedBytes &&
+         follows(params.size[1], params.stride[1], 1) && follows(params.size[0], params.stride[0], params.size[1]) &&
+         follows(params.size[3], params.stride[3], taps) &&
          follows(params.size[2], params.stride[2], params.size[3] * taps) &&
          int64_t{params.size[2]} * params.size[3] % reduce::kSlabNeighbours == 0 &&
          reinterpret_cast<uintptr_t>(params.result) % (reduce::kSlabNeighbours * element_bytes(dtype)) == 0;

@@ -13,7 +13,7 @@ inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a bloc
 inline constexpr int32_t kFewSlabsThreads = 128;
 inline constexpr int32_t kSlabNeighbours = 4;  // results of a thread, where there are many
 inline constexpr int32_t kTurnedChannels = 128;  // of a CTA that lays taps beside each other
-inline constexpr int32_t kMostTurnedTaps = 64;
+inline constexpr int32_t kMostTurnedBytes = 48 << 10;  // of shared memory, which every GPU has for a CTA
 // Elements of shared memory from a tap to the next, an odd number of words.
 CONVT_HOST_DEVICE constexpr int32_t turned_pitch(int32_t element_bytes) {
   return kTurnedChannels + (element_bytes < 4 ? 4 / element_bytes : 1);
