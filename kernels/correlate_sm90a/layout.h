@@ -83,8 +83,8 @@ struct CorrelateLayout {
 
   // Pixels.
   bool pairs_rows;  // a step of K, of sixteen, is eight pixels of each of two rows
-  int32_t turned_begin,
-      turned_bytes;  // of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel]
+  // Of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel].
+  int32_t turned_begin, turned_bytes;
   int32_t gy_box_bytes;
   int32_t tap_period, tap_shift;  // taps that have other boxes, and pixels from one tap of a box to the next
 
