@@ -78,12 +78,12 @@ std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t pr
   return kept;
 }
 
-std::vector<Plan> plans_of_calls_with_residuals(std::vector<Plan> candidates, int64_t preferred) {
-  const auto is_ready = [](const Plan& plan) { return !plan.waits_for_residuals; };
-  const auto number = preferred < static_cast<int64_t>(candidates.size()) ? preferred : 0;
-  std::rotate(candidates.begin(), candidates.begin() + number, candidates.begin() + number + 1);
-  std::stable_partition(candidates.begin(), candidates.end(), is_ready);
-  return plans_of_calls(candidates, 0);
+// Puts plans that wait for residuals behind the others, the preferred one first among its own kind.
+void put_waiting_plans_last(std::vector<Plan>* candidates, int64_t preferred) {
+  const auto first = candidates->begin() + (preferred < static_cast<int64_t>(candidates->size()) ? preferred : 0);
+  std::rotate(candidates->begin(), first, first + 1);
+  std::stable_partition(candidates->begin(), candidates->end(),
+                        [](const Plan& plan) { return !plan.waits_for_residuals; });
 }
 
 // Least recently used entries go first. Not thread-safe by itself.
@@ -145,10 +145,9 @@ std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& proble
     if (Plans known = cache().find(key)) return known;
   }
   // A race runs several candidates of one problem: they are planned once.
-  auto plans = std::make_shared<const std::vector<Plan>>(
-      has_residuals    ? plans_of_calls_with_residuals(candidate_plans(problem, device), preferred)
-      : preferred == 0 ? plans_of_calls(candidate_plans(problem, device), 0)
-                       : plans_of_calls(all_candidates(problem, device), preferred));
+  std::vector<Plan> candidates = preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device);
+  if (has_residuals) put_waiting_plans_last(&candidates, std::exchange(preferred, 0));
+  auto plans = std::make_shared<const std::vector<Plan>>(plans_of_calls(candidates, preferred));
   const std::lock_guard<std::mutex> lock(mutex);
   cache().insert(key, plans);
   return plans;

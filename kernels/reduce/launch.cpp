@@ -90,13 +90,20 @@ void merge_axes(reduce::SlabParams* params) {
   }
 }
 
+int64_t taps_of(const reduce::SlabParams& params) { return int64_t{params.size[0]} * params.size[1]; }
+
+// Shared memory of a CTA that turns taps.
+int64_t turned_bytes(const reduce::SlabParams& params, DataType dtype) {
+  const auto element = static_cast<int32_t>(element_bytes(dtype));
+  return taps_of(params) * reduce::turned_pitch(element) * element;
+}
+
 // Whether the result is contiguous [size[2]][size[3]][size[0]][size[1]]: slabs are of taps, which lie beside each
 // other.
 bool turns_taps(const reduce::SlabParams& params, DataType dtype) {
-  const int64_t taps = int64_t{params.size[0]} * params.size[1];
-  const auto element = static_cast<int32_t>(element_bytes(dtype));
+  const int64_t taps = taps_of(params);
   const auto follows = [](int32_t size, int64_t stride, int64_t inner) { return size == 1 || stride == inner; };
-  return taps > 1 && taps * reduce::turned_pitch(element) * element <= reduce::kMostTurnedBytes &&
+  return taps > 1 && turned_bytes(params, dtype) <= reduce::kMostTurnedBytes &&
          follows(params.size[1], params.stride[1], 1) && follows(params.size[0], params.stride[0], params.size[1]) &&
          follows(params.size[3], params.stride[3], taps) &&
          follows(params.size[2], params.stride[2], params.size[3] * taps) &&
@@ -135,12 +142,10 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     constexpr int64_t kManyElements = 1 << 17;
     if (params.num_elements >= kManyElements && turns_taps(params, dtype)) {
       const void* kernel = reduce::add_taps(dtype);
-      const int64_t taps = int64_t{params.size[0]} * params.size[1];
-      const int64_t channels = ceil_div(params.num_elements / taps, int64_t{reduce::kTurnedChannels});
-      const auto element = static_cast<int32_t>(element_bytes(dtype));
-      const int32_t shared = static_cast<int32_t>(taps) * reduce::turned_pitch(element) * element;
-      const dim3 of_block(reduce::kFewSlabsThreads);
-      return launch_kernel(kernel, Grid{"add_taps", channels, of_block, shared, can_wait(kernel)}, stream, params);
+      const int64_t of_taps = ceil_div(params.num_elements / taps_of(params), int64_t{reduce::kTurnedChannels});
+      const Grid grid{"add_taps", of_taps, dim3(reduce::kFewSlabsThreads),
+                      static_cast<int32_t>(turned_bytes(params, dtype)), can_wait(kernel)};
+      return launch_kernel(kernel, grid, stream, params);
     }
     merge_axes(&params);
     const bool together = params.num_elements >= kManyElements && params.size[3] % reduce::kSlabNeighbours == 0;
