@@ -88,15 +88,12 @@ void consider(const ConvTProblem& problem, CorrelateTile tile, BestPlans* best) 
   if (room < 0) return;
   tile.slots =
       std::min(kCorrelateMostSlots, kCorrelateLeastSlots + room / (layout.stage_bytes + kCorrelateBarrierBytes));
-  int32_t before = 0;
-  for (int32_t waves = 1; waves <= kMostWaves; ++waves) {
-    tile.units_per_chunk =
-        units_of_chunk(problem, layout.num_units, layout.rows * layout.columns, h200().num_sms * waves / layout.passes);
-    if (tile.units_per_chunk == before) continue;
-    before = tile.units_per_chunk;
+  const int32_t pixels = layout.rows * layout.columns;
+  each_units_of_chunk(problem, layout.num_units, pixels, layout.passes, kMostWaves, [&](int32_t units) {
+    tile.units_per_chunk = units;
     CorrelateLayout whole;
-    if (!make_correlate_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) continue;
-    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) continue;
+    if (!make_correlate_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) return;
+    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) return;
     Plan plan = begin_plan(instance.name, problem.precision, tile);
     set_launch(whole, &plan);
     plan.workspace_bytes = whole_workspace(x.packed_bytes * tile.images) +
@@ -105,7 +102,7 @@ void consider(const ConvTProblem& problem, CorrelateTile tile, BestPlans* best) 
     plan.result_on_vectors = !tile.packs_x;  // the input
     estimate(problem, instance, whole, static_cast<double>(problem.batch) * (x.packed_bytes + gy.packed_bytes), &plan);
     best->consider(plan);
-  }
+  });
 }
 
 // The widths of units: a row of the input in as few strips of the same width as are wide enough, in steps of `step`.

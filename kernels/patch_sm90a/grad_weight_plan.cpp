@@ -69,22 +69,18 @@ void consider(const ConvTProblem& problem, PatchGradWeightTile tile, BestPlans* 
   const int32_t room = h200().shared_per_block - layout.shared_bytes;
   if (room < 0) return;
   tile.slots = std::min(kMostSlots, kLeastSlots + room / (layout.stage_bytes + 16));
-  int32_t before = 0;
-  for (int32_t waves = 1; waves <= kMostWaves; ++waves) {
-    tile.units_per_chunk =
-        units_of_chunk(problem, layout.num_units, layout.pixels, h200().num_sms * waves / layout.passes);
-    if (tile.units_per_chunk == before) continue;
-    before = tile.units_per_chunk;
+  each_units_of_chunk(problem, layout.num_units, layout.pixels, layout.passes, kMostWaves, [&](int32_t units) {
+    tile.units_per_chunk = units;
     PatchGradWeightLayout whole;
-    if (!make_patch_grad_weight_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) continue;
-    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) continue;
+    if (!make_patch_grad_weight_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) return;
+    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) return;
     Plan plan = begin_plan(instance.name, problem.precision, tile);
     set_launch(whole, &plan);
     plan.workspace_bytes = slab_bytes(problem, whole.chunks);
     plan.source_on_vectors = plan.result_on_vectors = true;  // grad_output and the input
     estimate(problem, whole, instance.columns, &plan);
     best->consider(plan);
-  }
+  });
 }
 
 }  // namespace

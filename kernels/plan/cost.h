@@ -58,6 +58,19 @@ inline int32_t units_of_chunk(const ConvTProblem& problem, int64_t units, int64_
   return static_cast<int32_t>((units + chunks - 1) / chunks);
 }
 
+// Calls visit(units) for the chunks of one to `most_waves` waves of CTAs of the reference GPU, one a SM and `passes` of
+// a chunk; each number of units once.
+template <typename Visit>
+void each_units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pixels, int32_t passes, int32_t most_waves,
+                         Visit&& visit) {
+  int32_t before = 0;
+  for (int32_t waves = 1; waves <= most_waves; ++waves) {
+    const int32_t of_chunk = units_of_chunk(problem, units, pixels, h200().num_sms * waves / passes);
+    if (of_chunk != before) visit(of_chunk);
+    before = of_chunk;
+  }
+}
+
 // The plans of one instance with the shortest estimates: there are thousands, and a few are enough. Of equal estimates
 // the one with the lower number comes first, and of equal numbers the one that was considered first.
 class BestPlans {
