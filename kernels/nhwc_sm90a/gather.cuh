@@ -44,9 +44,9 @@ class Gatherer {
             ptx::cp_async_wait<1>();
             write(waiting_);
           }
-          waiting_ = {place, vector, halves, s_last_,
+          waiting_ = {place, vector, halves, lasts_,
                       place + kThreads >= places_of_all_ && vector + kItems == kVectors};
-          s_last_ = 0;
+          lasts_ = 0;
           is_waiting_ = true;
           buffer_ ^= 1;
         }
@@ -73,7 +73,7 @@ class Gatherer {
   static constexpr int kVectors = Shape::kRowBytes / 16;  // of a place
   static constexpr int kItems = kNhwcGatheredWords / kVector;  // vectors of a thread's batch
   static constexpr int kThreads = kNhwcGatheringThreads;
-  static_assert(kVectors % kItems == 0 && 32 % kItems == 0);
+  static_assert(kVectors % kItems == 0 && 32 % kItems == 0 && kNhwcGatheredWords <= 32);
 
   struct Box {
     int32_t column, row, image;  // of the source, of the first place
@@ -82,7 +82,7 @@ class Gatherer {
   struct Batch {
     int32_t place, vector;  // the first
     uint32_t halves;        // bit j: the first element of item j is the upper half of its word
-    uint32_t s_last;        // the word of the tensor's last element if no copy may bring it, or 0
+    uint32_t lasts;         // bit i: word i is the tensor's last element, which no copy may bring
     bool ends_stage;
   };
 
@@ -153,18 +153,20 @@ class Gatherer {
 
   __device__ __forceinline__ uint32_t copy_item(uintptr_t begin, int32_t left, int j, int32_t place, int32_t vector) {
     if constexpr (kWords) {
-      if (place < params_.num_places) copy_words<1>(slot_of(place, vector), begin, left);
+      if (place < params_.num_places) copy_words<1>(slot_of(place, vector), begin, left, 0);
       return 0;
     } else {
-      copy_words<kThreads>(words_of(j, buffer_), begin, left);
-      copy_words<kThreads>(words_of(j, buffer_) + 4 * kThreads * 4, begin + 4 * params_.source_step[1], left - 4);
+      copy_words<kThreads>(words_of(j, buffer_), begin, left, j * kVector);
+      copy_words<kThreads>(words_of(j, buffer_) + 4 * kThreads * 4, begin + 4 * params_.source_step[1], left - 4,
+                           j * kVector + 4);
       return (static_cast<uint32_t>(begin) >> 1 & 1) << j;
     }
   }
 
-  // The words of four channels, `left` of which exist, to words that are kStep apart; zeros for the others.
+  // The words of four channels, `left` of which exist, to words that are kStep apart; zeros for the others. `first` is
+  // the first one's number in its batch.
   template <int kStep>
-  __device__ __forceinline__ void copy_words(uint32_t s, uintptr_t begin, int32_t left) {
+  __device__ __forceinline__ void copy_words(uint32_t s, uintptr_t begin, int32_t left, int first) {
     uint32_t shared[4];
     const void* global[4];
     bool copy[4];
@@ -175,10 +177,11 @@ class Gatherer {
       global[i] = reinterpret_cast<const void*>(kWords ? address : address & ~uintptr_t{3});
       copy[i] = i < left;
       if constexpr (!kWords) {
-        // The tensor's last element may be alone in its word, which must not be read then.
+        // The tensor's last element may be alone in its word, which must not be read then. Of an expanded tensor many
+        // channels and places are that element.
         if (params_.ends_in_word && copy[i] && address == params_.last_element) {
           copy[i] = false;
-          s_last_ = shared[i];
+          lasts_ |= 1u << (first + i);
         }
       }
     }
@@ -187,8 +190,9 @@ class Gatherer {
 
   // Writes a batch of halves that is here to its slot, which the warps that multiply have left by then.
   __device__ __forceinline__ void write(const Batch& batch) {
-    if (batch.s_last != 0) {
-      ptx::store_shared(batch.s_last, *reinterpret_cast<const uint16_t*>(params_.last_element));
+    for (uint32_t lasts = batch.lasts; lasts != 0; lasts &= lasts - 1) {
+      const uint32_t s = words_of(0, buffer_ ^ 1) + (__ffs(lasts) - 1) * kThreads * 4;
+      ptx::store_shared(s, *reinterpret_cast<const uint16_t*>(params_.last_element));
     }
     sources_.wait_empty();
     const uint32_t odd = static_cast<uint32_t>(params_.source_step[1]) >> 1 & 1;
@@ -219,7 +223,7 @@ class Gatherer {
   const uint32_t s_source_, s_words_;
   const int32_t first_place_, places_of_all_;  // the same number of batches for all warps
   uint32_t buffer_ = 0;  // of the next batch
-  uint32_t s_last_ = 0;  // as the batch's
+  uint32_t lasts_ = 0;  // as the batch's
   Batch waiting_{};
   bool is_waiting_ = false;
 };

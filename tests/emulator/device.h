@@ -138,6 +138,7 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
+inline int __ffs(int value) { return __builtin_ffs(value); }
 inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(static_cast<unsigned>(value)); }
 inline float __expf(float value) { return std::exp(value); }
 inline float __logf(float value) { return std::log(value); }

@@ -101,6 +101,28 @@ def test_layouts_may_differ(emulated, direction, kind, of_source):
             assert torch.equal(run(emulated, call, number, turn), expected), key
 
 
+@pytest.mark.parametrize("axes", [(1,), (0,), (2, 3), (0, 1, 2, 3)], ids=["channels", "images", "pixels", "everything"])
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_the_last_element_of_an_expanded_source(emulated, direction, kind, axes):
+    """Many of the source's elements are the last one in memory, which in half precision may be alone in its word."""
+    odd = dataclasses.replace(SEVERAL_TILES, n=3, c_in=95, c_out=71, k=(3, 3), s=(2, 1), p=(0, 0))
+    call = Call.of(odd, direction, kind, False)
+    source = call.x if direction == "forward" else call.y
+    narrow = source
+    for axis in axes:
+        narrow = narrow.narrow(axis, 0, 1)
+    expanded = narrow.clone(memory_format=torch.contiguous_format).expand(source.shape)
+    last = sum((size - 1) * stride for size, stride in zip(source.shape, expanded.stride(), strict=True))
+    assert last % 2 == 0  # so that it is
+    call = dataclasses.replace(call, engine="nhwc", **{"x" if direction == "forward" else "y": expanded})
+    expected = call.expected().to(call.y.dtype).double()
+    plans = few_plans(emulated, call)
+    assert "gathered" in {source for _, source, *_ in plans}
+    for turn, (key, number) in enumerate(plans.items()):
+        assert torch.equal(run(emulated, call, number, turn), expected), key
+
+
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind):
