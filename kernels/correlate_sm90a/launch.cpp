@@ -45,17 +45,20 @@ CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instanc
   gy.box[2] = layout.gy_rows;
   gy.step[2] = layout.gy_row_step;
   if (instance.form == CorrelateForm::kPixels) {
+    gy.box[0] = layout.gy_pixel_bytes / static_cast<int32_t>(element_bytes(problem.dtype));
     gy.box[1] = layout.gy_box_columns;
     gy.step[1] = problem.w.stride;
   } else {
     gy.box[0] = layout.gy_box_columns;
-    gy.box[1] = kCorrelateRows * layout.co_parts;
+    gy.box[1] = layout.co_rows * layout.co_parts;
     if (layout.flat) {
       gy.sizes[0] *= gy.sizes[2];
       gy.sizes[2] = gy.box[2] = gy.step[2] = 1;
     }
   }
-  gy.swizzle_bytes = instance.form == CorrelateForm::kRows ? 0 : 128;
+  gy.swizzle_bytes = instance.form == CorrelateForm::kRows     ? 0
+                     : instance.form == CorrelateForm::kPixels ? layout.gy_pixel_bytes
+                                                               : 128;
   gy.rounded = problem.dtype == DataType::kFloat32;
   return make_tensor_map(problem.dtype, gy);
 }

@@ -61,12 +61,12 @@ bool lay_rows(const ConvTProblem& problem, const CorrelateInstance& instance, co
   const int64_t box_columns = boxes ? 128 / element : (ceil_div(columns, int64_t{vector}) / 2 * 2 + 1) * vector;
   const int64_t gy_boxes = boxes ? ceil_div(columns, box_columns) : 1;
   if (gy_boxes > kMostBox || box_columns > kMostBox) return false;
-  if (tile.rows > 1 && kCorrelateRows * tile.co_parts > kMostBox) return false;
+  if (tile.rows > 1 && layout->co_rows * tile.co_parts > kMostBox) return false;
   layout->gy_boxes = static_cast<int32_t>(gy_boxes);
   layout->gy_box_columns = static_cast<int32_t>(box_columns);
   layout->gy_pitch = layout->gy_box_columns * element;
   const int64_t x_bytes = int64_t{layout->boxes} * tile.rows * instance.columns * 128;
-  const int64_t gy_bytes = gy_boxes * layout->gy_rows * kCorrelateRows * tile.co_parts * layout->gy_pitch;
+  const int64_t gy_bytes = gy_boxes * layout->gy_rows * layout->co_rows * tile.co_parts * layout->gy_pitch;
   if (x_bytes + gy_bytes > kCorrelateMost / kCorrelateMostSlots) return false;
   layout->x_bytes = static_cast<int32_t>(x_bytes);
   layout->gy_bytes = static_cast<int32_t>(gy_bytes);
@@ -91,10 +91,15 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   const int64_t columns = tile.columns + int64_t{(taps - 1) / layout->tap_period} * layout->tap_shift;
   if ((columns - 1) * w.stride + 1 > kMostBox) return false;
   layout->gy_box_columns = static_cast<int32_t>(columns);
-  layout->gy_pitch = layout->gy_box_columns * 128;
+  // Of halves the parts of a warpgroup's products are rows of taps, a distance that the products are told.
+  const int32_t parts = kCorrelateRows / layout->co_rows;
+  if (element == 2 && parts > 1 && (tile.co_parts > 1 || tile.kh_parts % parts != 0)) return false;
+  layout->gy_pixel_bytes = element == 4 ? 128 : layout->co_rows * element;
+  layout->gy_blocks = ceil_div(tile.co_parts * layout->co_rows * element, layout->gy_pixel_bytes);
+  layout->gy_pitch = layout->gy_box_columns * layout->gy_pixel_bytes;
   const int64_t box = int64_t{layout->gy_rows} * layout->gy_pitch;
   const int64_t x_bytes = int64_t{tile.rows} * tile.columns * instance.columns * element;
-  const int64_t boxes = int64_t{tile.co_parts} * (element / 2) * layout->gy_boxes;
+  const int64_t boxes = int64_t{layout->gy_blocks} * layout->gy_boxes;
   if (x_bytes + boxes * (box + 1024) > kCorrelateMost / kCorrelateMostSlots) return false;
   layout->gy_box_bytes = static_cast<int32_t>(ceil_div(box, int64_t{1024}) * 1024);
   layout->x_bytes = static_cast<int32_t>(x_bytes);
@@ -157,10 +162,11 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   if (tile.instance < 0 || tile.instance >= kNumCorrelateInstances) return false;
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
   const Axis &h = problem.h, &w = problem.w;
-  if (problem.batch == 0 || tile.co_parts * tile.kh_parts * tile.kw_parts != instance.consumers ||
-      tile.slots < kCorrelateLeastSlots || tile.slots > kCorrelateMostSlots || tile.rows < 1 || tile.rows > kMostBox ||
-      tile.columns < 1 || tile.columns > kMostBox * 16 || tile.units_per_chunk < 1 || tile.images < 1 ||
-      tile.images > problem.batch) {
+  const int32_t parts = tile.co_parts * tile.kh_parts * tile.kw_parts / instance.consumers;  // of a warpgroup
+  if (problem.batch == 0 || tile.co_parts * tile.kh_parts * tile.kw_parts != parts * instance.consumers ||
+      (parts != 1 && parts != 2 && parts != 4) || tile.slots < kCorrelateLeastSlots ||
+      tile.slots > kCorrelateMostSlots || tile.rows < 1 || tile.rows > kMostBox || tile.columns < 1 ||
+      tile.columns > kMostBox * 16 || tile.units_per_chunk < 1 || tile.images < 1 || tile.images > problem.batch) {
     return false;
   }
   if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
@@ -175,10 +181,11 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   layout->gy_group = gy.group;
   layout->h = h;
   layout->w = w;
+  layout->co_rows = kCorrelateRows / parts;
   layout->co_parts = tile.co_parts;
   layout->kh_parts = tile.kh_parts;
   layout->kw_parts = tile.kw_parts;
-  layout->co_tiles = ceil_div(layout->group_co, kCorrelateRows * tile.co_parts);
+  layout->co_tiles = ceil_div(layout->group_co, layout->co_rows * tile.co_parts);
   layout->ci_tiles = ceil_div(layout->group_ci, instance.columns);
   layout->kw_tiles = ceil_div(w.kernel, instance.taps * tile.kw_parts);
   layout->kh_tiles = ceil_div(h.kernel, tile.kh_parts);

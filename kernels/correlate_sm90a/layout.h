@@ -25,7 +25,7 @@ namespace convt {
 
 struct CorrelateTile {
   int32_t instance;  // index into kCorrelateInstances
-  int32_t co_parts, kh_parts, kw_parts;  // what the warpgroups of a CTA share
+  int32_t co_parts, kh_parts, kw_parts;  // what the warps of a CTA share
   int32_t rows, columns;  // of pixels, of a unit
   int32_t slots;  // stages in shared memory
   int32_t units_per_chunk;
@@ -48,7 +48,7 @@ struct CorrelateTile {
   }
 };
 
-inline constexpr int32_t kCorrelateRows = 64;  // output channels of a warpgroup
+inline constexpr int32_t kCorrelateRows = 64;  // of a product
 
 inline constexpr int64_t kCorrelateMost = int64_t{1} << 30;
 inline constexpr int32_t kCorrelateLeastSlots = 2, kCorrelateMostSlots = 8;
@@ -63,6 +63,7 @@ struct CorrelateLayout {
   Axis h, w;
   int32_t co_tiles, ci_tiles, kw_tiles, kh_tiles;  // fastest first; then groups
   int32_t co_parts, kh_parts, kw_parts;
+  int32_t co_rows;  // output channels of a part: 64, or 32 or 16 where a warpgroup's products have several parts
   int32_t passes;  // CTAs of a chunk
   int32_t num_units, units_per_chunk, chunks;
   int32_t strips, row_units;  // units of a row, and of an image
@@ -85,6 +86,8 @@ struct CorrelateLayout {
   bool pairs_rows;  // a step of K, of sixteen, is eight pixels of each of two rows
   // Of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel].
   int32_t turned_begin, turned_bytes;
+  int32_t gy_pixel_bytes;  // of a box
+  int32_t gy_blocks;  // of channels, which have boxes of their own
   int32_t gy_box_bytes;
   int32_t tap_period, tap_shift;  // taps that have other boxes, and pixels from one tap of a box to the next
 

@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_pixel_boxes(const Kernel& kernel) {
     }
     const int32_t row = unit.row * layout.h.stride + kernel.first_row();
     const int32_t column = unit.column * layout.w.stride + kernel.first_column();
-    for (int32_t block = 0; block < layout.co_parts * (kCorrelateRows / kChannels); ++block) {
+    for (int32_t block = 0; block < layout.gy_blocks; ++block) {
       for (int32_t box = 0; box < layout.gy_boxes; ++box) {
         const int32_t of_gy[4] = {first_co + block * kChannels, column + box * layout.w.dilation, row, unit.image};
         ptx::tensor_copy(s_gy, &kernel.params.gy, of_gy, ring.full());

@@ -28,24 +28,26 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
   }
 
   __device__ __forceinline__ void consume(int32_t warp) const {
-    const Part part(layout, warp);
+    const Part part(layout, warp / 4 * 4);  // the warpgroup's first; others are further rows of taps, if any
     // In units of 16 bytes, from a step of K to the next: whole runs of 16 pixels, or eight pixels of two rows.
-    const int32_t column_step = layout.pairs_rows ? 64 : 128, rows_of_step = layout.pairs_rows ? 2 : 1;
+    const int32_t x_step = layout.pairs_rows ? 64 : 128, gy_step = layout.gy_pixel_bytes / (128 / x_step);
+    const int32_t rows_of_step = layout.pairs_rows ? 2 : 1;
     const int32_t x_row = layout.columns * 8 * rows_of_step;
     const int32_t gy_row = layout.position_rows * layout.gy_pitch / 16 * rows_of_step;
     const int32_t x_eight = layout.pairs_rows ? layout.columns * 128 : 1024;
-    const int32_t gy_eight = layout.pairs_rows ? layout.position_rows * layout.gy_pitch : 1024;
+    const int32_t gy_eight = layout.pairs_rows ? layout.position_rows * layout.gy_pitch : 8 * layout.gy_pixel_bytes;
     const auto first_x =
-        ptx::MatrixDescriptor::of_transposed_rows(s_stages, layout.rows * layout.columns * 128, x_eight);
+        ptx::MatrixDescriptor::of_transposed_rows(s_stages, 128, layout.rows * layout.columns * 128, x_eight);
+    const int32_t gy_tap_row = layout.kernel_rows * layout.gy_pitch;
     const auto first_gy = ptx::MatrixDescriptor::of_transposed_rows(
-        s_stages + layout.x_bytes + part.co * layout.gy_boxes * layout.gy_box_bytes +
-            part.kh * layout.kernel_rows * layout.gy_pitch,
-        0, gy_eight);
+        s_stages + layout.x_bytes + part.co / kCorrelateRows * layout.gy_boxes * layout.gy_box_bytes +
+            part.kh * gy_tap_row,
+        layout.gy_pixel_bytes, gy_tap_row, gy_eight);
     uint32_t taps[kTaps];  // from the first one of the CTA
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
       const BoxedTap boxed(layout, part.kw * kTaps + tap);
-      taps[tap] = (boxed.box * layout.gy_box_bytes + boxed.shift * 128) / 16;
+      taps[tap] = (boxed.box * layout.gy_box_bytes + boxed.shift * layout.gy_pixel_bytes) / 16;
     }
     pipeline::Ring ring = this->ring();
     float acc[kTaps][kColumns / 2];
@@ -66,8 +68,8 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
           for (int tap = 0; tap < kTaps; ++tap) {
             ptx::wgmma_transposed<Element>(acc[tap], gy.moved(taps[tap]), x, true);
           }
-          gy = gy.moved(column_step);
-          x = x.moved(column_step);
+          gy = gy.moved(gy_step);
+          x = x.moved(x_step);
         }
       }
       ptx::wgmma_commit();
@@ -79,7 +81,7 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     ptx::wgmma_wait<0>();
     element::keep(acc);
     ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
-    this->store(acc, part, warp);
+    this->store(acc, Part(layout, warp));
   }
 #endif
 };

@@ -139,9 +139,9 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     if (both && (pixels ? !last && problem.dtype == DataType::kFloat32 : last)) continue;
     const auto step = static_cast<int32_t>(pixels ? 8 : 32 / element);
     BestPlans best(4);
-    const auto share = [&](int32_t co_parts, int32_t kh_parts, int32_t kw_parts) {
-      if ((co_parts - 1) * kCorrelateRows >= problem.c_out / problem.groups || kh_parts > problem.h.kernel ||
-          (kw_parts - 1) * instance.taps >= problem.w.kernel) {
+    const auto share = [&](int32_t parts, int32_t co_parts, int32_t kh_parts, int32_t kw_parts) {
+      if ((co_parts - 1) * (kCorrelateRows / parts) >= problem.c_out / problem.groups ||
+          kh_parts >= problem.h.kernel + parts || (kw_parts - 1) * instance.taps >= problem.w.kernel) {
         return;
       }
       for (const int32_t columns : widths(problem.w.in, step, static_cast<int32_t>(128 * 4 / element))) {
@@ -150,9 +150,17 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
         }
       }
     };
-    share(instance.consumers, 1, 1);
-    share(1, instance.consumers, 1);
-    share(1, 1, instance.consumers);
+    // Of 32 and 16 output channels a warpgroup's products have several parts, so that fewer of their rows are idle.
+    for (const int32_t parts : {1, 2, 4}) {
+      if (parts > 1 && problem.c_out / problem.groups > kCorrelateRows / parts) break;
+      const int32_t all = parts * instance.consumers;
+      for (int32_t kh_parts = 1; kh_parts <= all; ++kh_parts) {
+        for (int32_t kw_parts = 1; kw_parts <= all / kh_parts; ++kw_parts) {
+          const int32_t co_parts = all / kh_parts / kw_parts;
+          if (co_parts * kh_parts * kw_parts == all) share(parts, co_parts, kh_parts, kw_parts);
+        }
+      }
+    }
     for (Plan found : best.plans()) {
       found.estimate_us *= h200().num_sms * h200().clock_ghz / (device.num_sms * device.clock_ghz);
       plans->push_back(found);

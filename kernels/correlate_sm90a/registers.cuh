@@ -10,7 +10,7 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A Source is made of (kernel, part, warp) by every thread that multiplies:
+// A Source is made of (kernel, part) by every thread that multiplies:
 //
 //   wait(ring)             until the ring's stage can be read
 //   begin_unit(slot, unit) the first row of a unit's pixels, next_row() each further one
@@ -22,7 +22,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   using Element = typename Kernel::Element;
   const CorrelateLayout& layout = kernel.layout;
   const Part part(layout, warp);
-  Source source(kernel, part, warp);
+  Source source(kernel, part);
   pipeline::Ring ring = kernel.ring();
   float acc[kTaps][kColumns / 2];
   uint32_t fragments[2][kTaps][4];
@@ -72,7 +72,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   element::keep(fragments);
   element::keep(acc);
   ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
-  kernel.store(acc, part, warp);
+  kernel.store(acc, part);
 }
 
 #endif

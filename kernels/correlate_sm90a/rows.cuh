@@ -33,18 +33,17 @@ class RowSource {
   static constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
 
  public:
-  __device__ __forceinline__ RowSource(const Kernel& kernel, const Part& part, int32_t warp)
+  __device__ __forceinline__ RowSource(const Kernel& kernel, const Part& part)
       : kernel_(kernel),
         layout_(kernel.layout),
         part_(part),
-        plane_(layout_.co_parts * kCorrelateRows * layout_.gy_pitch),
+        plane_(layout_.co_parts * layout_.co_rows * layout_.gy_pitch),
         own_column_(part.kw * kTaps * layout_.w.dilation),
         column_(lead<Kernel>(column_of(kernel, 0)) + own_column_),
         taps_(layout_.w.stride, layout_.w.dilation, layout_.gy_rows * plane_, layout_.gy_pitch, threadIdx.x % 32) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    const int32_t row = part.co * kCorrelateRows + warp % 4 * 16 + lane / 4;
     s_first_ = kernel.s_stages + layout_.x_bytes + part.kh * layout_.kernel_rows * plane_ +
-               row * (Kernel::kBoxes ? 128 : layout_.gy_pitch);
+               (part.co + lane / 4) * (Kernel::kBoxes ? 128 : layout_.gy_pitch);
     first_bytes_ = lane % 4 * 4 * layout_.w.stride;
   }
 
@@ -117,7 +116,7 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
     const int32_t first_ci = this->group * layout.x_group + this->ci;
     constexpr int32_t kBox = 128 / kElement;
     const int32_t x_box_bytes = layout.rows * kColumns * 128,
-                  plane = layout.co_parts * kCorrelateRows * layout.gy_pitch;
+                  plane = layout.co_parts * layout.co_rows * layout.gy_pitch;
 #pragma unroll 1
     for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
       const Unit unit(layout, number);

@@ -28,13 +28,13 @@ class TurnedSource {
   static constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
 
  public:
-  __device__ __forceinline__ TurnedSource(const Kernel& kernel, const Part& part, int32_t warp)
+  __device__ __forceinline__ TurnedSource(const Kernel& kernel, const Part& part)
       : kernel_(kernel), layout_(kernel.layout), turned_(turned_ring(layout_, kernel.s_stages)) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     // A box has 32 channels, a warp 16 of them: a thread's, and the one eight further, 32 bytes on.
-    const int32_t box = (part.co * 2 + warp % 4 / 2) * layout_.gy_boxes;
+    const int32_t box = part.co / 32 * layout_.gy_boxes;
     s_first_ = kernel.s_stages + layout_.x_bytes + box * layout_.gy_box_bytes + lane / 4 % 4 * 4;
-    vector_ = warp % 2 * 4 + lane / 16;
+    vector_ = part.co / 4 % 8 + lane / 16;
     first_row_ = part.kh * layout_.kernel_rows * layout_.gy_box_columns + lane % 4 * 2;
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {

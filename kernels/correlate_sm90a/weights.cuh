@@ -10,15 +10,17 @@
 
 namespace convt::correlate_sm90a {
 
-// Of a thread of a warpgroup that multiplies: where its warpgroup stands among those that share a stage.
+// Which weights of the CTA's a warp has that multiplies.
 struct Part {
-  int32_t co, kh, kw;
+  int32_t co;  // the first of its 16 output channels
+  int32_t kh;
+  int32_t kw;  // among the parts, of kTaps each
 
   __device__ __forceinline__ Part(const CorrelateLayout& layout, int32_t warp) {
-    const int32_t part = warp / 4, rest = part / layout.co_parts;
-    co = part - rest * layout.co_parts;
-    kh = rest / layout.kw_parts;
-    kw = rest - kh * layout.kw_parts;
+    const int32_t warps = layout.co_rows / 16, part = warp / warps, rest = part / layout.co_parts;
+    co = (part - rest * layout.co_parts) * layout.co_rows + (warp - part * warps) * 16;
+    kw = rest / layout.kh_parts;
+    kh = rest - kw * layout.kh_parts;
   }
 };
 
@@ -59,7 +61,7 @@ struct Weights {
       rest = quotient;
       return value;
     };
-    co = digit(layout.co_tiles) * layout.co_parts * kCorrelateRows;
+    co = digit(layout.co_tiles) * layout.co_parts * layout.co_rows;
     ci = digit(layout.ci_tiles) * kColumns;
     kw = digit(layout.kw_tiles) * layout.kw_parts * kTaps;
     kh = digit(layout.kh_tiles) * layout.kh_parts;
@@ -85,9 +87,9 @@ struct Weights {
   __device__ __forceinline__ void take_part() const {}
 
   // Eight lanes have neighbours of the slab, which are a sector. Images of a later launch are added to what is there.
-  __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], const Part& part, int32_t warp) const {
+  __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], const Part& part) const {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    const int32_t own_co = co + part.co * kCorrelateRows + warp % 4 * 16 + lane / 4;
+    const int32_t own_co = co + part.co + lane / 4;
     const int32_t first_ci = ci + lane % 4 * 2;
     const int32_t own_kh = kh + part.kh, own_kw = kw + part.kw * kTaps;
     if (own_kh >= layout.h.kernel) return;

@@ -193,6 +193,7 @@ CUtensorMapDataType element_of(DataType dtype) {
 
 CUtensorMapSwizzle swizzle_of(const TensorBox& tensor) {
   switch (tensor.swizzle_bytes) {
+    case 32: return CU_TENSOR_MAP_SWIZZLE_32B;
     case 64: return CU_TENSOR_MAP_SWIZZLE_64B;
     case 128: return CU_TENSOR_MAP_SWIZZLE_128B;
     default: return CU_TENSOR_MAP_SWIZZLE_NONE;

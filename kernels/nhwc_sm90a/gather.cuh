@@ -44,8 +44,7 @@ class Gatherer {
             ptx::cp_async_wait<1>();
             write(waiting_);
           }
-          waiting_ = {place, vector, halves, lasts_,
-                      place + kThreads >= places_of_all_ && vector + kItems == kVectors};
+          waiting_ = {place, vector, halves, lasts_, place + kThreads >= places_of_all_ && vector + kItems == kVectors};
           lasts_ = 0;
           is_waiting_ = true;
           buffer_ ^= 1;

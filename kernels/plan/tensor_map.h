@@ -29,7 +29,7 @@ struct TensorBox {
   int32_t step[5] = {1, 1, 1, 1, 1};  // from one of these to the next; of the innermost 1
   bool rounded = false;  // copies are float32 rounded to TF32, to the nearest, ties to even
   int32_t fetched_bytes = 256;  // what L2 fetches at once from memory: 64, 128 or 256
-  int32_t swizzle_bytes = 0;  // 64 or 128, as ptx::tensor_swizzle(): the innermost dimension of a box is as long
+  int32_t swizzle_bytes = 0;  // 32, 64 or 128, as ptx::tensor_swizzle(): the innermost dimension of a box is as long
 };
 
 // For errors: dtype, sizes, strides, the box and where the tensor begins.

@@ -31,18 +31,23 @@ struct MatrixDescriptor {
   // The same of an operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
   // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
-    const uint32_t mode = row_bytes == 128 ? 1 : 2;
-    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
   }
-  // The same of an operand whose rows of 128 bytes are 64 halves along M or N, one row of each K: transposed. The
-  // distances are those of the next 64 and of the next eight rows. It may begin in any row of the swizzle's pattern,
-  // which is one of addresses.
-  __device__ __forceinline__ static MatrixDescriptor of_transposed_rows(uint32_t shared, uint32_t bytes_along_mn,
+  // The same of an operand whose rows of 128, 64 or 32 bytes are halves along M or N, one row of each K: transposed.
+  // The distances are those of the next row's worth of halves and of the next eight rows. It may begin in any row of
+  // the swizzle's pattern, which is one of addresses.
+  __device__ __forceinline__ static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes,
+                                                                        uint32_t bytes_along_mn,
                                                                         uint32_t bytes_along_k) {
-    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | 1u << 30};
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | swizzle_of(row_bytes)};
   }
   __device__ __forceinline__ MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
   __device__ __forceinline__ uint64_t bits() const { return uint64_t{high} << 32 | low; }
+
+ private:
+  __device__ __forceinline__ static uint32_t swizzle_of(int32_t row_bytes) {
+    return (row_bytes == 128 ? 1u : row_bytes == 64 ? 2u : 3u) << 30;
+  }
 };
 
 // cvt.rn.tf32.f32: to the nearest TF32 number, ties to even. One instruction on sm_90, where cvt.rna is three.

@@ -115,9 +115,11 @@ const unsigned char* Operand::at(int row, int byte) const {
 
 const unsigned char* Operand::at_transposed(int row, int k) const {
   const uint32_t begin = (low & 0x3fff) << 4, along_k = (high & 0x3fff) << 4, along_rows = (low >> 16 & 0x3fff) << 4;
-  if (high >> 30 != 1) fail("a transposed operand has rows of 128 bytes");
-  uint32_t address = begin + row / 64 * along_rows + k / 8 * along_k + k % 8 * 128 + row % 64 * 2;
-  address ^= (address >> 7 & 7) << 4;
+  const uint32_t mode = high >> 30;
+  if (mode == 0) fail("a transposed operand has rows of 128, 64 or 32 bytes");
+  const uint32_t halves = 128u >> mode, bytes = 2 * halves;  // of a row
+  uint32_t address = begin + row / halves * along_rows + k / 8 * along_k + k % 8 * bytes + row % halves * 2;
+  address ^= (address >> 7 & ((8u >> (mode - 1)) - 1)) << 4;
   return static_cast<const unsigned char*>(shared_bytes(address, 4));
 }
 

@@ -52,7 +52,10 @@ CUresult encode(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void
   }
   map.rank = static_cast<uint8_t>(rank);
   map.element_bytes = static_cast<uint8_t>(bytes);
-  map.swizzle_bytes = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 0;
+  map.swizzle_bytes = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
+                      : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                      : swizzle == CU_TENSOR_MAP_SWIZZLE_32B ? 32
+                                                             : 0;
   map.is_rounded = type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   if (map.swizzle_bytes != 0 && map.box[0] * bytes > map.swizzle_bytes) return CUDA_ERROR_INVALID_VALUE;
   if (map.box[0] * bytes % 16 != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -30,6 +30,12 @@ PIXELS_DILATED = dataclasses.replace(
 )
 PIXELS_PACKED = dataclasses.replace(GROUPS, name="pixels_packed", layout="channels_last", c_in=15, c_out=30)
 PIXELS_GROUPS = dataclasses.replace(GROUPS, name="pixels_groups", layout="channels_last", c_out=72)
+# Of 32 and of 16 output channels, of which a warpgroup's products have several parts: rows of taps in channels_last.
+FEW = Case("few", "", n=2, c_in=20, c_out=30, h=5, w=16, k=(4, 7), s=(2, 1), p=(1, 2))
+FEWER = Case("fewer", "", n=2, c_in=20, c_out=32, h=6, w=24, k=(3, 5), s=(1, 2), p=(1, 1), g=2)
+FEW_PIXELS = dataclasses.replace(FEW, name="few_pixels", layout="channels_last", c_in=24, c_out=24)
+FEWER_PIXELS = dataclasses.replace(FEWER, name="fewer_pixels", layout="channels_last", c_in=32, c_out=16, d=(2, 1))
+FEW_CHANNELS = (FEW, FEWER, FEW_PIXELS, FEWER_PIXELS)
 IN_PIXELS = (PIXELS, PIXELS_STRIDED, PIXELS_DILATED, PIXELS_PACKED, PIXELS_GROUPS)
 # The input in one format and grad_output in the other, so that one of them is packed in every form.
 MIXED = dataclasses.replace(DENSE, name="mixed")
@@ -61,6 +67,19 @@ def test_every_kernel(emulated, case, kind):
         of_rows = 0 if case in IN_PIXELS else 6 if kind == "tf32" else {1: 3, 2: 4}[case.s[1]]
         of_pixels = 0 if case in CASES and kind == "tf32" else 5
         assert len({key[0] for key in plans}) == of_rows + of_pixels
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", FEW_CHANNELS, ids=lambda case: case.name)
+def test_few_output_channels(emulated, case, kind):
+    call = call_of(case, kind)
+    expected, plans = call.expected(), few_plans(emulated, call)
+    for turn, (key, number) in enumerate(plans.items()):
+        emulated.set_eager(turn % 2 == 1, turn % 4 > 1)
+        assert torch.equal(call.run(emulated, number, H200).double(), expected), key
+    parts = {co_parts * kh_parts * kw_parts for _, co_parts, kh_parts, kw_parts, _ in plans}
+    assert parts & {4, 6}
+    assert case.c_out // case.g > 16 or parts & {8, 12}
 
 
 @pytest.mark.parametrize("kind", KINDS)

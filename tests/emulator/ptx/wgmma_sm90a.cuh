@@ -24,8 +24,10 @@ struct MatrixDescriptor {
     const uint32_t mode = row_bytes == 128 ? 1 : 2;
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
   }
-  static MatrixDescriptor of_transposed_rows(uint32_t shared, uint32_t bytes_along_mn, uint32_t bytes_along_k) {
-    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | 1u << 30};
+  static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes, uint32_t bytes_along_mn,
+                                             uint32_t bytes_along_k) {
+    const uint32_t mode = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | mode << 30};
   }
   MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
 };
