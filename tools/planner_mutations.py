@@ -291,6 +291,12 @@ MUTATIONS = [
         "false",
     ),
     Mutation(
+        "correlate: parts of a product that are no rows of taps",
+        "correlate_sm90a/layout.cpp",
+        "(tile.co_parts > 1 || tile.kh_parts % parts != 0)",
+        "tile.co_parts > 4",
+    ),
+    Mutation(
         "correlate: rows where pixels lie as they should",
         "correlate_sm90a/plan.cpp",
         "problem.dtype == DataType::kFloat32 : last)",

@@ -133,10 +133,10 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     const CorrelateOperand gy = correlate_operand(problem, instance.form, false, packs_gy);
     if (std::max(x.packed_bytes, gy.packed_bytes) > kMostPacked * element) continue;
     const bool pixels = instance.form == CorrelateForm::kPixels;
-    // In channels_last no tensor is packed as rows, nor float32 in NCHW as pixels: their own form takes less time.
-    // Halves in NCHW are, for strides and dilations that rows have no kernel for and for small images.
-    const bool last = is_channels_last(problem.x_stride), both = last == is_channels_last(problem.y_stride);
-    if (both && (pixels ? !last && problem.dtype == DataType::kFloat32 : last)) continue;
+    // No tensor in channels_last is packed as rows, nor float32 in NCHW alone as pixels: their own form takes less
+    // time. Halves in NCHW are, for strides and dilations that rows have no kernel for and for small images.
+    const bool last = is_channels_last(problem.x_stride) || is_channels_last(problem.y_stride);
+    if (pixels ? !last && problem.dtype == DataType::kFloat32 : last) continue;
     const auto step = static_cast<int32_t>(pixels ? 8 : 32 / element);
     BestPlans best(4);
     const auto share = [&](int32_t parts, int32_t co_parts, int32_t kh_parts, int32_t kw_parts) {

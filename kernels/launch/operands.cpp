@@ -122,14 +122,13 @@ void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t cha
   params.source = tensor;
   params.packed = packed;
   std::copy_n(stride, 4, params.stride);
-  params.channels = static_cast<int32_t>(channels);
+  const int64_t vector = elements_of_vector(problem.dtype);
   params.columns = columns;
-  params.places = static_cast<int32_t>(packed_stride[1]);
-  params.channels_inner = is_channels_last(stride);
-  params.by_row = Divisor::of(static_cast<int32_t>(packed_stride[2]));
-  params.by_place_tiles = Divisor::of(ceil_div(params.places, kPackRowsPlaces));
-  params.by_channel_tiles = Divisor::of(ceil_div(params.channels, kPackRowsChannels));
-  const int64_t blocks = images * params.by_channel_tiles.value * params.by_place_tiles.value;
+  params.num_vectors = static_cast<int32_t>(images * packed_stride[0] / vector);
+  params.by_vectors = Divisor::of(static_cast<int32_t>(packed_stride[2] / vector));
+  params.by_rows = Divisor::of(rows);
+  params.by_channels = Divisor::of(static_cast<int32_t>(channels));
+  const int64_t blocks = ceil_div(params.num_vectors, kPackRowsThreads);
   launch_kernel(pack::pack_rows(problem.dtype), Grid{plan.kernel, blocks, dim3(kPackRowsThreads)}, stream, params);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "pack/rows.h"
@@ -9,53 +10,45 @@
 
 namespace convt::pack {
 
-// A CTA packs some channels' neighbouring places. They pass through shared memory, so that neighbouring threads read
-// neighbours of the source and write neighbours of the packed tensor.
+// Neighbours that fill 16 bytes, of which halves may begin in the middle of a word: then the fifth word's first half is
+// the last one.
+template <typename Bits>
+__device__ __forceinline__ uint4 load_neighbours(const Bits* g) {
+  const auto address = reinterpret_cast<uintptr_t>(g);
+  const auto* g_words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+  const bool between = sizeof(Bits) == 2 && address % 4 != 0;
+  uint32_t words[5];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words[i] = g_words[i];
+  words[4] = between ? g_words[4] : 0;
+  const auto neighbour = [&](int i) { return __byte_perm(words[i], words[i + 1], between ? 0x5432 : 0x3210); };
+  return {neighbour(0), neighbour(1), neighbour(2), neighbour(3)};
+}
+
+// A thread packs 16 bytes of a row.
 template <typename Element>
 __global__ void __launch_bounds__(kPackRowsThreads) pack_rows(const __grid_constant__ PackRowsParams params) {
 #ifdef CONVT_HAS_MMA
   using Bits = std::conditional_t<sizeof(Element) == 4, uint32_t, uint16_t>;
-  constexpr int kVector = 16 / static_cast<int>(sizeof(Element)), kVectors = kPackRowsPlaces / kVector;
-  constexpr int kPitch = kPackRowsPlaces + 4 / static_cast<int>(sizeof(Element));  // an odd number of words
-  __shared__ Bits s_tile[kPackRowsChannels * kPitch];
-  const auto thread = static_cast<int32_t>(threadIdx.x);
-  int32_t place_tile, channel_tile;
-  const int32_t image =
-      params.by_channel_tiles(params.by_place_tiles(static_cast<int32_t>(blockIdx.x), &place_tile), &channel_tile);
-  const int32_t first_channel = channel_tile * kPackRowsChannels, first_place = place_tile * kPackRowsPlaces;
-  const auto* g_image = static_cast<const Bits*>(params.source) + image * params.stride[0];
-  const auto load = [&](int32_t c, int32_t p) {
-    int32_t column;
-    const int32_t channel = first_channel + c, place = first_place + p;
-    const int32_t row = params.by_row(place, &column);
-    const bool exists = channel < params.channels && place < params.places && column < params.columns;
-    s_tile[c * kPitch + p] =
-        exists ? g_image[channel * params.stride[1] + row * params.stride[2] + column * params.stride[3]] : Bits{0};
-  };
-  if (params.channels_inner) {
-#pragma unroll
-    for (int32_t i = 0; i < kPackRowsPlaces; i += kPackRowsThreads / kPackRowsChannels) {
-      load(thread % kPackRowsChannels, i + thread / kPackRowsChannels);
-    }
+  constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
+  const auto number = static_cast<int32_t>(blockIdx.x * kPackRowsThreads + threadIdx.x);
+  if (number >= params.num_vectors) return;
+  int32_t vector, row, channel;
+  const int32_t image = params.by_channels(params.by_rows(params.by_vectors(number, &vector), &row), &channel);
+  const int32_t first = vector * kVector, left = params.columns - first;
+  const auto* g_first = static_cast<const Bits*>(params.source) + image * params.stride[0] +
+                        channel * params.stride[1] + row * params.stride[2] + first * params.stride[3];
+  uint4 packed;
+  // The fifth word ends within the row where there is one element more.
+  if (params.stride[3] == 1 && left > kVector) {
+    packed = load_neighbours(g_first);
   } else {
-#pragma unroll
-    for (int32_t i = 0; i < kPackRowsChannels; i += kPackRowsThreads / kPackRowsPlaces) {
-      load(i + thread / kPackRowsPlaces, thread % kPackRowsPlaces);
-    }
-  }
-  __syncthreads();
-#pragma unroll
-  for (int32_t i = 0; i < kPackRowsChannels; i += kPackRowsThreads / kVectors) {
-    const int32_t c = i + thread / kVectors, p = thread % kVectors * kVector;
-    if (first_channel + c >= params.channels || first_place + p >= params.places) continue;
     alignas(16) Bits elements[kVector];
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) elements[j] = s_tile[c * kPitch + p + j];
-    uint4 words;
-    memcpy(&words, elements, sizeof(words));
-    const int64_t channel = int64_t{image} * params.channels + first_channel + c;
-    *reinterpret_cast<uint4*>(static_cast<Bits*>(params.packed) + channel * params.places + first_place + p) = words;
+    for (int i = 0; i < kVector; ++i) elements[i] = i < left ? g_first[i * params.stride[3]] : Bits{0};
+    memcpy(&packed, elements, sizeof(packed));
   }
+  static_cast<uint4*>(params.packed)[number] = packed;
 #endif
 }
 

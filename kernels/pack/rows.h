@@ -19,8 +19,6 @@ inline void packed_rows(DataType dtype, int64_t channels, int32_t rows, int32_t 
 }
 
 inline constexpr int32_t kPackRowsThreads = 256;
-inline constexpr int32_t kPackRowsChannels = 32;  // of a CTA,
-inline constexpr int32_t kPackRowsPlaces = 64;  // and places of a channel's packed rows
 
 }  // namespace convt
 
@@ -31,11 +29,9 @@ struct PackRowsParams {
   const void* source;  // any strides
   void* packed;
   int64_t stride[4];  // of the source, in elements: image, channel, row, column
-  int32_t channels, columns;
-  int32_t places;  // of a channel's packed rows
-  bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise columns
-  Divisor by_row;  // places
-  Divisor by_place_tiles, by_channel_tiles;
+  int32_t columns;
+  int32_t num_vectors;  // of 16 bytes, packed
+  Divisor by_vectors, by_rows, by_channels;  // of a packed row, of a channel, of an image
 };
 
 // Of float32 or of 16-bit elements.

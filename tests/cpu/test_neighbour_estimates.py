@@ -122,12 +122,12 @@ CLIFFS = [
         ("up2",),
     ),
     Cliff(
-        "dw", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 k+1 k+2 kw+1 sw-1", 2.6,
+        "dw", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 k+1 k+2 kw+1 s-1 sw-1", 2.8,
         "the correlate engine packs rows that do not begin on 16 bytes; its tiles of two to five taps fit few widths",
         every_base_but("up2"),
     ),
     Cliff(
-        "dw", "nchw", "s+1 d=2", 4.0,
+        "dw", "nchw", "s+1 d=2", 4.7,
         "in half precision the correlate engine has strides of 1 and 2 and no dilation; mma serves the others",
         every_base_but("up2"),
     ),
@@ -136,7 +136,6 @@ CLIFFS = [
         "tiles have 64 output channels of a group",
         every_base_but("up2", "small_deep4"),
     ),
-    Cliff("dw", "nchw", "g=4", 1.9, "small groups fill parts of the tiles of all engines", ("small_deep4",)),
     Cliff("dw", "nchw", "c_out+1", 1.8, "the 65th or 129th channel takes another tile", ("up2", "small_deep4")),
     Cliff(
         "dw", "nchw", "k+2", 1.8,
@@ -153,13 +152,19 @@ CLIFFS = [
         ("up4", "same3", "small_deep4"),
     ),
     Cliff(
+        "dw", "nhwc", "k+1 kw+1 g=2 g=4", 2.0,
+        "of 16 and 32 output channels a product of the correlate engine has four and two parts, into which these bases "
+        "divide without a rest; the 8 of a group are half of a part, or mma serves",
+        ("wide8", "few5", "one_large4"),
+    ),
+    Cliff(
         "dw", "nhwc", "k-1 s+1", 1.7,
         "memory bounds the floor of 2 x 2 taps; tiles of two to five taps are read by fewer here, or more than needed",
         ("up2",),
     ),
     Cliff(
-        "dw", "nhwc", "k+2 d=2", 2.2,
-        "memory bounds the floor of these bases; where taps overlap or grow, products take longer than memory",
+        "dw", "nhwc", "d=2", 2.2,
+        "memory bounds the floor of these bases; where taps overlap, products take longer than memory",
     ),
 ]  # fmt: skip
 
