@@ -29,7 +29,7 @@ EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
 # What the planner says of every plan; the rest of its answer is what was chosen: its threads and its tile.
 OF_EVERY_PLAN = frozenset(
     ("kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
-     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us")
+     "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us", "gives_grad_bias")
 )  # fmt: skip
 
 _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}

@@ -229,6 +229,18 @@ class GradientCall:
             return getattr(torch.ops.convt_ext, self.direction)(*arguments)
         return getattr(torch.ops.convt_ext, f"{self.direction}_candidate")(*arguments, candidate)
 
+    def run_with_bias(self, candidate: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients of weight and bias, asked for together, by the plan with that number among the candidates."""
+        call = self.call
+        numbers = (
+            *call.stride, *call.padding, *call.output_padding, call.groups, *call.dilation, PRECISIONS[call.precision],
+            int(self.channels_last), int(self.channels_last), 0, 0, candidate, 0, 1,
+        )  # fmt: skip
+        number = torch.ops.convt_ext._remember(numbers)
+        tensors = self.grad_output, self.other, call.weight
+        _, of_weight, of_bias = torch.ops.convt_ext._gradients(*tensors, number, 2 + 4)
+        return of_weight, of_bias
+
     def candidates(self, device: list[int] | None = None) -> list[dict[str, Any]]:
         return self.call.replace(channels_last=self.channels_last).candidates(device, self.direction)
 

@@ -293,8 +293,26 @@ MUTATIONS = [
     Mutation(
         "correlate: parts of a product that are no rows of taps",
         "correlate_sm90a/layout.cpp",
-        "(tile.co_parts > 1 || tile.kh_parts % parts != 0)",
-        "tile.co_parts > 4",
+        "return co_parts == 1 && kh_parts % parts == 0",
+        "return co_parts <= 4",
+    ),
+    Mutation(
+        "correlate: a bias without grad_output's last rows",
+        "problem/phases.h",
+        "return once && tap <= axis.kernel - axis.stride ?",
+        "return once ?",
+    ),
+    Mutation(
+        "correlate: a bias of planes with others' columns",
+        "correlate_sm90a/bias.cpp",
+        "if (layout->flat && layout->strips",
+        "if (false && layout->strips",
+    ),
+    Mutation(
+        "correlate: a bias of many elements that no tap has",
+        "correlate_sm90a/bias.cpp",
+        "bytes >= kLeastBytes && rest",
+        "bytes >= 0 && rest",
     ),
     Mutation(
         "correlate: rows where pixels lie as they should",

@@ -123,20 +123,25 @@ bool order_is_the_plans(const ConvTProblem& problem) {
          (problem.precision == Precision::kIeee || problem.precision == Precision::kAten);
 }
 
-// The plan, and the steps of the epilogue that its kernel does not run behind it.
-void launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointers, int32_t device,
+// The plan, and the steps of the epilogue that its kernel does not run behind it. As run_plan().
+bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointers, int32_t device,
                  const Epilogue* epilogue) {
   const cudaStream_t stream = current_stream(device);
-  if (epilogue == nullptr) return launch(problem, plan, pointers, stream);
+  if (!plan.gives_grad_bias) pointers.grad_bias = nullptr;
+  if (epilogue == nullptr) {
+    launch(problem, plan, pointers, stream);
+    return pointers.grad_bias != nullptr;
+  }
   const epilogue::Program steps = epilogue->program(family_of(plan.tile).fuses(problem));
   pointers.steps = &steps;
   launch(problem, plan, pointers, stream);
   const bool exact = problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
   epilogue->run(steps.num_steps, exact, pointers.y, stream);
+  return false;
 }
 
 // Runs that one of all candidates, or, where the tensors do not begin as it needs, the best that can.
-void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
+bool run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
                    const Epilogue* epilogue) {
   const std::vector<Plan>& plans = all_candidates(problem, device_info(device));
   STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
@@ -149,12 +154,12 @@ void run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers poin
   if (!add_workspace(plans[candidate], device, nullptr, &pointers, &workspace)) {
     fail_to_allocate(plans[candidate].workspace_bytes, device);
   }
-  launch_then(problem, plans[candidate], pointers, device, epilogue);
+  return launch_then(problem, plans[candidate], pointers, device, epilogue);
 }
 
 }  // namespace
 
-void run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers pointers, int32_t device, Tensor* kept,
+bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers pointers, int32_t device, Tensor* kept,
               const Epilogue* epilogue) {
   ConvTProblem problem = asked;
   settle_strides(&problem);

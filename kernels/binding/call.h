@@ -83,15 +83,17 @@ struct Candidate {
 // Runs that candidate on the current stream of `device`, which must be the current device. The plan's workspace is the
 // caching allocator's; where the choice's does not fit, a plan that needs less serves, unless that would break a
 // promised order of sums. `kept` takes the place of the part for the packed weight, and has at least its length: then
-// nothing but the choice serves. `epilogue` are steps on the result. Throws as empty_result().
-void run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
+// nothing but the choice serves. `epilogue` are steps on the result. Whether pointers.grad_bias has been written.
+// Throws as empty_result().
+bool run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
               torch::stable::Tensor* kept = nullptr, const Epilogue* epilogue = nullptr);
 
 // candidate >= 0
 void check_candidate(int64_t candidate);
 
 // The ops' directions, of real tensors on a GPU: checks, result, plan, launch. `only`: that candidate and no other.
-// Throw std::runtime_error. Of the gradient of the weight `arguments.channels_last` is the weight's format.
+// Throw std::runtime_error. Of the gradient of the weight `arguments.channels_last` is the weight's format, and
+// `grad_bias` becomes the gradient of the bias, from the same pass where the plan gives it.
 torch::stable::Tensor run_forward(const torch::stable::Tensor& input, const torch::stable::Tensor& weight,
                                   const std::optional<torch::stable::Tensor>& bias, const ConvArguments& arguments,
                                   std::optional<int64_t> only = std::nullopt,
@@ -99,7 +101,8 @@ torch::stable::Tensor run_forward(const torch::stable::Tensor& input, const torc
 torch::stable::Tensor run_grad_input(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& weight,
                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
 torch::stable::Tensor run_grad_weight(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& input,
-                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
+                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt,
+                                      torch::stable::Tensor* grad_bias = nullptr);
 torch::stable::Tensor run_grad_bias(const torch::stable::Tensor& grad_output);
 
 }  // namespace convt::binding

@@ -126,9 +126,12 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
     ConvArguments of_weight = arguments;
     if (arguments.channels_last != weight_channels_last) of_weight.preferred[2] = 0;  // it is of another problem
     of_weight.channels_last = weight_channels_last;
-    std::get<1>(found) = run_grad_weight(grad_output, input, of_weight);
+    if ((ours & 4) != 0) std::get<2>(found).emplace();
+    Tensor* grad_bias = (ours & 4) != 0 ? &*std::get<2>(found) : nullptr;
+    std::get<1>(found) = run_grad_weight(grad_output, input, of_weight, std::nullopt, grad_bias);
+  } else if ((ours & 4) != 0) {
+    std::get<2>(found) = run_grad_bias(grad_output);
   }
-  if ((ours & 4) != 0) std::get<2>(found) = run_grad_bias(grad_output);
   if (theirs == 0) return found;
   const std::array<bool, 3> mask{(theirs & 1) != 0, (theirs & 2) != 0, false};
   std::array<StableIValue, 11> stack{from(grad_output),

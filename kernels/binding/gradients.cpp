@@ -46,6 +46,28 @@ int64_t preferred_of(const Gradient& gradient, const ConvArguments& arguments, i
 
 void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
 
+Tensor empty_bias(const Tensor& grad_output) {
+  const int64_t channels = grad_output.size(1), step = 1;
+  return empty_result(1, &channels, &step, grad_output);
+}
+
+// grad_output by channel, by a kernel of its own.
+void add_up(const Tensor& grad_output, Tensor* grad_bias) {
+  if (grad_bias->numel() == 0) return;
+  ChannelSum sum{};
+  sum.dtype = data_type_of("grad_output", grad_output);
+  for (int i = 0; i < 4; ++i) {
+    sum.size[i] = grad_output.size(i);
+    sum.stride[i] = grad_output.stride(i);
+  }
+  const int32_t device = grad_output.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  if (grad_output.numel() == 0) return fill_zero(*grad_bias);
+  Tensor workspace = empty_workspace(workspace_bytes(sum), device);
+  launch_channel_sum(sum, grad_output.const_data_ptr(), workspace.mutable_data_ptr(), grad_bias->mutable_data_ptr(),
+                     current_stream(device));
+}
+
 }  // namespace
 
 Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
@@ -77,7 +99,7 @@ Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const Con
 }
 
 Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const ConvArguments& arguments,
-                       std::optional<int64_t> only) {
+                       std::optional<int64_t> only, Tensor* grad_bias) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
   check_tensor("input", input, "(N, C_in, H, W)");
   check_matches("input", input, "grad_output", grad_output);
@@ -94,38 +116,26 @@ Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const Con
   Tensor result = empty_result(4, gradient.shapes.w, problem.w_stride, grad_output);
   const int32_t device = grad_output.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
+  if (grad_bias != nullptr) *grad_bias = empty_bias(grad_output);
   if (grad_output.numel() == 0 || input.numel() == 0) {
     fill_zero(result);
+    if (grad_bias != nullptr) add_up(grad_output, grad_bias);
     return result;
   }
   Pointers pointers{};
   pointers.x = read_only(input);
   pointers.w = result.mutable_data_ptr();
   pointers.y = read_only(grad_output);
-  run_plan(problem, {only, preferred_of(gradient, arguments, 2)}, pointers, device);
+  if (grad_bias != nullptr) pointers.grad_bias = grad_bias->mutable_data_ptr();
+  const bool has_bias = run_plan(problem, {only, preferred_of(gradient, arguments, 2)}, pointers, device);
+  if (grad_bias != nullptr && !has_bias) add_up(grad_output, grad_bias);
   return result;
 }
 
 Tensor run_grad_bias(const Tensor& grad_output) {
   check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
-  ChannelSum sum{};
-  sum.dtype = data_type_of("grad_output", grad_output);
-  for (int i = 0; i < 4; ++i) {
-    sum.size[i] = grad_output.size(i);
-    sum.stride[i] = grad_output.stride(i);
-  }
-  const int64_t step = 1;
-  Tensor result = empty_result(1, &sum.size[1], &step, grad_output);
-  if (result.numel() == 0) return result;
-  const int32_t device = grad_output.get_device_index();
-  const torch::stable::accelerator::DeviceGuard guard(device);
-  if (grad_output.numel() == 0) {
-    fill_zero(result);
-    return result;
-  }
-  Tensor workspace = empty_workspace(workspace_bytes(sum), device);
-  launch_channel_sum(sum, grad_output.const_data_ptr(), workspace.mutable_data_ptr(), result.mutable_data_ptr(),
-                     current_stream(device));
+  Tensor result = empty_bias(grad_output);
+  add_up(grad_output, &result);
   return result;
 }
 

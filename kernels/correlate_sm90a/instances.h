@@ -24,6 +24,10 @@ struct CorrelateInstance {
   CorrelateForm form;
 };
 
+// Of a warpgroup whose first operands are in registers: with more taps there are none left to add up grad_output for
+// the bias.
+inline constexpr int32_t kCorrelateMostBiasTaps = 4;
+
 // X(symbol, dtype, precision, taps, columns, consumers, stride_w, form)
 #define CONVT_CORRELATE_TF32(X)                              \
   X(tf32_2x128, kFloat32, kTf32, 2, 128, 2, 0, kRows)        \
@@ -32,7 +36,7 @@ struct CorrelateInstance {
   X(tf32_4x64, kFloat32, kTf32, 4, 64, 2, 0, kRows)          \
   X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, kRows)          \
   X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kRows)
-#define CONVT_CORRELATE_TURNED(X)                              \
+#define CONVT_CORRELATE_TRANSPOSED(X)                          \
   X(tf32_pixels_2x128, kFloat32, kTf32, 2, 128, 2, 0, kPixels) \
   X(tf32_pixels_3x96, kFloat32, kTf32, 3, 96, 2, 0, kPixels)   \
   X(tf32_pixels_4x64, kFloat32, kTf32, 4, 64, 2, 0, kPixels)   \
@@ -58,7 +62,7 @@ struct CorrelateInstance {
 #define CONVT_CORRELATE_F16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, f16, kFloat16)
 #define CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_TF32(X) CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_F16(X)
 #define CONVT_CORRELATE_ALL_PIXELS(X) \
-  CONVT_CORRELATE_TURNED(X) CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_F16_PIXELS(X)
+  CONVT_CORRELATE_TRANSPOSED(X) CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_F16_PIXELS(X)
 #define CONVT_CORRELATE_INSTANCES(X) CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_ALL_PIXELS(X)
 
 inline constexpr CorrelateInstance kCorrelateInstances[] = {

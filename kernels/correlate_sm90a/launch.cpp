@@ -7,6 +7,7 @@
 #include "correlate_sm90a/params.h"
 #include "launch/families.h"
 #include "launch/operands.h"
+#include "plan/cost.h"
 #include "plan/kernel_table.h"
 
 namespace convt {
@@ -40,7 +41,7 @@ CUtensorMap map_x(const ConvTProblem& problem, const CorrelateInstance& instance
 }
 
 CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
-                   const CorrelateOperand& of, const void* data) {
+                   const CorrelateOperand& of, const void* data, bool rounded) {
   TensorBox gy = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
   gy.box[2] = layout.gy_rows;
   gy.step[2] = layout.gy_row_step;
@@ -59,7 +60,7 @@ CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instanc
   gy.swizzle_bytes = instance.form == CorrelateForm::kRows     ? 0
                      : instance.form == CorrelateForm::kPixels ? layout.gy_pixel_bytes
                                                                : 128;
-  gy.rounded = problem.dtype == DataType::kFloat32;
+  gy.rounded = rounded;
   return make_tensor_map(problem.dtype, gy);
 }
 
@@ -88,7 +89,7 @@ const void* operand_of(const ConvTProblem& problem, const Plan& plan, CorrelateF
   const int64_t channels = is_x ? problem.c_in : problem.c_out;
   if (form == CorrelateForm::kPixels) {
     const Pixels pixels = packed_pixels(problem, pixels_of(problem, channels, of.rows, of.columns, stride));
-    launch_pack_pixels(problem, plan, pixels, stride, problem.batch, images, packed, stream);
+    launch_pack_pixels(problem, plan, pixels, stride, problem.batch, images, packed, stream, false);
   } else {
     launch_pack_rows(problem, plan, channels, of.rows, of.columns, stride, problem.batch, images, packed, stream);
   }
@@ -108,6 +109,9 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   auto* packed_x = static_cast<char*>(pointers.workspace);
   char* packed_gy = packed_x + whole_workspace(x.packed_bytes * tile.images);
   char* slabs = packed_gy + whole_workspace(gy.packed_bytes * tile.images);
+  char* bias_slabs = pointers.grad_bias == nullptr ? nullptr : slabs + slab_bytes(problem, layout.chunks);
+  // The gradient of the bias is of numbers that are not rounded: warps round them.
+  const bool rounded = problem.dtype == DataType::kFloat32 && bias_slabs == nullptr;
   for (int64_t first = 0; first < problem.batch; first += tile.images) {
     ConvTProblem part = problem;
     part.batch = std::min<int64_t>(tile.images, problem.batch - first);
@@ -118,8 +122,9 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
     params.x = map_x(part, instance, params.layout, x,
                      operand_of(part, plan, instance.form, true, x, pointers.x, first, packed_x, stream));
     params.gy = map_gy(part, instance, params.layout, gy,
-                       operand_of(part, plan, instance.form, false, gy, pointers.y, first, packed_gy, stream));
+                       operand_of(part, plan, instance.form, false, gy, pointers.y, first, packed_gy, stream), rounded);
     params.slabs = reinterpret_cast<float*>(slabs);
+    params.bias_slabs = reinterpret_cast<float*>(bias_slabs);
     params.adds = first > 0;
     Grid grid = grid_of(plan);
     grid.blocks = params.layout.num_blocks;
@@ -131,6 +136,15 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   const int64_t stride[4] = {to[2], to[3], to[0], to[1]};
   launch_add_slabs(problem.dtype, slabs, layout.chunks, size, stride, pointers.w, stream,
                    terms_of(problem, layout, pointers));
+  if (bias_slabs == nullptr) return;
+  char* next = bias_slabs + int64_t{layout.chunks} * layout.bias_rows * problem.c_out * 4;
+  for (const CorrelateRest& rest : correlate_rests(problem)) {
+    const void* begin = static_cast<const char*>(pointers.y) + rest.begins * element_bytes(problem.dtype);
+    launch_channel_slabs(rest.sum, begin, next, stream);
+    next += num_channel_slabs(rest.sum) * problem.c_out * 4;
+  }
+  launch_add_bias(problem.dtype, problem.c_out, bias_slabs, correlate_bias_rows(problem, layout), pointers.grad_bias,
+                  stream);
 }
 
 }  // namespace convt

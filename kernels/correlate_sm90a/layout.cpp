@@ -91,9 +91,7 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   const int64_t columns = tile.columns + int64_t{(taps - 1) / layout->tap_period} * layout->tap_shift;
   if ((columns - 1) * w.stride + 1 > kMostBox) return false;
   layout->gy_box_columns = static_cast<int32_t>(columns);
-  // Of halves the parts of a warpgroup's products are rows of taps, a distance that the products are told.
-  const int32_t parts = kCorrelateRows / layout->co_rows;
-  if (element == 2 && parts > 1 && (tile.co_parts > 1 || tile.kh_parts % parts != 0)) return false;
+  if (!correlate_can_share(instance, kCorrelateRows / layout->co_rows, tile.co_parts, tile.kh_parts)) return false;
   layout->gy_pixel_bytes = element == 4 ? 128 : layout->co_rows * element;
   layout->gy_blocks = ceil_div(tile.co_parts * layout->co_rows * element, layout->gy_pixel_bytes);
   layout->gy_pitch = layout->gy_box_columns * layout->gy_pixel_bytes;
@@ -105,8 +103,8 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   layout->x_bytes = static_cast<int32_t>(x_bytes);
   layout->gy_bytes = static_cast<int32_t>(boxes) * layout->gy_box_bytes;
   layout->copied_bytes = static_cast<int32_t>(x_bytes + boxes * box);
-  layout->turned_begin = layout->x_bytes + layout->gy_bytes;
-  if (element == 4) layout->turned_bytes = ceil_div(tile.rows * tile.columns, 32) * instance.columns * 128;
+  layout->transposed_begin = layout->x_bytes + layout->gy_bytes;
+  if (element == 4) layout->transposed_bytes = ceil_div(tile.rows * tile.columns, 32) * instance.columns * 128;
   return true;
 }
 
@@ -152,6 +150,11 @@ bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool i
 bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x) {
   if (correlate_describes(problem, form, is_x, false)) return false;
   return is_x || form == CorrelateForm::kPixels || !has_planes(problem);
+}
+
+bool correlate_can_share(const CorrelateInstance& instance, int32_t parts, int32_t co_parts, int32_t kh_parts) {
+  if (instance.form != CorrelateForm::kPixels || instance.dtype == DataType::kFloat32 || parts == 1) return true;
+  return co_parts == 1 && kh_parts % parts == 0;
 }
 
 int32_t correlate_words(const CorrelateInstance& instance) {
@@ -208,11 +211,16 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   const bool pixels = instance.form == CorrelateForm::kPixels;
   if (pixels && !correlate_describes(problem, instance.form, false, tile.packs_gy)) return false;
   if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
-  layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->turned_bytes;
+  layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->transposed_bytes;
   layout->slots = tile.slots;
   layout->barriers_begin = tile.slots * layout->stage_bytes;
   layout->threads = correlate_threads(instance.consumers);
   layout->shared_bytes = layout->barriers_begin + kCorrelateBarrierBytes * tile.slots;
+  if (pixels && problem.dtype != DataType::kFloat32) {
+    layout->ones_begin = layout->barriers_begin + kCorrelateBarrierBytes * kCorrelateMostSlots;
+    layout->shared_bytes = layout->ones_begin + kCorrelateOnesBytes;
+  }
+  lay_correlate_bias(problem, instance, layout);
   return true;
 }
 

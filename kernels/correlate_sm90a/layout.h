@@ -1,8 +1,9 @@
 // The gradient of the weight on warpgroup products: which pixels and weights a CTA has, and where its operands lie in
 // shared memory. One definition for the planner, the launch and the kernels (rows.cuh, pixels.cuh).
 //
-// GEMM: rows are 64 output channels of one tap, columns input channels, K is pixels: the positions of the input. A
-// stage is a *unit* of pixels: a strip of one row of an image, or of several rows.
+// GEMM: rows are 64 output channels of one tap, or 32 or 16 of each of two or four, columns input channels, K is
+// pixels: the positions of the input. A stage is a *unit* of pixels: a strip of one row of an image, or of several
+// rows.
 //
 // Rows: its pixels of the input are rows of 128 bytes as products want their second operand, [128 bytes of
 // pixels][row][input channel]. Rows of grad_output lie in the same way, [128 bytes of columns][row][output channel],
@@ -17,9 +18,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "correlate_sm90a/instances.h"
 #include "problem/problem.h"
+#include "reduce/channels.h"
 
 namespace convt {
 
@@ -53,7 +56,8 @@ inline constexpr int32_t kCorrelateRows = 64;  // of a product
 inline constexpr int64_t kCorrelateMost = int64_t{1} << 30;
 inline constexpr int32_t kCorrelateLeastSlots = 2, kCorrelateMostSlots = 8;
 
-inline constexpr int32_t kCorrelateBarrierBytes = 32;  // of a slot: full and empty, and for turned pixels
+inline constexpr int32_t kCorrelateBarrierBytes = 32;  // of a slot: full and empty, and for transposed pixels
+inline constexpr int32_t kCorrelateOnesBytes = 256;  // eight columns of ones, the second operand of half a step of K
 
 inline constexpr int32_t correlate_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
@@ -78,6 +82,12 @@ struct CorrelateLayout {
   int32_t copied_bytes;
   int32_t stage_bytes, slots, barriers_begin;  // in shared memory
 
+  // The gradient of the bias: the first of as many taps as the strides whose pixels are added up (problem/phases.h),
+  // and how many rows of sums a chunk has, 0 where it is not given: [tap along H][run of a warp's taps along W][CTA of
+  // those that take turns].
+  int32_t bias_kh, bias_kw;
+  int32_t bias_rows, bias_runs, bias_turns;
+
   // Rows.
   int32_t boxes;  // of the input, of a row
   bool flat;  // rows of grad_output begin between 16 bytes, and are copied as parts of planes
@@ -85,11 +95,12 @@ struct CorrelateLayout {
   // Pixels.
   bool pairs_rows;  // a step of K, of sixteen, is eight pixels of each of two rows
   // Of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel].
-  int32_t turned_begin, turned_bytes;
+  int32_t transposed_begin, transposed_bytes;
   int32_t gy_pixel_bytes;  // of a box
   int32_t gy_blocks;  // of channels, which have boxes of their own
   int32_t gy_box_bytes;
   int32_t tap_period, tap_shift;  // taps that have other boxes, and pixels from one tap of a box to the next
+  int32_t ones_begin;  // in shared memory, of halves
 
   int32_t threads, shared_bytes;
   int64_t num_blocks;
@@ -112,6 +123,23 @@ CorrelateOperand correlate_operand(const ConvTProblem& problem, CorrelateForm fo
 // planes too.
 bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
 bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x);
+
+// Whether a warpgroup's products can have these parts. Of pixels of halves they are rows of taps, a distance that the
+// products are told.
+bool correlate_can_share(const CorrelateInstance& instance, int32_t parts, int32_t co_parts, int32_t kh_parts);
+
+// What a layout says of the bias, from all the rest of it.
+void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout);
+
+// Rows of c_out sums whose sum is the gradient of the bias: those of all chunks, then those of what is left out.
+int64_t correlate_bias_rows(const ConvTProblem& problem, const CorrelateLayout& layout);
+
+// What of grad_output no counted tap has: its first rows, and the first columns of the others.
+struct CorrelateRest {
+  ChannelSum sum;
+  int64_t begins;  // elements
+};
+std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem);
 
 // 32-bit reads of rows of grad_output for a thread's row and pixels of a step.
 int32_t correlate_words(const CorrelateInstance& instance);

@@ -14,6 +14,7 @@ struct Params {
   CUtensorMap x, gy;
   CorrelateLayout layout;
   float* slabs;  // [chunk][kernel_h][kernel_w][channels][group_co]
+  float* bias_slabs;  // [chunk][bias_rows][channels of grad_output], or null where nobody asks for them
   bool adds;  // to the slabs of the images before these
 };
 

@@ -1,6 +1,6 @@
 // Boxes of pixels and 128 bytes of their channels, which one thread copies into a ring of stages. grad_output comes in
 // one box for each residue of its columns by the stride, where a tap is a shift by whole pixels.
-// Called by: pixels.cuh, turned.cuh. Must not know: who reads them.
+// Called by: pixels.cuh, transposed.cuh. Must not know: who reads them.
 #pragma once
 
 #include "correlate_sm90a/weights.cuh"

@@ -6,11 +6,14 @@
 // slabs are added.
 #pragma once
 
+#include "correlate_sm90a/bias.cuh"
 #include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/pixel_boxes.cuh"
 #include "correlate_sm90a/weights.cuh"
 #include "element/registers.cuh"
 #include "plan/kernel_table.h"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/shared.cuh"
 
 namespace convt::correlate_sm90a {
 
@@ -22,6 +25,15 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
 
 #ifdef CONVT_HAS_WGMMA
   using Base::Base, Base::layout, Base::params, Base::s_stages;
+
+  __device__ __forceinline__ void begin() const {
+    Base::begin();
+    if (threadIdx.x < kCorrelateOnesBytes / 4) {
+      const uint32_t ones = std::is_same_v<Element, __half> ? 0x3c003c00 : 0x3f803f80;
+      ptx::store_shared(s_stages + layout.ones_begin + threadIdx.x * 4, ones);
+      ptx::fence_proxy_async();
+    }
+  }
 
   __device__ __forceinline__ void serve(int32_t warp) const {
     if (warp == 0) load_pixel_boxes<64>(*this);
@@ -52,25 +64,35 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     pipeline::Ring ring = this->ring();
     float acc[kTaps][kColumns / 2];
     element::clear(acc);
+    BiasOfOnes<OfPixels> bias(*this, warp);
     uint32_t used = 0;  // the barrier of the stage before
 #pragma unroll 1
     for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
       ring.wait_full();
       const uint32_t stage = ring.slot() * layout.stage_bytes / 16;
+      const auto multiply = [&](auto&& also) {
 #pragma unroll 1
-      for (int32_t row = 0; row < layout.rows / rows_of_step; ++row) {
-        auto gy = first_gy.moved(stage + row * gy_row);
-        auto x = first_x.moved(stage + row * x_row);
+        for (int32_t row = 0; row < layout.rows / rows_of_step; ++row) {
+          auto gy = first_gy.moved(stage + row * gy_row);
+          auto x = first_x.moved(stage + row * x_row);
 #pragma unroll 1
-        for (int32_t step = 0; step < layout.steps; ++step) {
-          ptx::wgmma_fence();
+          for (int32_t step = 0; step < layout.steps; ++step) {
+            ptx::wgmma_fence();
 #pragma unroll
-          for (int tap = 0; tap < kTaps; ++tap) {
-            ptx::wgmma_transposed<Element>(acc[tap], gy.moved(taps[tap]), x, true);
+            for (int tap = 0; tap < kTaps; ++tap) {
+              const auto of_tap = gy.moved(taps[tap]);
+              ptx::wgmma_transposed<Element>(acc[tap], of_tap, x, true);
+              also(tap, of_tap);
+            }
+            gy = gy.moved(gy_step);
+            x = x.moved(x_step);
           }
-          gy = gy.moved(gy_step);
-          x = x.moved(x_step);
         }
+      };
+      if (bias.counts(number)) {
+        multiply([&](int tap, const auto& of_tap) { bias.multiply(tap, of_tap); });
+      } else {
+        multiply([](int, const auto&) {});
       }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
@@ -81,7 +103,9 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     ptx::wgmma_wait<0>();
     element::keep(acc);
     ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
-    this->store(acc, Part(layout, warp));
+    const Part own(layout, warp);
+    this->store(acc, own);
+    bias.store(own);
   }
 #endif
 };

@@ -49,7 +49,8 @@ double cycles_of_stage(const ConvTProblem& problem, const CorrelateInstance& ins
   const double steps = instance.consumers * rows * layout.steps;
   const double multiply = steps * instance.taps * instance.columns / 2;
   const double columns = steps * instance.taps * instance.columns / 4;
-  const double copies = (layout.x_bytes + layout.gy_bytes + (layout.turned_bytes > 0 ? 2 * layout.x_bytes : 0)) / 128.0;
+  const double copies =
+      (layout.x_bytes + layout.gy_bytes + (layout.transposed_bytes > 0 ? 2 * layout.x_bytes : 0)) / 128.0;
   const double reads = instance.form != CorrelateForm::kPixels ? wavefronts(problem, instance) : instance.taps;
   const double shared = columns + 16 * steps * reads + copies;
   const double l2 = layout.x_bytes / fit.x_rate + layout.gy_bytes / fit.gy_rate;
@@ -93,11 +94,13 @@ void consider(const ConvTProblem& problem, CorrelateTile tile, BestPlans* best) 
     tile.units_per_chunk = units;
     CorrelateLayout whole;
     if (!make_correlate_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) return;
-    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) return;
+    const int64_t slabs = slab_bytes(problem, whole.chunks) + 4 * problem.c_out * correlate_bias_rows(problem, whole);
+    if (slabs > kMaxWorkspaceBytes) return;
     Plan plan = begin_plan(instance.name, problem.precision, tile);
     set_launch(whole, &plan);
-    plan.workspace_bytes = whole_workspace(x.packed_bytes * tile.images) +
-                           whole_workspace(gy.packed_bytes * tile.images) + slab_bytes(problem, whole.chunks);
+    plan.workspace_bytes =
+        whole_workspace(x.packed_bytes * tile.images) + whole_workspace(gy.packed_bytes * tile.images) + slabs;
+    plan.gives_grad_bias = whole.bias_rows > 0;
     plan.source_on_vectors = !tile.packs_gy;
     plan.result_on_vectors = !tile.packs_x;  // the input
     estimate(problem, instance, whole, static_cast<double>(problem.batch) * (x.packed_bytes + gy.packed_bytes), &plan);
@@ -144,6 +147,7 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
           kh_parts >= problem.h.kernel + parts || (kw_parts - 1) * instance.taps >= problem.w.kernel) {
         return;
       }
+      if (!correlate_can_share(instance, parts, co_parts, kh_parts)) return;
       for (const int32_t columns : widths(problem.w.in, step, static_cast<int32_t>(128 * 4 / element))) {
         for (int32_t rows = 1; rows <= std::min(problem.h.in + 1, 8); ++rows) {
           consider(problem, {index, co_parts, kh_parts, kw_parts, rows, columns, 2, 1, 1, packs_x, packs_gy}, &best);

@@ -1,8 +1,9 @@
 // The mainloop of kernels whose first operand, grad_output, is in registers: a step of K is 32 bytes of pixels, for
 // which a warpgroup loads the fragments of its taps while the products of the step before are on their way.
-// Called by: rows.cuh, turned.cuh. Must not know: how operands lie in a stage, which is its Source's.
+// Called by: rows.cuh, transposed.cuh. Must not know: how operands lie in a stage, which is its Source's.
 #pragma once
 
+#include "correlate_sm90a/bias.cuh"
 #include "correlate_sm90a/weights.cuh"
 #include "element/registers.cuh"
 
@@ -23,6 +24,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   const CorrelateLayout& layout = kernel.layout;
   const Part part(layout, warp);
   Source source(kernel, part);
+  BiasOfFragments bias(kernel, part);
   pipeline::Ring ring = kernel.ring();
   float acc[kTaps][kColumns / 2];
   uint32_t fragments[2][kTaps][4];
@@ -53,6 +55,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
       used = 0;
     }
     source.load(of_step, step);
+    if (bias.is_asked) bias.take(of_step);
     element::keep(of_step);
     const auto columns = source.columns(step);
     ptx::wgmma_fence();
@@ -73,6 +76,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   element::keep(acc);
   ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
   kernel.store(acc, part);
+  bias.store();
 }
 
 #endif

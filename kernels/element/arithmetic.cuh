@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "problem/problem.h"
@@ -56,5 +58,17 @@ __device__ __forceinline__ float fused_multiply_add(float a, float b, float c) {
 __device__ __forceinline__ double fused_multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
+
+// The sum and what a word has: a float32 number, or two halves one after the other.
+template <typename Element>
+__device__ __forceinline__ float add_word(float sum, uint32_t word) {
+  if constexpr (sizeof(Element) == 4) {
+    return add(sum, __uint_as_float(word));
+  } else {
+    Element halves[2];
+    memcpy(halves, &word, sizeof(word));
+    return add(add(sum, to_accumulator(halves[0])), to_accumulator(halves[1]));
+  }
+}
 
 }  // namespace convt::element

@@ -19,6 +19,8 @@ struct Pointers {
   void* packed;      // plan.packed_bytes, or null where that is 0
   void* workspace;   // the rest of plan.workspace_bytes, or null
   bool is_packed;    // `packed` already holds this weight as this plan packs it
+  // [c_out], contiguous, or null: written beside the gradient of the weight, where the plan gives it.
+  void* grad_bias;
   // Steps on the result that the plan's family can run, or null; of the forward pass alone.
   const epilogue::Program* steps;
 };

@@ -95,7 +95,7 @@ void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing
 }
 
 void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
-                        int64_t images, const void* tensor, void* packed, cudaStream_t stream) {
+                        int64_t images, const void* tensor, void* packed, cudaStream_t stream, bool rounds) {
   pack::PackPixelsParams params{};
   params.source = tensor;
   params.packed = packed;
@@ -104,7 +104,7 @@ void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pix
   params.channels = packed_as.channels;
   params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
   params.channels_inner = is_channels_last(stride);
-  params.rounds = problem.precision != Precision::kTf32x3;
+  params.rounds = rounds && problem.precision != Precision::kTf32x3;
   params.by_columns = Divisor::of(packed_as.columns);
   params.by_rows = Divisor::of(packed_as.rows);
   params.by_group = Divisor::of(packed_as.vectors * elements_of_vector(problem.dtype));

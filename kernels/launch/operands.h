@@ -35,9 +35,9 @@ void check_workspace(const Plan& plan, const void* workspace);
 void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
 
 // Queues the packing of the first `images` images of a tensor of any strides as pixels, for the plan that names it in
-// errors. float32 is rounded but for tf32x3.
+// errors. float32 is rounded but for tf32x3, or where `rounds` is false: its reader rounds it.
 void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
-                        int64_t images, const void* tensor, void* packed, cudaStream_t stream);
+                        int64_t images, const void* tensor, void* packed, cudaStream_t stream, bool rounds = true);
 
 // The same as rows of NCHW.
 void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t channels, int32_t rows, int32_t columns,

@@ -146,6 +146,9 @@ struct GradWeight {
     uint32_t used = 0, s_step = 0;  // used: the barrier of the stage whose products may be in flight
     ptx::MatrixDescriptor columns{};
     int32_t step = layout.steps;  // of the stage, the next one
+    // Of the thread's two output channels, where the warp adds up what it reads of grad_output, for the bias.
+    const bool adds_up = params.bias_slabs != nullptr && pass.ci == 0 && ci_part == 0;
+    float sums[2] = {};
     const auto multiply = [&](uint32_t (&of_step)[kTaps][4]) {
       if (step == layout.steps) {
         if (s_step != 0) {
@@ -162,6 +165,13 @@ struct GradWeight {
       element::keep(of_step);
       StepWords<kTaps> words;
       load_step<kTaps>(words, s_step, layout.pitch);
+      if (adds_up) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int k = 0; k < kTaps; ++k) sums[i % 2] = element::add_word<Element>(sums[i % 2], words[i][k]);
+        }
+      }
 #pragma unroll
       for (int tap = 0; tap < kTaps; ++tap) write_tap<Element, kTaps>(of_step[tap], words, tap);
       const auto b = columns.moved(step / 4 * (8 * kColumns) + step % 4 * 2);
@@ -185,6 +195,21 @@ struct GradWeight {
     element::keep(acc);
     ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
     store(acc, pass.co + row, pass.ci + ci_part * kColumns, pass.kh + kh_part);
+    if (adds_up) store_bias(sums, pass.co + row, pass.kh + kh_part);
+  }
+
+  // Four lanes have other pixels of a channel.
+  __device__ __forceinline__ void store_bias(const float (&sums)[2], int32_t first_co, int32_t kh) const {
+    const int64_t channels = int64_t{layout.channels / layout.group_ci} * layout.group_co;
+    float* g_sums = params.bias_slabs + (int64_t{pass.chunk} * layout.kernel_h + kh) * channels +
+                    int64_t{pass.group} * layout.group_co;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = element::add(sums[half], __shfl_xor_sync(0xffffffffu, sums[half], 1));
+      sum = element::add(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+      const int32_t co = first_co + 8 * half;
+      if (threadIdx.x % 4 == 0 && kh < layout.kernel_h && co < layout.group_co) g_sums[co] = sum;
+    }
   }
 
   // A thread has all taps of a row, which are neighbours in the weight.

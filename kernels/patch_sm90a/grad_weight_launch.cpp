@@ -3,6 +3,7 @@
 #include "launch/operands.h"
 #include "patch_sm90a/grad_weight_params.h"
 #include "patch_sm90a/instances.h"
+#include "plan/cost.h"
 #include "plan/kernel_table.h"
 #include "reduce/launch.h"
 
@@ -49,9 +50,13 @@ void launch_patch_grad_weight(const ConvTProblem& problem, const Plan& plan, con
   params.x = map_pixels(problem, layout, instance.columns, pointers.x);
   params.gy = map_taps(problem, layout, pointers.y);
   params.slabs = static_cast<float*>(pointers.workspace);
+  if (pointers.grad_bias != nullptr) params.bias_slabs = params.slabs + slab_bytes(problem, layout.chunks) / 4;
   launch_kernel(patch_sm90a::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
   const int64_t size[4] = {layout.channels, layout.group_co, layout.kernel_h, layout.kernel_w};
   launch_add_slabs(problem.dtype, pointers.workspace, layout.chunks, size, problem.w_stride, pointers.w, stream);
+  if (pointers.grad_bias == nullptr) return;
+  launch_add_bias(problem.dtype, problem.c_out, params.bias_slabs, int64_t{layout.chunks} * layout.kernel_h,
+                  pointers.grad_bias, stream);
 }
 
 }  // namespace convt

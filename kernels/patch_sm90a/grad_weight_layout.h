@@ -64,6 +64,11 @@ struct PatchGradWeightLayout {
   int64_t num_blocks;
 };
 
+// Of the slabs of the gradient of the bias.
+inline int64_t patch_bias_bytes(const ConvTProblem& problem, const PatchGradWeightLayout& layout) {
+  return int64_t{layout.chunks} * layout.kernel_h * problem.c_out * 4;
+}
+
 // Everything that follows from a plan's tile; false where it is not legal. Does not ask whether the device has so much
 // shared memory.
 bool make_patch_grad_weight_layout(const ConvTProblem& problem, const PatchGradWeightTile& tile,

@@ -13,6 +13,7 @@ struct GradWeightParams {
   CUtensorMap gy;  // [image][channel][row of pixels][tap row][column]
   PatchGradWeightLayout layout;
   float* slabs;  // [chunk][channels][group_co][kernel_h][kernel_w]
+  float* bias_slabs;  // [chunk][kernel_h][channels of grad_output], or null where nobody asks for them
 };
 
 }  // namespace convt::patch_sm90a

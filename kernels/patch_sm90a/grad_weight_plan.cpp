@@ -55,7 +55,7 @@ void estimate(const ConvTProblem& problem, const PatchGradWeightLayout& layout, 
   const double waves = std::ceil(static_cast<double>(layout.num_blocks) / device.num_sms);
   plan->compute_us = waves * (layout.units_per_chunk * stage + 4000) / (device.clock_ghz * 1e3);
   const double element = static_cast<double>(element_bytes(problem.dtype)), copy = device.copy_gb_per_s * 1e3;
-  const double slabs = static_cast<double>(plan->workspace_bytes);
+  const double slabs = static_cast<double>(slab_bytes(problem, layout.chunks));
   plan->memory_us = element * (input_elements(problem) + output_elements(problem)) / copy;
   plan->estimate_us = 9 + std::max(plan->compute_us, 1.1 * plan->memory_us) + 2.4 * slabs / copy;
 }
@@ -73,10 +73,12 @@ void consider(const ConvTProblem& problem, PatchGradWeightTile tile, BestPlans* 
     tile.units_per_chunk = units;
     PatchGradWeightLayout whole;
     if (!make_patch_grad_weight_layout(problem, tile, &whole) || whole.shared_bytes > h200().shared_per_block) return;
-    if (slab_bytes(problem, whole.chunks) > kMaxWorkspaceBytes) return;
+    const int64_t slabs = slab_bytes(problem, whole.chunks) + patch_bias_bytes(problem, whole);
+    if (slabs > kMaxWorkspaceBytes) return;
     Plan plan = begin_plan(instance.name, problem.precision, tile);
     set_launch(whole, &plan);
-    plan.workspace_bytes = slab_bytes(problem, whole.chunks);
+    plan.workspace_bytes = slabs;
+    plan.gives_grad_bias = true;  // taps have no pixel in common
     plan.source_on_vectors = plan.result_on_vectors = true;  // grad_output and the input
     estimate(problem, whole, instance.columns, &plan);
     best->consider(plan);

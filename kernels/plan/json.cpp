@@ -50,6 +50,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("kernel", plan.kernel), json.field("engine", family_of(plan.tile).engine);
   json.field("family", family_of(plan.tile).name);
   json.field("fuses", family_of(plan.tile).fuses(problem) != epilogue::Fuses::kNothing);
+  json.field("gives_grad_bias", plan.gives_grad_bias);
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));
   json.field("threads", plan.threads);

@@ -28,6 +28,9 @@ struct Plan {
   bool source_on_vectors;
   bool weight_on_vectors;
 
+  // Its kernel adds up grad_output by channel as well, where that is asked for: the gradient of the bias.
+  bool gives_grad_bias;
+
   // Its kernel waits for tensors that an epilogue reads beside the result, which no estimate knows: another plan is
   // better for a call that has one.
   bool waits_for_residuals;

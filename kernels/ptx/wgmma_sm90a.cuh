@@ -70,6 +70,7 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // The registers of D in an instruction's text and among its operands.
+#define CONVT_D_TEXT_4 "{%0, %1, %2, %3}"
 #define CONVT_D_TEXT_16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
 #define CONVT_D_TEXT_32                                                                    \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
@@ -97,6 +98,7 @@ __device__ __forceinline__ void wgmma_wait() {
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "  \
   "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}"
+#define CONVT_D_4(d) "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
 #define CONVT_D_8(d, i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
@@ -150,6 +152,8 @@ CONVT_WGMMA(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48", "%49", "%50")
 CONVT_WGMMA(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0, 0", "%48", "%49", "%50")
 CONVT_WGMMA(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0, 0", "%48", "%49", "%50")
 
+CONVT_WGMMA(wgmma_bf16_transposed, 4, "m64n8k16", "bf16.bf16", ", 1, 1", "%4", "%5", "%6")
+CONVT_WGMMA(wgmma_f16_transposed, 4, "m64n8k16", "f16.f16", ", 1, 1", "%4", "%5", "%6")
 CONVT_WGMMA(wgmma_bf16_transposed, 32, "m64n64k16", "bf16.bf16", ", 1, 1", "%32", "%33", "%34")
 CONVT_WGMMA(wgmma_f16_transposed, 32, "m64n64k16", "f16.f16", ", 1, 1", "%32", "%33", "%34")
 CONVT_WGMMA(wgmma_bf16_transposed, 64, "m64n128k16", "bf16.bf16", ", 1, 1", "%64", "%65", "%66")

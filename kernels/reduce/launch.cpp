@@ -27,57 +27,6 @@ bool can_wait(const void* kernel) {
   return known[{kernel, device}] = attributes.ptxVersion >= 90;
 }
 
-// How the pixels are cut: by sizes and strides alone, so that the sums are the same on every GPU.
-reduce::ChannelParams channel_params(const ChannelSum& sum) {
-  reduce::ChannelParams params{};
-  const int64_t batch = sum.size[0], h = sum.size[2], w = sum.size[3];
-  params.channels = sum.size[1];
-  params.channel_stride = sum.stride[1];
-  params.channel_lanes = 1;
-  while (sum.stride[1] == 1 && params.channel_lanes < std::min<int64_t>(32, params.channels)) params.channel_lanes *= 2;
-  // Columns of rows of images. What has size 1 has no stride; axes that continue each other are one.
-  struct Run {
-    int64_t count, stride;
-  };
-  Run runs[3] = {{1, 0}, {1, 0}, {1, 0}};
-  int32_t last = 0;
-  for (const Run& axis : {Run{w, sum.stride[3]}, Run{h, sum.stride[2]}, Run{batch, sum.stride[0]}}) {
-    Run& inner = runs[last];
-    if (axis.count == 1) continue;
-    if (inner.count == 1) {
-      inner = axis;
-    } else if (axis.stride == inner.count * inner.stride) {
-      inner.count *= axis.count;
-    } else {
-      runs[++last] = axis;
-    }
-  }
-  params.columns = runs[0].count;
-  params.column_stride = runs[0].stride;
-  params.inner = runs[1].count;
-  params.row_stride = runs[1].stride;
-  params.image_stride = runs[2].stride;
-  params.rows = runs[1].count * runs[2].count;
-  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate. One chunk, whose
-  // sums are the result, where its blocks alone are about as many as the SMs of a GPU.
-  constexpr int64_t kBlocks = 2048, kMostPixels = int64_t{1} << 20, kOneChunkBlocks = 128, kOneChunkTurns = 64;
-  const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // of a channel
-  const int64_t least_pixels = threads * (params.channel_lanes > 1 ? 64 : 16);
-  const int64_t pixels = params.rows * params.columns;
-  const int64_t blocks_per_chunk = ceil_div(params.channels, int64_t{params.channel_lanes});
-  const bool one = blocks_per_chunk >= kOneChunkBlocks && pixels <= kOneChunkTurns * threads;
-  const int64_t chunks = one ? 1 : std::max<int64_t>(1, kBlocks / blocks_per_chunk);
-  const int64_t chunk = std::clamp(ceil_div(pixels, chunks), least_pixels, kMostPixels);
-  params.chunk_columns = std::min(chunk, params.columns);
-  params.chunk_rows = std::max<int64_t>(1, chunk / params.columns);
-  params.column_chunks = ceil_div(params.columns, params.chunk_columns);
-  return params;
-}
-
-int64_t num_chunks(const reduce::ChannelParams& params) {
-  return params.column_chunks * ceil_div(params.rows, params.chunk_rows);
-}
-
 // Axes of the result that continue each other as they do in slabs become one, the last. Terms ask for the places.
 void merge_axes(reduce::SlabParams* params) {
   if (params->terms.x != nullptr) return;
@@ -92,18 +41,18 @@ void merge_axes(reduce::SlabParams* params) {
 
 int64_t taps_of(const reduce::SlabParams& params) { return int64_t{params.size[0]} * params.size[1]; }
 
-// Shared memory of a CTA that turns taps.
-int64_t turned_bytes(const reduce::SlabParams& params, DataType dtype) {
+// Shared memory of a CTA that transposes taps.
+int64_t transposed_bytes(const reduce::SlabParams& params, DataType dtype) {
   const auto element = static_cast<int32_t>(element_bytes(dtype));
-  return taps_of(params) * reduce::turned_pitch(element) * element;
+  return taps_of(params) * reduce::transposed_pitch(element) * element;
 }
 
 // Whether the result is contiguous [size[2]][size[3]][size[0]][size[1]]: slabs are of taps, which lie beside each
 // other.
-bool turns_taps(const reduce::SlabParams& params, DataType dtype) {
+bool transposes_taps(const reduce::SlabParams& params, DataType dtype) {
   const int64_t taps = taps_of(params);
   const auto follows = [](int32_t size, int64_t stride, int64_t inner) { return size == 1 || stride == inner; };
-  return taps > 1 && turned_bytes(params, dtype) <= reduce::kMostTurnedBytes &&
+  return taps > 1 && transposed_bytes(params, dtype) <= reduce::kMostTransposedBytes &&
          follows(params.size[1], params.stride[1], 1) && follows(params.size[0], params.stride[0], params.size[1]) &&
          follows(params.size[3], params.stride[3], taps) &&
          follows(params.size[2], params.stride[2], params.size[3] * taps) &&
@@ -140,11 +89,11 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   const int64_t blocks = ceil_div(params.num_elements, int64_t{reduce::kSlabLanes});
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {
     constexpr int64_t kManyElements = 1 << 17;
-    if (params.num_elements >= kManyElements && turns_taps(params, dtype)) {
+    if (params.num_elements >= kManyElements && transposes_taps(params, dtype)) {
       const void* kernel = reduce::add_taps(dtype);
-      const int64_t of_taps = ceil_div(params.num_elements / taps_of(params), int64_t{reduce::kTurnedChannels});
+      const int64_t of_taps = ceil_div(params.num_elements / taps_of(params), int64_t{reduce::kTransposedChannels});
       const Grid grid{"add_taps", of_taps, dim3(reduce::kFewSlabsThreads),
-                      static_cast<int32_t>(turned_bytes(params, dtype)), can_wait(kernel)};
+                      static_cast<int32_t>(transposed_bytes(params, dtype)), can_wait(kernel)};
       return launch_kernel(kernel, grid, stream, params);
     }
     merge_axes(&params);
@@ -165,22 +114,24 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
 }
 
 int64_t workspace_bytes(const ChannelSum& sum) {
-  const int64_t chunks = num_chunks(channel_params(sum));
-  return chunks == 1 ? 0 : chunks * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
+  const int64_t slabs = num_channel_slabs(sum);
+  return slabs == 1 ? 0 : slabs * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
+}
+
+void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream, void* result) {
+  reduce::ChannelParams params = channel_params(sum);
+  params.gy = gy;
+  params.slabs = slabs;
+  params.result = result;
+  const int64_t blocks = num_channel_slabs(sum) * ceil_div(params.channels, int64_t{params.channel_lanes});
+  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads)};
+  launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
 }
 
 void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream) {
-  reduce::ChannelParams params = channel_params(sum);
-  params.gy = gy;
-  const int64_t chunks = num_chunks(params);
-  params.slabs = workspace;
-  params.result = chunks == 1 ? result : nullptr;
-  const int64_t blocks = chunks * ceil_div(params.channels, int64_t{params.channel_lanes});
-  const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads)};
-  launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
-  if (chunks == 1) return;
-  const int64_t size[4] = {params.channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
-  launch_add_slabs(sum.dtype, workspace, chunks, size, stride, result, stream);
+  const int64_t slabs = num_channel_slabs(sum);
+  launch_channel_slabs(sum, gy, workspace, stream, slabs == 1 ? result : nullptr);
+  if (slabs > 1) launch_add_bias(sum.dtype, sum.size[1], workspace, slabs, result, stream);
 }
 
 }  // namespace convt

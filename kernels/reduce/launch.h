@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "problem/problem.h"
+#include "reduce/channels.h"
 #include "reduce/params.h"
 
 namespace convt {
@@ -17,12 +18,17 @@ namespace convt {
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
                       void* result, cudaStream_t stream, const reduce::WeightTerms& terms = {});
 
-// The gradient of the bias of a grad_output of these sizes and strides, [batch, channels, h, w].
-struct ChannelSum {
-  DataType dtype;
-  int64_t size[4];
-  int64_t stride[4];  // elements
-};
+// The gradient of the bias, [channels], contiguous, as the sum of slabs of as many sums, behind the kernel of ours that
+// has written the last of them.
+inline void launch_add_bias(DataType dtype, int64_t channels, const void* slabs, int64_t num_slabs, void* result,
+                            cudaStream_t stream) {
+  const int64_t size[4] = {channels, 1, 1, 1}, stride[4] = {1, 1, 1, 1};
+  launch_add_slabs(dtype, slabs, num_slabs, size, stride, result, stream);
+}
+
+// Slabs of sums of float32 or, for float64, float64: num_channel_slabs(), or of one slab the result in its place.
+void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream,
+                          void* result = nullptr);
 
 // Device memory that launch_channel_sum() needs.
 int64_t workspace_bytes(const ChannelSum& sum);

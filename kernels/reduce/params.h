@@ -12,11 +12,11 @@ inline constexpr int32_t kSlices = 32;         // runs of the slabs of one resul
 inline constexpr int32_t kSlabLanes = 32;      // neighbouring results of a block
 inline constexpr int32_t kFewSlabsThreads = 128;
 inline constexpr int32_t kSlabNeighbours = 4;  // results of a thread, where there are many
-inline constexpr int32_t kTurnedChannels = 128;  // of a CTA that lays taps beside each other
-inline constexpr int32_t kMostTurnedBytes = 48 << 10;  // of shared memory, which every GPU has for a CTA
+inline constexpr int32_t kTransposedChannels = 128;  // of a CTA that lays taps beside each other
+inline constexpr int32_t kMostTransposedBytes = 48 << 10;  // of shared memory, which every GPU has for a CTA
 // Elements of shared memory from a tap to the next, an odd number of words.
-CONVT_HOST_DEVICE constexpr int32_t turned_pitch(int32_t element_bytes) {
-  return kTurnedChannels + (element_bytes < 4 ? 4 / element_bytes : 1);
+CONVT_HOST_DEVICE constexpr int32_t transposed_pitch(int32_t element_bytes) {
+  return kTransposedChannels + (element_bytes < 4 ? 4 / element_bytes : 1);
 }
 inline constexpr int32_t kChannelThreads = 256;
 

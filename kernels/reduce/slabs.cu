@@ -185,24 +185,24 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
 }
 
 // Slabs of taps [taps][channels] for a result whose channels have their taps beside each other: [channels][taps]. A CTA
-// has kTurnedChannels neighbours, a thread four of them for every fourth tap; results pass through shared memory.
+// has kTransposedChannels neighbours, a thread four of them for every fourth tap; results pass through shared memory.
 template <typename Element>
 __global__ void __launch_bounds__(kFewSlabsThreads) add_taps_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
-  constexpr int32_t kRows = kFewSlabsThreads * kSlabNeighbours / kTurnedChannels;
+  constexpr int32_t kRows = kFewSlabsThreads * kSlabNeighbours / kTransposedChannels;
   extern __shared__ __align__(16) unsigned char s_bytes[];
   auto* s_results = reinterpret_cast<Element*>(s_bytes);  // [tap][channel], kPitch from a tap to the next
-  constexpr int32_t kPitch = turned_pitch(sizeof(Element));
+  constexpr int32_t kPitch = transposed_pitch(sizeof(Element));
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t taps = params.size[0] * params.size[1];
-  const int64_t channels = int64_t{params.size[2]} * params.size[3], first = int64_t{blockIdx.x} * kTurnedChannels;
-  const int32_t own = thread % (kTurnedChannels / kSlabNeighbours) * kSlabNeighbours;
+  const int64_t channels = int64_t{params.size[2]} * params.size[3], first = int64_t{blockIdx.x} * kTransposedChannels;
+  const int32_t own = thread % (kTransposedChannels / kSlabNeighbours) * kSlabNeighbours;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   ptx::wait_for_previous_kernel();
 #endif
   if (first + own < channels) {
 #pragma unroll 1
-    for (int32_t tap = thread / (kTurnedChannels / kSlabNeighbours); tap < taps; tap += kRows) {
+    for (int32_t tap = thread / (kTransposedChannels / kSlabNeighbours); tap < taps; tap += kRows) {
       const int64_t element = tap * channels + first + own;
       Neighbours<Accumulator, kSlabNeighbours> sums{};
       if (params.num_slabs <= 4) {
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_taps_kernel(const __grid
     }
   }
   __syncthreads();
-  const auto count = static_cast<int32_t>(min(int64_t{kTurnedChannels}, channels - first)) * taps;
+  const auto count = static_cast<int32_t>(min(int64_t{kTransposedChannels}, channels - first)) * taps;
   Element* g_results = static_cast<Element*>(params.result) + first * taps;
   for (int32_t i = thread * kSlabNeighbours; i < count; i += kFewSlabsThreads * kSlabNeighbours) {
     Neighbours<Element, kSlabNeighbours> results;

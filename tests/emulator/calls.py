@@ -37,6 +37,7 @@ class Call:
     weight: torch.Tensor
     bias: torch.Tensor | None
     y: torch.Tensor  # grad_output of gradients
+    grad_bias: torch.Tensor | None = None  # beside the gradient of the weight, if it is to be written too
     engine: str = "portable"
 
     @classmethod
@@ -96,11 +97,15 @@ class Call:
     def run(self, emulated, number: int, device: tuple[int, ...] = A100, images=0, steps=None) -> torch.Tensor:
         """What the plan, or the plan with so many images a launch, writes over a result of NaN.
 
-        Gradients of the weight are float32, as the slabs are that they are added from.
+        Gradients of the weight are float32, as the slabs are that they are added from. So is `grad_bias`, which becomes
+        None where the plan does not give it.
         """
         if self.direction == "grad_weight":
             self.weight = self.weight.float()
-        bias = 0 if self.bias is None else self.bias.data_ptr()
+            gives = emulated.plans(self.problem(), device, self.engine)[number][1]["gives_grad_bias"]
+            self.grad_bias = torch.full((self.case.c_out,), torch.nan) if gives else None
+        bias = self.grad_bias if self.direction == "grad_weight" else self.bias
+        bias = 0 if bias is None else bias.data_ptr()
         problem, result = self.problem(), self.written.fill_(torch.nan)
         tensors = [self.x.data_ptr(), self.weight.data_ptr(), bias, self.y.data_ptr()]
         emulated.run(problem, device, self.engine, number, tensors, images, steps)

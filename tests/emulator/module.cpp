@@ -121,7 +121,11 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   convt::Pointers pointers{};
   pointers.x = address(tensors[0]);
   pointers.w = address(tensors[1]);
-  pointers.bias = address(tensors[2]);
+  if (problem.direction != convt::Direction::kGradWeight) {
+    pointers.bias = address(tensors[2]);
+  } else if (plan.gives_grad_bias) {
+    pointers.grad_bias = address(tensors[2]);
+  }
   pointers.y = address(tensors[3]);
   pointers.packed = begin;
   pointers.steps = steps;
@@ -144,6 +148,7 @@ PYBIND11_MODULE(_emulated, module) {
     for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device), engine)) {
       py::dict tile;
       convt::visit_fields(plan.tile, [&tile](const char* name, auto value) { tile[name] = value; });
+      tile["gives_grad_bias"] = plan.gives_grad_bias;
       names.append(py::make_tuple(plan.kernel, tile, plan.source_on_vectors, plan.result_on_vectors));
     }
     return names;

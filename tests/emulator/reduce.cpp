@@ -1,6 +1,9 @@
 // In the place of reduce/launch.cpp: sums of slabs on the host.
 #include <math.h>  // isnan() as device code calls it
 
+#include <algorithm>
+#include <numeric>
+
 #include "emulator/device.h"
 #include "reduce/launch.h"
 #include "reduce/terms.cuh"
@@ -34,6 +37,26 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     if (std::isnan(sum) && terms.x != nullptr) sum = again(dtype, terms, place);
     static_cast<float*>(result)[to] = static_cast<float>(sum);
   }
+}
+
+// The first slab has all of it.
+void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t, void*) {
+  auto* sums = static_cast<float*>(slabs);
+  std::fill_n(sums, num_channel_slabs(sum) * sum.size[1], 0.0f);
+  const auto add = [&](const auto* elements) {
+    for (int64_t n = 0; n < sum.size[0]; ++n) {
+      for (int64_t channel = 0; channel < sum.size[1]; ++channel) {
+        for (int64_t pixel = 0; pixel < sum.size[2] * sum.size[3]; ++pixel) {
+          const int64_t place[4] = {n, channel, pixel / sum.size[3], pixel % sum.size[3]};
+          sums[channel] +=
+              element::to_accumulator(elements[std::inner_product(place, place + 4, sum.stride, int64_t{0})]);
+        }
+      }
+    }
+  };
+  if (sum.dtype == DataType::kFloat16) return add(static_cast<const __half*>(gy));
+  if (sum.dtype == DataType::kBFloat16) return add(static_cast<const __nv_bfloat16*>(gy));
+  add(static_cast<const float*>(gy));
 }
 
 }  // namespace convt

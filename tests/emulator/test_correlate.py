@@ -32,9 +32,11 @@ PIXELS_PACKED = dataclasses.replace(GROUPS, name="pixels_packed", layout="channe
 PIXELS_GROUPS = dataclasses.replace(GROUPS, name="pixels_groups", layout="channels_last", c_out=72)
 # Of 32 and of 16 output channels, of which a warpgroup's products have several parts: rows of taps in channels_last.
 FEW = Case("few", "", n=2, c_in=20, c_out=30, h=5, w=16, k=(4, 7), s=(2, 1), p=(1, 2))
-FEWER = Case("fewer", "", n=2, c_in=20, c_out=32, h=6, w=24, k=(3, 5), s=(1, 2), p=(1, 1), g=2)
+FEWER = Case("fewer", "", n=2, c_in=20, c_out=32, h=6, w=24, k=(3, 5), s=(1, 2), p=(1, 2), g=2)
 FEW_PIXELS = dataclasses.replace(FEW, name="few_pixels", layout="channels_last", c_in=24, c_out=24)
-FEWER_PIXELS = dataclasses.replace(FEWER, name="fewer_pixels", layout="channels_last", c_in=32, c_out=16, d=(2, 1))
+FEWER_PIXELS = dataclasses.replace(
+    FEWER, name="fewer_pixels", layout="channels_last", c_in=32, c_out=16, d=(2, 1), p=(2, 2)
+)
 FEW_CHANNELS = (FEW, FEWER, FEW_PIXELS, FEWER_PIXELS)
 IN_PIXELS = (PIXELS, PIXELS_STRIDED, PIXELS_DILATED, PIXELS_PACKED, PIXELS_GROUPS)
 # The input in one format and grad_output in the other, so that one of them is packed.
@@ -55,28 +57,50 @@ def few_plans(emulated, call: Call) -> dict[tuple, int]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", [*CASES, *IN_PIXELS, MIXED], ids=lambda case: case.name)
-def test_every_kernel(emulated, case, kind):
-    call = call_of(case, kind)
-    expected, plans = call.expected(), few_plans(emulated, call)
+def check_every_plan(emulated, call: Call) -> list[tuple]:
+    """Those of `few_plans`, exactly, and the gradient of the bias where they give it. Their keys."""
+    expected, of_bias = call.expected(), call.y.double().sum((0, 2, 3))
+    plans = few_plans(emulated, call)
     for turn, (key, number) in enumerate(plans.items()):
         emulated.set_eager(turn % 2 == 1, turn % 4 > 1)
         assert torch.equal(call.run(emulated, number, H200).double(), expected), key
+        assert (call.grad_bias is not None) == gives_grad_bias(call, key[0]), key
+        assert call.grad_bias is None or torch.equal(call.grad_bias.double(), of_bias), key
+    return list(plans)
+
+
+def gives_grad_bias(call: Call, kernel: str) -> bool:
+    """Whether some neighbouring taps have every element of grad_output once, and the kernel has registers left."""
+    if "5x64" in kernel and (call.kind == "tf32" or "pixels" not in kernel):
+        return False
+    case = call.case
+
+    def covers(axis: int) -> bool:
+        size, out = (case.h, case.w)[axis], case.output_size[2 + axis]
+        k, s, p, d = (pair[axis] for pair in (case.k, case.s, case.p, case.d))
+        return any(
+            all(sum(i * s - p + tap * d == o for i in range(size) for tap in range(first, first + s)) == 1
+                for o in range(out))
+            for first in range(k - s + 1)
+        )  # fmt: skip
+
+    return covers(0) and covers(1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", [*CASES, *IN_PIXELS, MIXED], ids=lambda case: case.name)
+def test_every_kernel(emulated, case, kind):
+    plans = check_every_plan(emulated, call_of(case, kind))
     if case.g == 1:  # three warpgroups cannot share the others' kernel of two rows
         of_rows = 0 if case in (*IN_PIXELS, MIXED) else 6 if kind == "tf32" else {1: 3, 2: 4}[case.s[1]]
         of_pixels = 0 if case in CASES and kind == "tf32" else 5
-        assert len({key[0] for key in plans}) == of_rows + of_pixels
+        assert len({kernel for kernel, *_ in plans}) == of_rows + of_pixels
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", FEW_CHANNELS, ids=lambda case: case.name)
 def test_few_output_channels(emulated, case, kind):
-    call = call_of(case, kind)
-    expected, plans = call.expected(), few_plans(emulated, call)
-    for turn, (key, number) in enumerate(plans.items()):
-        emulated.set_eager(turn % 2 == 1, turn % 4 > 1)
-        assert torch.equal(call.run(emulated, number, H200).double(), expected), key
+    plans = check_every_plan(emulated, call_of(case, kind))
     parts = {co_parts * kh_parts * kw_parts for _, co_parts, kh_parts, kw_parts, _ in plans}
     assert parts & {4, 6}
     assert case.c_out // case.g > 16 or parts & {8, 12}
@@ -101,6 +125,7 @@ def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
 def test_few_images_of_a_launch(emulated, case, kind):
     """Later launches add to what the first has stored, also the last one, which has fewer images."""
     call = call_of(dataclasses.replace(case, n=5), kind)
-    expected = call.expected()
+    expected, of_bias = call.expected(), call.y.double().sum((0, 2, 3))
     for number in list(few_plans(emulated, call).values())[:3]:
         assert torch.equal(call.run(emulated, number, H200, images=2).double(), expected)
+        assert call.grad_bias is None or torch.equal(call.grad_bias.double(), of_bias)

@@ -52,3 +52,5 @@ def test_random_problems(emulated, family, seed):
     emulated.set_eager(seed % 2 == 1, seed % 4 > 1)
     plan, expected = emulated.plans(call.problem(), H200, call.engine)[number], call.expected()
     assert torch.equal(call.run(emulated, number, H200).double(), expected), (call.case, call.kind, plan)
+    if call.grad_bias is not None:
+        assert torch.equal(call.grad_bias.double(), call.y.double().sum((0, 2, 3))), (call.case, call.kind, plan)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from raw_ops import PRECISIONS, Call, run_poisoned
 
-from convt_ext import epilogue, planner, precision
+from convt_ext import epilogue
 
 OPS = torch.ops.convt_ext
 # Input, weight, stride, padding, output_padding, groups: of each a few families have kernels.
@@ -26,6 +28,17 @@ ROUNDED = [
     F.silu, F.gelu, torch.nn.GELU("tanh"), torch.tanh, torch.sigmoid, F.hardswish, F.mish, F.softplus,
 ]  # fmt: skip
 WITH_OPERANDS = [torch.add, torch.sub, torch.mul, torch.div]
+
+
+@dataclasses.dataclass(frozen=True)
+class CallThen(Call):
+    """A call with steps behind it."""
+
+    chain: tuple = ()
+
+    def run(self, candidate=None):
+        arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last, candidate)
+        return OPS._forward_then_candidate(*arguments, *epilogue.lists_of(epilogue.steps_of(list(self.chain))))
 
 
 def operands(result):
@@ -64,7 +77,10 @@ def chains(result):
     ids=str,
 )
 def test_in_kernels(dtype, word, tolerance, layer, channels_last):
-    """Of each kernel of a family that fuses: the steps of its own bare result in float64, within one more rounding."""
+    """Of each kernel of a family that fuses: the steps of its own bare result in float64, within one more rounding.
+
+    What a kernel does not write is NaN.
+    """
     size, weight_size, stride, padding, output_padding, groups = layer
     generator = torch.Generator("cuda").manual_seed(1)
     x = torch.randn(size, device="cuda", generator=generator).to(dtype)
@@ -73,17 +89,14 @@ def test_in_kernels(dtype, word, tolerance, layer, channels_last):
     if channels_last:
         x = x.contiguous(memory_format=torch.channels_last)
     two = [(number, number) for number in (stride, padding, output_padding)]
-    arguments = (*two, groups, (1, 1), precision.CODES[word], channels_last)
-    problem = planner.Problem.of_call(x, w, True, arguments, planner.device_numbers(0))
+    call = CallThen(x, w, bias, *two, groups, precision=word, channels_last=channels_last)
     first = {}
-    for number, plan in enumerate(planner.plan(problem)["candidates"]):
-        first.setdefault((plan["family"], plan["kernel"], plan["fuses"]), number)
-    for (_, kernel, _), number in first.items():
-        bare = OPS.forward_candidate(x, w, bias, *arguments, number)
+    for number, plan in enumerate(call.candidates()):
+        first.setdefault((plan["family"], plan["kernel"], plan["fuses"]), (number, plan["workspace_bytes"]))
+    for (_, kernel, _), (number, workspace_bytes) in first.items():
+        bare = Call.run(call, number)
         for chain in chains(bare):
-            got = OPS._forward_then_candidate(
-                x, w, bias, *arguments, number, *epilogue.lists_of(epilogue.steps_of(chain))
-            )
+            got = run_poisoned(call.replace(chain=chain), bare.numel(), number, workspace_bytes)
             wide = [
                 tuple(one.double() if isinstance(one, torch.Tensor) else one for one in step)
                 if isinstance(step, tuple)

@@ -90,7 +90,7 @@ def test_packed_weights_are_not_packed_again(launch_module, dump_plans):
 
 
 def test_slabs_of_many_weights_are_added_four_at_a_time(launch_module):
-    """Taps are turned where they are neighbours in the result, but not where channels are, or where there are few
+    """Taps are transposed where they are neighbours in the result, but not where channels are, or where there are few
     weights."""
 
     def last_kernels(engine: str, *row, **options) -> set[str]:

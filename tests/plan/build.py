@@ -77,7 +77,13 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
             "window_sm90a",
         )  # fmt: skip
         engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
-        shared = ("launch/operands.cpp", "plan/cost.cpp", "plan/device.cpp", "plan/tap_program.cpp")
+        shared = (
+            "launch/operands.cpp",
+            "plan/cost.cpp",
+            "plan/device.cpp",
+            "plan/tap_program.cpp",
+            "reduce/channels.cpp",
+        )
         sources = [*sorted(emulator.glob("*.cpp")), *engines, *(kernels / name for name in shared)]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
         device_code = [

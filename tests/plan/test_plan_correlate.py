@@ -77,6 +77,7 @@ def test_candidates_are_legal(plan_module, problem):
             assert plan["rows"] * plan["columns"] >= 2 * step  # a stage is given back behind its second step
         else:
             assert plan["rows"] * plan["columns"] >= 16  # a step of halves, and two of float32, as of rows
+            assert element == 4 or plan["rows"] * plan["columns"] % 16 == 0  # whole steps
         passes = (
             problem["groups"]
             * math.ceil(problem["c_out"] / problem["groups"] / (co_rows * plan["co_parts"]))
@@ -88,12 +89,21 @@ def test_candidates_are_legal(plan_module, problem):
         units = plan["images"] * math.ceil(h["in"] / plan["rows"]) * math.ceil(w["in"] / plan["columns"])
         chunks = math.ceil(units / plan["units_per_chunk"])
         assert plan["num_blocks"] == passes * chunks
-        assert 4 * weights * chunks <= 256 << 20
         of_x, of_gy = (
             packed_bytes(problem, operand, pixels, plan["images"]) if plan[f"packs_{operand}"] else 0
             for operand in ("x", "gy")
         )
-        assert plan["workspace_bytes"] == of_x + of_gy + 4 * weights * chunks
+        in_registers = not pixels or element == 4
+        of_planes = not pixels and not plan["packs_gy"] and w["out"] * element % 16 != 0
+        of_planes = of_planes and w["in"] % plan["columns"] != 0
+        rows_of_bias = 0 if of_planes or (in_registers and taps > 4) else bias_rows(problem, taps)
+        if not in_registers:  # CTAs of other input channels take turns
+            rows_of_bias *= math.ceil(problem["c_in"] / problem["groups"] / channels)
+        assert plan["gives_grad_bias"] == (rows_of_bias > 0)
+        slabs = (weights + rows_of_bias * problem["c_out"]) * chunks
+        others, rest = divmod(plan["workspace_bytes"] - of_x - of_gy - 4 * slabs, 4 * problem["c_out"])
+        assert rest == 0
+        assert (others > 0) == (rows_of_bias > 0 and left_out(h) + left_out(w) > 0)
         if of_x + of_gy == 0:
             assert plan["images"] == problem["batch"]
         elif plan["images"] > 1:
@@ -114,6 +124,53 @@ def test_candidates_are_legal(plan_module, problem):
         assert plan["slots"] * least + 32 * plan["slots"] <= plan["shared_bytes"] <= H200[2]
         assert plan["source_on_vectors"] == (not plan["packs_gy"])
         assert plan["result_on_vectors"] == (not plan["packs_x"])
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("half", "dtype"), [(4, BFLOAT16), (TF32, FLOAT32)])
+def test_first_rows_and_columns_are_added_up_apart(plan_module, half, dtype, channels_last):
+    """Where they are few of many, and no counted tap has them."""
+
+    def gives(*row, **options) -> bool:
+        layer = from_row(*row, precision=half, dtype=dtype, channels_last=channels_last, **options)
+        return engine_plans(plan_module, layer | {"direction": GRAD_WEIGHT})[0]["gives_grad_bias"]
+
+    assert gives(8, 64, 64, 256, 3)
+    assert gives(8, 64, 64, 256, 3, 2)
+    assert not gives(1, 64, 64, 64, 3)
+    assert not gives(2560, 64, 64, 14, 3)  # many, but two rows of sixteen
+    assert gives(1, 64, 64, 64, 3, 1, 1)
+    assert gives(8, 64, 64, 256, 4, 2, 1, 1)
+    assert not gives(8, 64, 64, 256, 2, 2, 0, 1)  # the last row and column, which no tap has
+
+
+def counted_tap(axis) -> int | None:
+    """The first of as many neighbouring taps as the stride that have each element of grad_output once, but for some of
+    the first ones."""
+    if axis["stride"] > 1 and axis["dilation"] > 1:
+        return None
+    for tap in range(axis["kernel"] - axis["stride"] + 1):
+        if tap * axis["dilation"] - axis["padding"] + axis["in"] * axis["stride"] >= axis["out"]:
+            return tap
+    return None
+
+
+def left_out(axis) -> int:
+    return min(max(0, counted_tap(axis) * axis["dilation"] - axis["padding"]), axis["out"])
+
+
+def bias_rows(problem, taps: int) -> int:
+    """Sums of a channel for the gradient of the bias, of a chunk: of every tap along H and every run of a warp's taps
+    along W that are counted. Elements that none of them has are few of many."""
+    h, w = problem["h"], problem["w"]
+    if counted_tap(h) is None or counted_tap(w) is None:
+        return 0
+    whole = h["out"] * w["out"]
+    rest = whole - (h["out"] - left_out(h)) * (w["out"] - left_out(w))
+    is_large = problem["batch"] * problem["c_out"] * whole * element_bytes(problem) >= 64 << 20
+    if rest > 0 and not (is_large and 16 * rest <= whole):
+        return 0
+    return h["stride"] * len({tap // taps for tap in range(counted_tap(w), counted_tap(w) + w["stride"])})
 
 
 def packed_bytes(problem, operand: str, pixels: bool, images: int) -> int:
@@ -154,7 +211,7 @@ def test_rows_between_vectors(plan_module):
     assert packed(4, 64, 64, 2049, 3, 1, 1, **tf32) == set()
 
 
-def test_stages_of_turned_pixels_have_two_steps(plan_module):
+def test_stages_of_transposed_pixels_have_two_steps(plan_module):
     """With two slots the third stage would be waited for before the first is given back. Taps that lie far from each
     other leave room for no more."""
     far = (2, 64, 64, (4, 8), (3, 5), (3, 1), 0, 0, 1, (1, 62))

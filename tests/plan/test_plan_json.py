@@ -22,7 +22,16 @@ PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
 LAUNCH_KEYS = ["shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes"]
 SHAPES = ["lines", "squares", "flat"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
-NAME_KEYS = ["kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "threads"]
+NAME_KEYS = [
+    "kernel",
+    "engine",
+    "family",
+    "fuses",
+    "gives_grad_bias",
+    "requested_precision",
+    "served_precision",
+    "threads",
+]
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
@@ -39,7 +48,9 @@ def assert_plan(problem, written, plan):
     assert written["served_precision"] == PRECISION_NAMES[served]
     tile = keys[len(NAME_KEYS) : -len(LAUNCH_KEYS + TIME_KEYS)]
     assert tile == plan["fields"] != []
-    expected = {key: plan[key] for key in ("kernel", "engine", "family", "threads", *tile, *LAUNCH_KEYS)}
+    expected = {
+        key: plan[key] for key in ("kernel", "engine", "family", "gives_grad_bias", "threads", *tile, *LAUNCH_KEYS)
+    }
     if "shape" in expected:
         expected["shape"] = SHAPES[expected["shape"]]
     assert {key: written[key] for key in expected} == expected

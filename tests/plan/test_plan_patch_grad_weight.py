@@ -156,7 +156,9 @@ def test_candidates_are_legal(plan_module, problem):
         assert (plan["shared_bytes"], plan["num_blocks"]) == (layout["shared_bytes"], layout["num_blocks"])
         assert plan["threads"] == layout["threads"] == 384
         weights = problem["c_in"] * layout["group_co"] * layout["kernel_h"] * layout["kernel_w"]
-        assert plan["workspace_bytes"] == 4 * weights * layout["chunks"]
+        of_bias = layout["kernel_h"] * problem["c_out"]
+        assert plan["workspace_bytes"] == 4 * (weights + of_bias) * layout["chunks"]
+        assert plan["gives_grad_bias"]
         assert plan["source_on_vectors"]
         assert plan["result_on_vectors"]
 

@@ -21,15 +21,16 @@ struct MatrixDescriptor {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
   static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
-    const uint32_t mode = row_bytes == 128 ? 1 : 2;
-    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | mode << 30};
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
   }
   static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes, uint32_t bytes_along_mn,
                                              uint32_t bytes_along_k) {
-    const uint32_t mode = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
-    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | mode << 30};
+    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | swizzle_of(row_bytes)};
   }
   MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
+
+ private:
+  static uint32_t swizzle_of(int32_t row_bytes) { return (row_bytes == 128 ? 1u : row_bytes == 64 ? 2u : 3u) << 30; }
 };
 
 // To the nearest TF32 number, ties to even.

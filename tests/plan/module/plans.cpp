@@ -61,9 +61,9 @@ static py::dict dict_of(const convt::Plan& plan) {
       py::arg("kernel") = plan.kernel, py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
       py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
       py::arg("source_on_vectors") = plan.source_on_vectors, py::arg("weight_on_vectors") = plan.weight_on_vectors,
-      py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("packed_bytes") = plan.packed_bytes,
-      py::arg("compute_us") = plan.compute_us, py::arg("memory_us") = plan.memory_us,
-      py::arg("estimate_us") = plan.estimate_us);
+      py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("gives_grad_bias") = plan.gives_grad_bias,
+      py::arg("packed_bytes") = plan.packed_bytes, py::arg("compute_us") = plan.compute_us,
+      py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
   py::list fields;
   convt::visit_fields(plan.tile, [&](const char* name, auto value) {
     fields.append(name);

@@ -1,5 +1,5 @@
 // The gradient of the weight of float32 in channels_last, as pixels.cuh makes it of half precision: of TF32 products no
-// operand can be transposed. Warps that do not multiply turn the input's pixels to rows along K in shared memory;
+// operand can be transposed. Warps that do not multiply transpose the input's pixels to rows along K in shared memory;
 // grad_output is in registers, which take pixels in any order. K has that of {0, 2, 4, 6, 1, 3, 5, 7} in each eight
 // pixels, so that the four pixels of a read have different banks.
 // Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
@@ -16,20 +16,20 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int32_t kTurningWarps = 3;
+inline constexpr int32_t kTransposingWarps = 3;
 
-// The slots again, with barriers on which their pixels have been turned.
-__device__ __forceinline__ pipeline::Ring turned_ring(const CorrelateLayout& layout, uint32_t s_stages) {
+// The slots again, with barriers on which their pixels have been transposed.
+__device__ __forceinline__ pipeline::Ring transposed_ring(const CorrelateLayout& layout, uint32_t s_stages) {
   return {s_stages + layout.barriers_begin + 16 * layout.slots, layout.slots};
 }
 
 template <typename Kernel>
-class TurnedSource {
+class TransposedSource {
   static constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
 
  public:
-  __device__ __forceinline__ TurnedSource(const Kernel& kernel, const Part& part)
-      : kernel_(kernel), layout_(kernel.layout), turned_(turned_ring(layout_, kernel.s_stages)) {
+  __device__ __forceinline__ TransposedSource(const Kernel& kernel, const Part& part)
+      : kernel_(kernel), layout_(kernel.layout), transposed_(transposed_ring(layout_, kernel.s_stages)) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     // A box has 32 channels, a warp 16 of them: a thread's, and the one eight further, 32 bytes on.
     const int32_t box = part.co / 32 * layout_.gy_boxes;
@@ -45,13 +45,13 @@ class TurnedSource {
 
   __device__ __forceinline__ void wait(const pipeline::Ring& ring) {
     ring.wait_full();
-    turned_.wait_full();
-    turned_.advance();
+    transposed_.wait_full();
+    transposed_.advance();
   }
 
   __device__ __forceinline__ void begin_unit(int32_t slot, int32_t) {
     stage_ = slot * layout_.stage_bytes;
-    columns_ = ptx::MatrixDescriptor::of_rows(kernel_.s_stages + stage_ + layout_.turned_begin, 128);
+    columns_ = ptx::MatrixDescriptor::of_rows(kernel_.s_stages + stage_ + layout_.transposed_begin, 128);
     first_step_ = 0;
     row_ = first_row_;
     begin_row();
@@ -94,7 +94,7 @@ class TurnedSource {
 
   const Kernel& kernel_;
   const CorrelateLayout& layout_;
-  pipeline::Ring turned_;
+  pipeline::Ring transposed_;
   uint32_t s_first_, stage_ = 0;
   int32_t vector_;  // of 16 bytes, which has the thread's channel
   int32_t first_row_, row_ = 0;  // pixels of a box
@@ -107,7 +107,7 @@ class TurnedSource {
 #endif
 
 template <int kTaps, int kColumns, int kConsumers>
-struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
+struct OfTransposedPixels : Weights<kTaps, kColumns, kConsumers> {
   using Base = Weights<kTaps, kColumns, kConsumers>;
   using Element = float;
   using typename Base::Params;
@@ -118,7 +118,7 @@ struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
   __device__ __forceinline__ void begin() const {
     Base::begin();
     if (threadIdx.x == 0) {
-      pipeline::init_slots(turned_ring(layout, s_stages).full(), 0, layout.slots, kTurningWarps, 1);
+      pipeline::init_slots(transposed_ring(layout, s_stages).full(), 0, layout.slots, kTransposingWarps, 1);
       ptx::fence_mbarrier_init();
     }
   }
@@ -127,26 +127,26 @@ struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
     if (warp == 0) {
       load_pixel_boxes<32>(*this);
     } else {
-      turn(warp - 1);
+      transpose(warp - 1);
     }
   }
 
   __device__ __forceinline__ void consume(int32_t warp) const {
-    multiply_registers<TurnedSource<OfTurnedPixels>>(*this, warp);
+    multiply_registers<TransposedSource<OfTransposedPixels>>(*this, warp);
   }
 
  private:
-  // Of 32 channels, a lane has one. A warp turns eight pixels of them at a time, or, where there are registers to wait
-  // for twice as many, sixteen.
+  // Of 32 channels, a lane has one. A warp transposes eight pixels of them at a time, or, where there are registers to
+  // wait for twice as many, sixteen.
   static constexpr int kTogether = kConsumers == 3 ? 1 : 2;
 
-  __device__ __forceinline__ void turn(int32_t warp) const {
+  __device__ __forceinline__ void transpose(int32_t warp) const {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     const int32_t steps = layout.rows * layout.steps, of_block = (steps + kTogether - 1) / kTogether;
-    pipeline::Ring ring = this->ring(), turned = turned_ring(layout, s_stages);
+    pipeline::Ring ring = this->ring(), transposed = transposed_ring(layout, s_stages);
 #pragma unroll 1
     for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
-      const uint32_t s_x = s_stages + ring.slot() * layout.stage_bytes, s_turned = s_x + layout.turned_begin;
+      const uint32_t s_x = s_stages + ring.slot() * layout.stage_bytes, s_transposed = s_x + layout.transposed_begin;
       ring.wait_full();
       int32_t block = warp / of_block, first = (warp - block * of_block) * kTogether;
 #pragma unroll 1
@@ -165,19 +165,20 @@ struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
           const int32_t step = first + i;
-          const uint32_t s_row = s_turned + (step / 4 * kColumns + row) * 128;
+          const uint32_t s_row = s_transposed + (step / 4 * kColumns + row) * 128;
           if (step >= steps) break;
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             ptx::store_shared(s_row + ptx::tensor_swizzle(128, row, step % 4 * 2 + half) * 16, words[i][half]);
           }
         }
-        for (first += kTurningWarps * kTogether; first >= of_block * kTogether; first -= of_block * kTogether) ++block;
+        for (first += kTransposingWarps * kTogether; first >= of_block * kTogether; first -= of_block * kTogether)
+          ++block;
       }
       ptx::fence_proxy_async();
-      pipeline::release(turned.full());
+      pipeline::release(transposed.full());
       ring.advance();
-      turned.advance();
+      transposed.advance();
     }
   }
 #endif
@@ -185,5 +186,5 @@ struct OfTurnedPixels : Weights<kTaps, kColumns, kConsumers> {
 
 }  // namespace convt::correlate_sm90a
 
-#define CONVT_CORRELATE_TURNED_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
-  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol, hopper::convolve<OfTurnedPixels<taps, columns, consumers>>)
+#define CONVT_CORRELATE_TRANSPOSED_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
+  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol, hopper::convolve<OfTransposedPixels<taps, columns, consumers>>)

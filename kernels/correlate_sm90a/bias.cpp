@@ -1,0 +1,58 @@
+// The gradient of the bias beside that of the weight: which taps' pixels the kernel adds up, and what they leave out.
+#include "correlate_sm90a/layout.h"
+#include "problem/phases.h"
+
+namespace convt {
+namespace {
+
+// A kernel of its own reads what is left out: worth it where that is little of much.
+constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
+
+bool is_worth_it(const ConvTProblem& problem) {
+  const int64_t rows = problem.h.out - left_out(problem.h), columns = problem.w.out - left_out(problem.w);
+  const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
+  if (rest == 0) return true;
+  const int64_t bytes = problem.batch * problem.c_out * all * element_bytes(problem.dtype);
+  return bytes >= kLeastBytes && rest * kMostRests <= all;
+}
+
+}  // namespace
+
+void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout) {
+  const bool in_registers = instance.form != CorrelateForm::kPixels || problem.dtype == DataType::kFloat32;
+  if (in_registers && instance.taps > kCorrelateMostBiasTaps) return;
+  // Of planes a strip may have columns of the next row behind its last one.
+  if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
+  layout->bias_kh = covering_tap(problem.h);
+  layout->bias_kw = covering_tap(problem.w);
+  if (layout->bias_kh < 0 || layout->bias_kw < 0 || !is_worth_it(problem)) return;
+  const int32_t last = layout->bias_kw + problem.w.stride - 1;
+  layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
+  layout->bias_turns = in_registers ? 1 : layout->ci_tiles;
+  layout->bias_rows = problem.h.stride * layout->bias_runs * layout->bias_turns;
+}
+
+std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
+  const int32_t rows = left_out(problem.h), columns = left_out(problem.w);
+  const int64_t (&stride)[4] = problem.y_stride;
+  std::vector<CorrelateRest> rests;
+  if (rows > 0) {
+    const int64_t size[4] = {problem.batch, problem.c_out, rows, problem.w.out};
+    rests.push_back({channel_sum_of(problem.dtype, size, stride), 0});
+  }
+  if (columns > 0) {  // one after another, each as long as there are rows
+    const int64_t size[4] = {problem.batch, problem.c_out, columns, problem.h.out - rows};
+    const int64_t transposed[4] = {stride[0], stride[1], stride[3], stride[2]};
+    rests.push_back({channel_sum_of(problem.dtype, size, transposed), rows * stride[2]});
+  }
+  return rests;
+}
+
+int64_t correlate_bias_rows(const ConvTProblem& problem, const CorrelateLayout& layout) {
+  if (layout.bias_rows == 0) return 0;
+  int64_t rows = int64_t{layout.chunks} * layout.bias_rows;
+  for (const CorrelateRest& rest : correlate_rests(problem)) rows += num_channel_slabs(rest.sum);
+  return rows;
+}
+
+}  // namespace convt
