@@ -36,8 +36,8 @@ FROM_CCCL = (
 )  # fmt: skip
 # One that it has under another name in this release.
 NAMED_OTHERWISE = {"algorithm": "__algorithm_"}
-# C's headers, which the driver's asks for.
-OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n"}
+# C's headers: the driver's asks for the first two, and NVRTC itself has what device code uses of the last.
+OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n", "cstring": ""}
 # What nvcc's own prologue brings.
 PROLOGUE = b"#include <limits>\n#include <type_traits>\n#define INFINITY __int_as_float(0x7f800000)\n"
 # Host functions that device code sees only declared.
