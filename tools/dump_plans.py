@@ -27,7 +27,7 @@ sys.path.insert(0, str(CHECKOUT / "tests"))
 from plan import build  # noqa: E402
 from plan import problems as of  # noqa: E402
 
-from convt_ext.bench.layers import BUILT_IN, read_csv  # noqa: E402
+from convt_ext.bench.layers import BUILT_IN, Layer, read_csv  # noqa: E402
 
 # Compute capability, SMs, shared memory of a block and of an SM, MHz, GB/s.
 DEVICES = {
@@ -63,15 +63,21 @@ class Asked:
     is_packed: bool = False
 
 
+def problem_of(layer: Layer, word: str, channels_last: bool) -> of.Problem:
+    """The layer's forward pass in a class, of CLASSES."""
+    dtype, precision = CLASSES[word]
+    return of.from_row(
+        layer.n, layer.c_in, layer.c_out, (layer.h, layer.w), layer.k, layer.s, layer.p, layer.op, layer.g, layer.d,
+        dtype=dtype, precision=precision, has_bias=layer.bias, channels_last=channels_last,
+    )  # fmt: skip
+
+
 def of_networks() -> Iterator[Asked]:
     files = (CHECKOUT / "benchmarks" / name for name in ("model_layers.csv", "depthwise_layers.csv"))
     for layer in [*BUILT_IN, *(layer for file in files for layer in read_csv(file))]:
-        for word, (dtype, precision) in CLASSES.items():
+        for word in CLASSES:
             for channels_last in (False, True):
-                problem = of.from_row(
-                    layer.n, layer.c_in, layer.c_out, (layer.h, layer.w), layer.k, layer.s, layer.p, layer.op, layer.g,
-                    layer.d, dtype=dtype, precision=precision, has_bias=layer.bias, channels_last=channels_last,
-                )  # fmt: skip
+                problem = problem_of(layer, word, channels_last)
                 for direction, number in DIRECTIONS.items():
                     for device, numbers in DEVICES.items():
                         words = (layer.name, word, "nhwc" if channels_last else "nchw", direction, device)

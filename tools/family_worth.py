@@ -1,17 +1,20 @@
 """What each kernel family is worth: how much longer calls take without it.
 
     python tools/family_worth.py measure OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]   needs a GPU
-    python tools/family_worth.py table MEASURED.jsonl ...
+    python tools/family_worth.py estimate OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]
+    python tools/family_worth.py table ROWS.jsonl ...
 
 Measuring times, of every family that has a candidate, those with the shortest estimates: cold caches, random data,
-random order; a line of JSON a call. With --neighbours every layer comes a second time, with another batch and size. The
-table (docs/families.md) compares each call's fastest family with the fastest of the others.
+random order; a line of JSON a call. Estimating writes such lines of what the planner estimates for an H200: it says
+where to measure, not what a family is worth. With --neighbours every layer comes a second time, with another batch and
+size. The table (docs/families.md) compares each call's fastest family with the fastest of the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import random
@@ -22,10 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dump_plans
 import torch
 from layer_calls import add_options, each_call, layers_of
+from plan import build
 
 from convt_ext.bench.layers import Layer
+from convt_ext.bench.operands import LAYOUTS
 from convt_ext.bench.timing import CudaTimer
 
 Plan = dict[str, Any]
@@ -60,10 +66,13 @@ def worth_timing(plans: list[Plan]) -> dict[str, list[int]]:
     return {family: of_family[family][:OF_FAMILY] for family in near}
 
 
-def measure(options: argparse.Namespace) -> None:
+def chosen_layers(options: argparse.Namespace) -> list[Layer]:
     layers = layers_of(options)
-    if options.neighbours:
-        layers += [neighbour(layer) for layer in layers]
+    return layers + [neighbour(layer) for layer in layers] if options.neighbours else layers
+
+
+def measure(options: argparse.Namespace) -> None:
+    layers = chosen_layers(options)
     timer = CudaTimer(torch.device("cuda"))
     with options.out.open("w") as out:
         for _, row, call in each_call(layers, options):
@@ -75,6 +84,23 @@ def measure(options: argparse.Namespace) -> None:
                 us = timer.median_us(partial(call.run, index), REPETITIONS)
                 times[family] = min(us, times.get(family, us))
             print(json.dumps(row | {"us": times}), file=out, flush=True)
+
+
+def estimate(options: argparse.Namespace) -> None:
+    module = build.load("_plan")
+    part, parts = (int(number) for number in options.part.split("/"))
+    calls = itertools.product(
+        chosen_layers(options)[part - 1 :: parts], options.precisions.split(","), LAYOUTS, dump_plans.DIRECTIONS
+    )
+    with options.out.open("w") as out:
+        for layer, name, layout, direction in calls:
+            problem = dump_plans.problem_of(layer, name, layout == "nhwc")
+            problem["direction"] = dump_plans.DIRECTIONS[direction]
+            times: dict[str, float] = {}
+            for plan in module.candidates(problem, dump_plans.DEVICES["h200"]):
+                times[plan["family"]] = min(plan["estimate_us"], times.get(plan["family"], math.inf))
+            row = {"layer": layer.name, "precision": name, "layout": layout, "direction": direction, "us": times}
+            print(json.dumps(row), file=out)
 
 
 def without(us: dict[str, float], families: Iterable[str]) -> float:
@@ -110,10 +136,11 @@ def table(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    measuring = commands.add_parser("measure", help="time the families")
-    measuring.set_defaults(run=measure)
-    add_options(measuring)
-    measuring.add_argument("--neighbours", action="store_true", help="and each with another batch and size")
+    for word, run, says in (("measure", measure, "time the families"), ("estimate", estimate, "ask the planner")):
+        asking = commands.add_parser(word, help=says)
+        asking.set_defaults(run=run)
+        add_options(asking)
+        asking.add_argument("--neighbours", action="store_true", help="and each with another batch and size")
     showing = commands.add_parser("table", help="print the table of docs/families.md")
     showing.set_defaults(run=table)
     showing.add_argument("measured", type=Path, nargs="+")
