@@ -27,7 +27,7 @@ from typing import Any
 
 import dump_plans
 import torch
-from layer_calls import add_options, each_call, layers_of
+from layer_calls import add_options, each_call, layers_in_classes, layers_of, row_of
 from plan import build
 
 from convt_ext.bench.layers import Layer
@@ -88,19 +88,15 @@ def measure(options: argparse.Namespace) -> None:
 
 def estimate(options: argparse.Namespace) -> None:
     module = build.load("_plan")
-    part, parts = (int(number) for number in options.part.split("/"))
-    calls = itertools.product(
-        chosen_layers(options)[part - 1 :: parts], options.precisions.split(","), LAYOUTS, dump_plans.DIRECTIONS
-    )
+    calls = itertools.product(layers_in_classes(chosen_layers(options), options), LAYOUTS, dump_plans.DIRECTIONS)
     with options.out.open("w") as out:
-        for layer, name, layout, direction in calls:
+        for (layer, name), layout, direction in calls:
             problem = dump_plans.problem_of(layer, name, layout == "nhwc")
             problem["direction"] = dump_plans.DIRECTIONS[direction]
             times: dict[str, float] = {}
             for plan in module.candidates(problem, dump_plans.DEVICES["h200"]):
                 times[plan["family"]] = min(plan["estimate_us"], times.get(plan["family"], math.inf))
-            row = {"layer": layer.name, "precision": name, "layout": layout, "direction": direction, "us": times}
-            print(json.dumps(row), file=out)
+            print(json.dumps(row_of(layer, name, layout, direction) | {"us": times}), file=out)
 
 
 def without(us: dict[str, float], families: Iterable[str]) -> float:

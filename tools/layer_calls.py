@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,10 +48,19 @@ def layers_of(options: argparse.Namespace) -> list[Layer]:
     return list({str(layer.parameters()): layer for layer in layers}.values())
 
 
-def each_call(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, dict[str, Any], Any]]:
-    """Layer, what a row says of a call, and the call; of the part and the classes that the options name."""
+def layers_in_classes(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, str]]:
+    """Of the part and the classes that the options name."""
     part, parts = (int(number) for number in options.part.split("/"))
-    for layer in layers[part - 1 :: parts]:
-        for name in options.precisions.split(","):
-            for layout, direction, call in calls_of(layer, name):
-                yield layer, {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}, call
+    return itertools.product(layers[part - 1 :: parts], options.precisions.split(","))
+
+
+def row_of(layer: Layer, name: str, layout: str, direction: str) -> dict[str, Any]:
+    """What a row says of a call."""
+    return {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}
+
+
+def each_call(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, dict[str, Any], Any]]:
+    """Layer, what a row says of a call, and the call; of layers_in_classes()."""
+    for layer, name in layers_in_classes(layers, options):
+        for layout, direction, call in calls_of(layer, name):
+            yield layer, row_of(layer, name, layout, direction), call
