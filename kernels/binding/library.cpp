@@ -80,7 +80,7 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   // The candidates that are worth a measurement, the planner's choice first, three numbers each: the candidate's, its
   // estimate in ns, the bytes of its workspace. Empty where no kernel of ours has a tile for the problem.
   library.def("contenders" QUESTION ") -> int[]");
-  // The same question, answered with the whole plan and its candidates: JSON, as the bytes of a CPU tensor.
+  // The whole plan and all candidates: JSON, as the bytes of a CPU tensor.
   library.def("explain" QUESTION ") -> Tensor");
   // Entries and bytes that remembered plans take, and the bytes that they never pass.
   library.def("plan_cache_size() -> int[]");

@@ -73,7 +73,7 @@ struct Taps {
           const uint32_t selector = tap % 2 == 0 ? (upper ? 0x5432 : 0x3210) : (upper ? 0x7654 : 0x5432);
           fragments[tap][i] = __byte_perm(word(tap / 2), word(tap / 2 + 1), selector);
         } else {
-          // The same half of both pixels' words.
+          // Of both pixels' words either the lower or the upper halves.
           const bool further = tap % 2 == 1 && upper;
           const uint32_t one = further ? word(tap / 2 + 1) : word(tap / 2);
           const uint32_t other = further ? word(tap / 2 + 2 < kWords ? tap / 2 + 2 : 0) : word(tap / 2 + 1);

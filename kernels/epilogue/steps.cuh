@@ -185,7 +185,8 @@ __device__ __forceinline__ void run_steps(const Program& program, const Places<k
   }
 }
 
-// The same on results that have been rounded to elements and are about to be stored, neighbouring columns of a channel.
+// Runs the program on results that have been rounded to elements and are about to be stored, neighbouring columns of a
+// channel.
 template <typename Element, int kRuns, int kLength>
 __device__ __forceinline__ void run_elements(const Program& program, const Places<kRuns>& places, bool by_vectors,
                                              Element (&elements)[kRuns * kLength]) {

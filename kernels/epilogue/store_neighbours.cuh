@@ -54,8 +54,8 @@ __device__ __forceinline__ void store_neighbours(Element* g, const float (&value
   }
 }
 
-// The same, for results that nobody reads soon (st.global.cs): rows of a tile that are not neighbours in memory leave
-// L2 before they push out what is read again.
+// Stores neighbours that nobody reads soon (st.global.cs): rows of a tile that are not neighbours in memory leave L2
+// before they push out what is read again.
 template <typename Element, int kCount>
 __device__ __forceinline__ void stream_vector(Element* g, const Element (&elements)[kCount]) {
   constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;

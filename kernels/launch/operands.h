@@ -39,7 +39,7 @@ void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing
 void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,
                         int64_t images, const void* tensor, void* packed, cudaStream_t stream, bool rounds = true);
 
-// The same as rows of NCHW.
+// Queues the packing of such images as rows of NCHW.
 void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t channels, int32_t rows, int32_t columns,
                       const int64_t* stride, int64_t images, const void* tensor, void* packed, cudaStream_t stream);
 

@@ -123,7 +123,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 // not below `fewest`, where there are as many.
 double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest);
 
-// The same of a plan; HUGE_VAL where it is illegal.
+// The wavefronts of a plan; HUGE_VAL where it is illegal.
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile);
 
 // The order of pixels and of rows that meet fewest bank conflicts, and where columns are innermost the padding behind

@@ -24,7 +24,7 @@ __device__ __forceinline__ int64_t result_at(const Params& params, const Tile& t
          row * params.result_stride[2] + column * params.result_stride[3];
 }
 
-// The same at a tile's position.
+// Where the results of a tile's position begin; -1 outside.
 __device__ __forceinline__ int64_t result_of_position(const Params& params, const Tile& tile, int32_t number) {
   Position position;
   const bool exists = position_of_tile(params, number, &position);
@@ -33,7 +33,7 @@ __device__ __forceinline__ int64_t result_of_position(const Params& params, cons
   return exists ? result_at(params, tile, tile.image + position.image, row, column) : -1;
 }
 
-// The same of a thread's positions.
+// Where the results of a thread's positions begin.
 template <typename Shape>
 struct Offsets {
   int64_t of[Shape::kBlocks][2];

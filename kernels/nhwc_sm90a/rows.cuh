@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_rows(const Params& params, const Tile& til
   }
 }
 
-// The same of pixels: kNhwcRowChannels of each. A warp has 32 positions, one after the other.
+// Stores pixels, kNhwcRowChannels of each. A warp has 32 positions, one after the other.
 template <typename Element>
 __device__ __forceinline__ void store_pixels(const Params& params, const Tile& tile, int32_t first, int32_t warp,
                                              uint32_t s_rows) {

@@ -51,7 +51,7 @@ inline bool lies_as_pixels(const ConvTProblem& problem, const Pixels& pixels, in
          on_vectors(pixels.rows, pixels.row_stride) && on_vectors(pixels.columns, pixels.column_stride);
 }
 
-// The same tensor after it has been packed, and the bytes that it then takes.
+// How a tensor lies after it has been packed, and the bytes that it then takes.
 inline Pixels packed_pixels(const ConvTProblem& problem, const Pixels& pixels) {
   Pixels packed = pixels;
   packed.group_stride = int64_t{pixels.vectors} * elements_of_vector(problem.dtype);

@@ -23,7 +23,7 @@ __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global,
   }
 }
 
-// The same where there is something.
+// Copies a vector that exists.
 template <int kBytes>
 __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global) {
   if constexpr (kBytes == 2) {

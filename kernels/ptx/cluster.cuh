@@ -22,7 +22,7 @@ __device__ __forceinline__ void cluster_barrier() {
           : "memory");
 }
 
-// The same in two halves: a thread says that it has come, and waits later.
+// That barrier in two halves: a thread says that it has come, and waits later.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }

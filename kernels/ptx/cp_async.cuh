@@ -88,7 +88,7 @@ __device__ __forceinline__ void cp_async_4_bytes(const uint32_t (&shared)[kCount
   }
 }
 
-// The same where `copy` says so.
+// Copies those of the 4 bytes for which `copy` says so.
 template <int kCount>
 __device__ __forceinline__ void cp_async_4_bytes_if(const uint32_t (&shared)[kCount],
                                                     const void* const (&global)[kCount], const bool (&copy)[kCount]) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-// The same for a number that is not known when the kernel is compiled: of more than three, three.
+// cp_async_wait() for a number that is not known when the kernel is compiled: of more than three, three.
 __device__ __forceinline__ void cp_async_wait_all_but(int32_t pending) {
   switch (pending) {
     case 0: return cp_async_wait<0>();

@@ -24,7 +24,7 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, co
       : "memory");
 }
 
-// The same of five dimensions.
+// A box of five dimensions.
 __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[5],
                                             uint32_t barrier) {
   asm volatile(

@@ -28,12 +28,12 @@ struct MatrixDescriptor {
                                                         uint32_t bytes_along_mn) {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
-  // The same of an operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
+  // An operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
   // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
   }
-  // The same of an operand whose rows of 128, 64 or 32 bytes are halves along M or N, one row of each K: transposed.
+  // An operand whose rows of 128, 64 or 32 bytes are halves along M or N, one row of each K: transposed.
   // The distances are those of the next row's worth of halves and of the next eight rows. It may begin in any row of
   // the swizzle's pattern, which is one of addresses.
   __device__ __forceinline__ static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes,
@@ -159,7 +159,7 @@ CONVT_WGMMA(wgmma_f16_transposed, 32, "m64n64k16", "f16.f16", ", 1, 1", "%32", "
 CONVT_WGMMA(wgmma_bf16_transposed, 64, "m64n128k16", "bf16.bf16", ", 1, 1", "%64", "%65", "%66")
 CONVT_WGMMA(wgmma_f16_transposed, 64, "m64n128k16", "f16.f16", ", 1, 1", "%64", "%65", "%66")
 
-// The same with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
+// Products with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
 // 4 further (TF32), or the pairs that begin at t % 4 * 2 and 8 further (half precision): both rows of the first, then
 // of the second columns. They must not change before the products are done.
 #define CONVT_WGMMA_OF_REGISTERS(name, registers, shape, types, transposed, a_places, b_place, scale)                 \
@@ -204,7 +204,7 @@ __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word
   asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
 }
 
-// The same with a number rounded to TF32, and with the lower or the upper halves of two words.
+// Writes a number rounded to TF32, and the lower or the upper halves of two words.
 __device__ __forceinline__ void write_fragment_tf32(uint32_t& fragment, uint32_t word) {
   asm volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(fragment) : "f"(__uint_as_float(word)) : "memory");
 }
@@ -215,7 +215,7 @@ __device__ __forceinline__ void write_fragment_halves(uint32_t& fragment, uint32
                : "memory");
 }
 
-// The same with what is left of a float32 number without its `high` part.
+// Writes what is left of a float32 number without its `high` part.
 __device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high) {
   asm volatile("sub.rn.f32 %0, %1, %2;"
                : "=r"(fragment)
@@ -271,7 +271,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const First& a, const M
   }
 }
 
-// The same of half precision, both operands as MatrixDescriptor::of_transposed_rows() says.
+// A product of halves, both operands as MatrixDescriptor::of_transposed_rows() says.
 template <typename Element, int kSums>
 __device__ __forceinline__ void wgmma_transposed(float (&d)[kSums], const MatrixDescriptor& a,
                                                  const MatrixDescriptor& b, bool add) {

@@ -30,8 +30,8 @@ struct StridedInstance {
   X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4, false)    \
   X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4, false)      \
   X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3, false)   \
-  X(tf32_turns_64, kFloat32, kTf32, kOutput, 64, 4, true)        \
-  X(tf32_turns_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)     \
+  X(tf32_split_64, kFloat32, kTf32, kOutput, 64, 4, true)        \
+  X(tf32_split_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)     \
   X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3, false) \
   X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3, false)
 #define CONVT_STRIDED_TF32X3(X)                                    \
@@ -44,16 +44,16 @@ struct StridedInstance {
   X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4, false)    \
   X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4, false)      \
   X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3, false)   \
-  X(bf16_turns_64, kBFloat16, kHalf, kOutput, 64, 4, true)        \
-  X(bf16_turns_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)     \
+  X(bf16_split_64, kBFloat16, kHalf, kOutput, 64, 4, true)        \
+  X(bf16_split_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)     \
   X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3, false) \
   X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3, false)   \
   X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4, false)        \
   X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4, false)      \
   X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4, false)        \
   X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3, false)     \
-  X(f16_turns_64, kFloat16, kHalf, kOutput, 64, 4, true)          \
-  X(f16_turns_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)       \
+  X(f16_split_64, kFloat16, kHalf, kOutput, 64, 4, true)          \
+  X(f16_split_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)       \
   X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3, false)   \
   X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3, false)
 #define CONVT_STRIDED_INSTANCES(X) CONVT_STRIDED_TF32(X) CONVT_STRIDED_TF32X3(X) CONVT_STRIDED_HALF(X)

@@ -160,7 +160,7 @@ struct ThinLayout {
 bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
                       ThinLayout* layout);
 
-// The same in two steps for a search, without reciprocals: what follows from the problem alone, then the rest.
+// The layout in two steps for a search, without reciprocals: what follows from the problem alone, then the rest.
 bool begin_thin_layout(const ConvTProblem& problem, ThinLayout* layout);
 bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t outputs, int32_t positions,
                         ThinLayout* layout);

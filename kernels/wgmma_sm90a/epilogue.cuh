@@ -123,7 +123,7 @@ __device__ __forceinline__ void store_rows(const Params& params, typename Traits
   }
 }
 
-// The same with steps, one channel after the other.
+// Finishes and stores rows with steps, one channel after the other.
 template <typename Traits, int kWidth, int kUnits>
 __device__ __forceinline__ void finish_rows(const Params& params, typename Traits::Element* g_channel,
                                             int32_t first_channel, int32_t channels, const int32_t (&offset)[kUnits],

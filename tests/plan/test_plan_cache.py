@@ -59,15 +59,15 @@ def test_plans_that_wait_for_residuals_come_last_where_there_are_some(plan_modul
     """Warpgroups of the patch engine that take turns: a race of the layer alone may prefer them."""
     problem = from_row(32, 256, 128, 52, 2, 2, dtype=BFLOAT16, precision=HALF)
     kernels = [plan["kernel"] for plan in plan_module.candidates(problem, H200)]
-    best = next(kernel for kernel in kernels if not kernel.endswith("_turns"))
-    assert any(kernel.endswith("_turns") for kernel in kernels)
+    best = next(kernel for kernel in kernels if not kernel.endswith("_ping_pong"))
+    assert any(kernel.endswith("_ping_pong") for kernel in kernels)
     for number, kernel in enumerate(kernels):
         alone, followed = (
             plan_module.cached_plans(problem, H200, number, has_residuals).plans[0]["kernel"]
             for has_residuals in (False, True)
         )
         assert alone == kernel
-        assert followed == (best if kernel.endswith("_turns") else kernel)
+        assert followed == (best if kernel.endswith("_ping_pong") else kernel)
 
 
 @pytest.mark.parametrize("name", LAYERS)
