@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -85,3 +86,27 @@ def test_an_engine_has_a_readme(room):
     """Which the map names, as it does the room."""
     assert (KERNELS / room / "README.md").is_file()
     assert f"`{room}/`" in (KERNELS / "README.md").read_text()
+
+
+def reached(name: str, found: set[str]) -> set[str]:
+    """The file and all headers of kernels/ that it includes, added to those found."""
+    if name not in found and (KERNELS / name).is_file():
+        found.add(name)
+        for other in re.findall(r'^#include "([^"]+)"', (KERNELS / name).read_text(), re.MULTILINE):
+            reached(other, found)
+    return found
+
+
+def test_device_code_includes_what_nvrtc_has(monkeypatch):
+    """CUDA 12's compiler of device code brings no standard library: its check knows every header that is asked for."""
+    monkeypatch.syspath_prepend(str(KERNELS.parent / "tools"))
+    check = importlib.import_module("cuda12_device_code")
+    known = {*check.FROM_CCCL, *check.NAMED_OTHERWISE, *check.OF_C, *check.DECLARED}
+    of_cuda = {"cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h"}
+    files: set[str] = set()
+    for path in KERNELS.rglob("*.cu"):
+        reached(path.relative_to(KERNELS).as_posix(), files)
+    assert len(files) > 100
+    for name in files:
+        asked = set(re.findall(r"^#include <([^>]+)>", (KERNELS / name).read_text(), re.MULTILINE))
+        assert asked <= known | of_cuda, name
