@@ -198,7 +198,7 @@ def _mma_vectors(rng: Random, vector: int) -> Case:
     return _case(rng, k=kernel, s=stride, p=padding, c_in=c_in, c_out=c_out)
 
 
-def _patch_weight(rng: Random, vector: int) -> Case:
+def _correlate_patches(rng: Random, vector: int) -> Case:
     """Patches of 2 or 4 columns, whose rows are vectors; those of the input, too, or its images."""
     kernel_w = rng.choice((2, 4))
     kernel = (rng.choice((1, 2, 2, 3, 4)), kernel_w)
@@ -257,15 +257,14 @@ FAMILIES = (
     Family("flat_dx", "grad_input", r"flat_\w+", HALF_AND_TF32, _flat),
     Family("patch", "forward", r"patch_\w+_pairs_\w+", ALL, _patch_pairs, (False,)),
     Family("patch_quads", "forward", r"patch_\w+_quads_\w+", ALL, _patch_quads, (False,)),
-    Family("patch_turns", "forward", r"patch_\w+_turns", HALF_AND_TF32, _patch_pairs, (False,)),
+    Family("patch_ping_pong", "forward", r"patch_\w+_ping_pong", HALF_AND_TF32, _patch_pairs, (False,)),
     Family("patch_channels", "forward", r"patch_\w+_channels_\w+", ALL, _patch, (True,)),
     Family("patch_direct", "forward", r"patch_\w+_direct_\d", HALF_AND_TF32, _patch_matrix, (False,)),
     Family("patch_dx", "grad_input", r"patch_\w+_gather_\dx\d", ALL, _patch_pairs, (False,)),
     Family("patch_quads_dx", "grad_input", r"patch_\w+_gather_quads_\dx\d", ("tf32x3",), _patch_quads, (False,)),
     Family("patch_runs_dx", "grad_input", r"patch_\w+_gather_runs_\d+", HALF_AND_TF32, _patch_matrix, (False,)),
-    Family("patch_weight_dw", "grad_weight", r"patch_\w+_weight_\w+", HALF_AND_TF32, _patch_weight, (False,)),
     Family("strided", "forward", r"strided_\w+?_output_\w+", ALL, _doubled, (False,)),
-    Family("strided_turns", "forward", r"strided_\w+?_turns_\w+", HALF_AND_TF32, _doubled, (False,)),
+    Family("strided_split", "forward", r"strided_\w+?_split_\w+", HALF_AND_TF32, _doubled, (False,)),
     Family("strided_dx", "grad_input", r"strided_\w+?_gather_\w+", ALL, _doubled, (False,)),
     Family("window", "forward", r"window_\w+", ALL, _window, (False,)),
     Family("window_dx", "grad_input", r"window_\w+", ALL, _window, (False,)),
@@ -277,6 +276,14 @@ FAMILIES = (
     Family("mma_vectors_dx", "grad_input", r"mma_\w+?_grad_input_vectors_\w+", ALL, _mma_vectors),
     Family(
         "correlate_dw", "grad_weight", r"correlate_[a-z0-9]+_(stride2_)?\dx\w+", HALF_AND_TF32, _correlate, (False,)
+    ),
+    Family(
+        "correlate_patches_dw",
+        "grad_weight",
+        r"correlate_\w+?_patches_\w+",
+        HALF_AND_TF32,
+        _correlate_patches,
+        (False,),
     ),
     Family("correlate_pixels_dw", "grad_weight", r"correlate_\w+?_pixels_\w+", HALF_AND_TF32, _correlate_pixels),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),

@@ -297,6 +297,24 @@ MUTATIONS = [
         "return co_parts <= 4 && kh_parts > 0",
     ),
     Mutation(
+        "correlate: input channels shared by the warps of a product",
+        "correlate_sm90a/layout.cpp",
+        "(!patches || tile.ci_parts != instance.consumers)",
+        "!patches",
+    ),
+    Mutation(
+        "correlate: patches of rows between vectors",
+        "correlate_sm90a/layout.cpp",
+        "if (by_images ? !has_runs_of_positions(problem) : !has(problem.h.in, x[2])) return false;",
+        "if (by_images && !has_runs_of_positions(problem)) return false;",
+    ),
+    Mutation(
+        "correlate: no room for sums of what no tap has",
+        "correlate_sm90a/plan.cpp",
+        "int64_t{whole.chunks} * whole.bias_rows + rest_rows",
+        "int64_t{whole.chunks} * whole.bias_rows + 0 * rest_rows",
+    ),
+    Mutation(
         "correlate: a bias without grad_output's last rows",
         "problem/phases.h",
         "return once && tap <= axis.kernel - axis.stride ?",

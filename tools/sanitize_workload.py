@@ -63,10 +63,8 @@ SHORT = (
 # Problems for some engines alone. The first: here the wgmma engine's loaders copy a last unit twice, the same bytes to
 # the same place, of which racecheck warns. The others: no other engine has a tile for them.
 SHORT_FOR_SOME = {
-    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned", "patches_pairs_weight", "patches_quads_weight"): (
-        "patch_sm90a",
-        "mma_sm90a",
-    ),
+    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a", "mma_sm90a"),
+    ("patches_pairs_weight", "patches_quads_weight"): ("correlate_sm90a",),
     ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
         "strided_sm90a",
         "window_sm90a",

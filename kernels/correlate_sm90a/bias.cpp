@@ -8,12 +8,14 @@ namespace {
 // A kernel of its own reads what is left out: worth it where that is little of much.
 constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
 
-bool is_worth_it(const ConvTProblem& problem) {
+// Whether kernels may give it: covering taps exist, and what they leave out is little.
+bool covers(const ConvTProblem& problem) {
+  if (covering_tap(problem.h) < 0 || covering_tap(problem.w) < 0) return false;
   const int64_t rows = problem.h.out - left_out(problem.h), columns = problem.w.out - left_out(problem.w);
   const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
   if (rest == 0) return true;
   const int64_t bytes = problem.batch * problem.c_out * all * element_bytes(problem.dtype);
-  return bytes >= kLeastBytes && rest * kMostRests <= all;
+  return bytes >= kLeastBytes && rest <= all / kMostRests;
 }
 
 }  // namespace
@@ -23,9 +25,9 @@ void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& in
   if (in_registers && instance.taps > kCorrelateMostBiasTaps) return;
   // Of planes a strip may have columns of the next row behind its last one.
   if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
+  if (!covers(problem)) return;
   layout->bias_kh = covering_tap(problem.h);
   layout->bias_kw = covering_tap(problem.w);
-  if (layout->bias_kh < 0 || layout->bias_kw < 0 || !is_worth_it(problem)) return;
   const int32_t last = layout->bias_kw + problem.w.stride - 1;
   layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
   layout->bias_turns = in_registers ? 1 : layout->ci_tiles;
@@ -48,9 +50,9 @@ std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
   return rests;
 }
 
-int64_t correlate_bias_rows(const ConvTProblem& problem, const CorrelateLayout& layout) {
-  if (layout.bias_rows == 0) return 0;
-  int64_t rows = int64_t{layout.chunks} * layout.bias_rows;
+int64_t correlate_rest_rows(const ConvTProblem& problem) {
+  if (!covers(problem)) return 0;
+  int64_t rows = 0;
   for (const CorrelateRest& rest : correlate_rests(problem)) rows += num_channel_slabs(rest.sum);
   return rows;
 }

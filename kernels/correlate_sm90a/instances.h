@@ -10,14 +10,14 @@
 namespace convt {
 
 // How operands lie: rows of NCHW, of which those of grad_output keep their order in shared memory or come in boxes of
-// 128 bytes of columns, or pixels of channels_last.
-enum class CorrelateForm : int32_t { kRows, kBoxes, kPixels };
+// 128 bytes of columns; such rows where the kernel is the stride; or pixels of channels_last.
+enum class CorrelateForm : int32_t { kRows, kBoxes, kPatches, kPixels };
 
 struct CorrelateInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t taps;  // neighbours of a row of the kernel, of a warpgroup
+  int32_t taps;  // neighbours of a row of the kernel, of a warpgroup; of patches the whole row
   int32_t columns;  // input channels
   int32_t consumers;  // warpgroups that multiply
   int32_t stride_w;  // of rows of half precision, whose taps are no dilated ones; 0: any
@@ -36,6 +36,11 @@ inline constexpr int32_t kCorrelateMostBiasTaps = 4;
   X(tf32_4x64, kFloat32, kTf32, 4, 64, 2, 0, kRows)          \
   X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, kRows)          \
   X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kRows)
+// Where the kernel is the stride.
+#define CONVT_CORRELATE_PATCHES(X, type, dtype, precision)          \
+  X(type##_patches_2x128, dtype, precision, 2, 128, 2, 0, kPatches) \
+  X(type##_patches_2x64, dtype, precision, 2, 64, 2, 0, kPatches)   \
+  X(type##_patches_4x64, dtype, precision, 4, 64, 2, 0, kPatches)
 #define CONVT_CORRELATE_TRANSPOSED(X)                          \
   X(tf32_pixels_2x128, kFloat32, kTf32, 2, 128, 2, 0, kPixels) \
   X(tf32_pixels_3x96, kFloat32, kTf32, 3, 96, 2, 0, kPixels)   \
@@ -58,12 +63,18 @@ inline constexpr int32_t kCorrelateMostBiasTaps = 4;
   X(type##_pixels_3x64x3, dtype, kHalf, 3, 64, 3, 0, kPixels)
 #define CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_HALF(X, bf16, kBFloat16)
 #define CONVT_CORRELATE_F16(X) CONVT_CORRELATE_HALF(X, f16, kFloat16)
+#define CONVT_CORRELATE_TF32_PATCHES(X) CONVT_CORRELATE_PATCHES(X, tf32, kFloat32, kTf32)
+#define CONVT_CORRELATE_BF16_PATCHES(X) CONVT_CORRELATE_PATCHES(X, bf16, kBFloat16, kHalf)
+#define CONVT_CORRELATE_F16_PATCHES(X) CONVT_CORRELATE_PATCHES(X, f16, kFloat16, kHalf)
 #define CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, bf16, kBFloat16)
 #define CONVT_CORRELATE_F16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, f16, kFloat16)
 #define CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_TF32(X) CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_F16(X)
+#define CONVT_CORRELATE_ALL_PATCHES(X) \
+  CONVT_CORRELATE_TF32_PATCHES(X) CONVT_CORRELATE_BF16_PATCHES(X) CONVT_CORRELATE_F16_PATCHES(X)
 #define CONVT_CORRELATE_ALL_PIXELS(X) \
   CONVT_CORRELATE_TRANSPOSED(X) CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_F16_PIXELS(X)
-#define CONVT_CORRELATE_INSTANCES(X) CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_ALL_PIXELS(X)
+#define CONVT_CORRELATE_INSTANCES(X) \
+  CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_ALL_PATCHES(X) CONVT_CORRELATE_ALL_PIXELS(X)
 
 inline constexpr CorrelateInstance kCorrelateInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, taps, columns, consumers, stride_w, form)               \

@@ -29,19 +29,33 @@ TensorBox boxes_of(DataType dtype, const void* data, const CorrelateOperand& of,
 CUtensorMap map_x(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
                   const CorrelateOperand& of, const void* data) {
   TensorBox x = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
-  if (instance.form == CorrelateForm::kPixels) {
-    x.box[1] = layout.columns;
-  } else {
-    x.box[1] = instance.columns;
-  }
+  x.box[1] = instance.form == CorrelateForm::kPixels ? layout.columns : instance.columns;
+  if (layout.ci_apart) x.box[1] *= instance.consumers;
   x.box[2] = layout.rows;
+  if (instance.form == CorrelateForm::kPatches && layout.gy_rows > 1) {  // pixels of an image are one row
+    x.sizes[0] *= x.sizes[2];
+    x.sizes[2] = 1;
+  }
   x.swizzle_bytes = 128;
   x.rounded = problem.dtype == DataType::kFloat32;
   return make_tensor_map(problem.dtype, x);
 }
 
+CUtensorMap map_taps(const ConvTProblem& problem, const CorrelateLayout& layout, const void* data, bool rounded) {
+  const int64_t* stride = problem.y_stride;
+  const int32_t kernel_h = problem.h.kernel;
+  TensorBox gy{data,
+               {problem.w.out, kernel_h, problem.h.in, problem.c_out, problem.batch},
+               {stride[2], kernel_h * stride[2], stride[1], stride[0]},
+               {layout.gy_box_columns, 1, layout.gy_rows, layout.co_rows * layout.co_parts, 1},
+               5};
+  gy.rounded = rounded;
+  return make_tensor_map(problem.dtype, gy);
+}
+
 CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
                    const CorrelateOperand& of, const void* data, bool rounded) {
+  if (instance.form == CorrelateForm::kPatches) return map_taps(problem, layout, data, rounded);
   TensorBox gy = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
   gy.box[2] = layout.gy_rows;
   gy.step[2] = layout.gy_row_step;
@@ -137,14 +151,12 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   launch_add_slabs(problem.dtype, slabs, layout.chunks, size, stride, pointers.w, stream,
                    terms_of(problem, layout, pointers));
   if (bias_slabs == nullptr) return;
-  char* next = bias_slabs + int64_t{layout.chunks} * layout.bias_rows * problem.c_out * 4;
+  int64_t rows = int64_t{layout.chunks} * layout.bias_rows;
   for (const CorrelateRest& rest : correlate_rests(problem)) {
     const void* begin = static_cast<const char*>(pointers.y) + rest.begins * element_bytes(problem.dtype);
-    launch_channel_slabs(rest.sum, begin, next, stream);
-    next += num_channel_slabs(rest.sum) * problem.c_out * 4;
+    rows += launch_channel_slabs(rest.sum, begin, bias_slabs + rows * problem.c_out * 4, stream);
   }
-  launch_add_bias(problem.dtype, problem.c_out, bias_slabs, correlate_bias_rows(problem, layout), pointers.grad_bias,
-                  stream);
+  launch_add_bias(problem.dtype, problem.c_out, bias_slabs, rows, pointers.grad_bias, stream);
 }
 
 }  // namespace convt

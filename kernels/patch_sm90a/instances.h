@@ -41,7 +41,7 @@ struct PatchInstance {
   X(type##_gather_4x1, dtype, precision, kGather, 4, 1)     \
   X(type##_gather_2x2, dtype, precision, kGather, 2, 2)     \
   X(type##_gather_2x1, dtype, precision, kGather, 2, 1)     \
-  X(type##_turns, dtype, precision, kPingPong, 4, 2)
+  X(type##_ping_pong, dtype, precision, kPingPong, 4, 2)
 #define CONVT_PATCH_TF32(X) CONVT_PATCH_SHAPES(X, tf32, kFloat32, kTf32)
 #define CONVT_PATCH_TF32X3(X)                                       \
   X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
@@ -127,39 +127,6 @@ inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
 
 inline constexpr int32_t kNumPatchRunsInstances = count_of(kPatchRunsInstances);
 
-// A kernel for the gradient of the weight (patch_sm90a/grad_weight.cuh).
-struct PatchGradWeightInstance {
-  const char* name;
-  DataType dtype;
-  Precision precision;
-  int32_t kernel_w;
-  int32_t columns;  // input channels of a warpgroup
-};
-
-// X(symbol, dtype, precision, kernel_w, columns)
-#define CONVT_PATCH_WEIGHT_TF32(X)                  \
-  X(tf32_weight_pairs_128, kFloat32, kTf32, 2, 128) \
-  X(tf32_weight_pairs_64, kFloat32, kTf32, 2, 64)   \
-  X(tf32_weight_quads_64, kFloat32, kTf32, 4, 64)
-#define CONVT_PATCH_WEIGHT_BF16(X)                   \
-  X(bf16_weight_pairs_128, kBFloat16, kHalf, 2, 128) \
-  X(bf16_weight_pairs_64, kBFloat16, kHalf, 2, 64)   \
-  X(bf16_weight_quads_64, kBFloat16, kHalf, 4, 64)
-#define CONVT_PATCH_WEIGHT_F16(X)                  \
-  X(f16_weight_pairs_128, kFloat16, kHalf, 2, 128) \
-  X(f16_weight_pairs_64, kFloat16, kHalf, 2, 64)   \
-  X(f16_weight_quads_64, kFloat16, kHalf, 4, 64)
-#define CONVT_PATCH_WEIGHT_INSTANCES(X) CONVT_PATCH_WEIGHT_TF32(X) CONVT_PATCH_WEIGHT_BF16(X) CONVT_PATCH_WEIGHT_F16(X)
-
-inline constexpr PatchGradWeightInstance kPatchGradWeightInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, kernel_w, columns) \
-  {"patch_" #symbol, DataType::dtype, Precision::precision, kernel_w, columns},
-    CONVT_PATCH_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
-};
-
-inline constexpr int32_t kNumPatchGradWeightInstances = count_of(kPatchGradWeightInstances);
-
 }  // namespace convt
 
 namespace convt::patch_sm90a {
@@ -168,6 +135,5 @@ CONVT_PATCH_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
 
 CONVT_PATCH_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
 CONVT_PATCH_RUNS_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_PATCH_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::patch_sm90a

@@ -9,6 +9,7 @@
 #include "plan/device.h"
 #include "plan/divisor.h"
 #include "problem/problem.h"
+#include "problem/shapes.h"
 
 namespace convt {
 
@@ -128,23 +129,6 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan);
 // How many bytes of the source may be copied at once, neighbours that exist or do not exist together: 16, 8, 4 or 2; 0
 // where positions (channels) are no neighbours in memory.
 int32_t patch_source_vector(const ConvTProblem& problem);
-
-// The kernel is the stride, so that a position's results are a patch that no other adds to. What all families of
-// patches serve.
-inline bool makes_patches(const ConvTProblem& problem) {
-  const Axis* const axes[] = {&problem.h, &problem.w};
-  for (const Axis* axis : axes) {
-    const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);
-    if (!apart || axis->padding != 0 || axis->out != int64_t{axis->in} * axis->kernel) return false;
-  }
-  return true;
-}
-
-// Positions of an image of the input are one run of every channel.
-inline bool has_runs_of_positions(const ConvTProblem& problem) {
-  const int64_t* x = problem.x_stride;
-  return (problem.w.in == 1 || x[3] == 1) && (problem.h.in == 1 || x[2] == problem.w.in);
-}
 
 // The weights are a matrix whose rows are the input's channels; an output channel's taps follow each other.
 inline bool has_rows_of_taps(const ConvTProblem& problem) {

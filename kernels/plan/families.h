@@ -20,7 +20,6 @@
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/layout.h"
 #include "nhwc_sm90a/layout.h"
-#include "patch_sm90a/grad_weight_layout.h"
 #include "patch_sm90a/layout.h"
 #include "plan/device.h"
 #include "portable/grad_weight_layout.h"
@@ -73,7 +72,6 @@ inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channe
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, fuses_results)                          \
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, fuses_results)          \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
-  X(PatchGradWeightTile, patch_grad_weight, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing) \
   X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, fuses_results)                       \
   X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores, fuses_results)                 \
   X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)         \

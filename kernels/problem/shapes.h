@@ -1,4 +1,5 @@
-// The three tensors of a problem: their sizes, the strides that they have where they are dense, and how far they reach.
+// The three tensors of a problem: their sizes, the strides that they have where they are dense, how far they reach, and
+// what they are to each other where the kernel is the stride.
 #pragma once
 
 #include "problem/problem.h"
@@ -53,11 +54,27 @@ inline double reach_of(const int64_t* sizes, const int64_t* strides) {
   return reach;
 }
 
-// The same of the weights of a group.
+// How far the weights of a group reach.
 inline double weight_reach(const ConvTProblem& problem) {
   const int64_t sizes[4] = {problem.c_in / problem.groups, problem.c_out / problem.groups, problem.h.kernel,
                             problem.w.kernel};
   return reach_of(sizes, problem.w_stride);
+}
+
+// The kernel is the stride, so that a position's results are a patch that no other adds to.
+inline bool makes_patches(const ConvTProblem& problem) {
+  const Axis* const axes[] = {&problem.h, &problem.w};
+  for (const Axis* axis : axes) {
+    const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);
+    if (!apart || axis->padding != 0 || axis->out != int64_t{axis->in} * axis->kernel) return false;
+  }
+  return true;
+}
+
+// Positions of an image of the input are one run of every channel.
+inline bool has_runs_of_positions(const ConvTProblem& problem) {
+  const int64_t* x = problem.x_stride;
+  return (problem.w.in == 1 || x[3] == 1) && (problem.h.in == 1 || x[2] == problem.w.in);
 }
 
 }  // namespace convt

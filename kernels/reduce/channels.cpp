@@ -50,8 +50,7 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   return params;
 }
 
-int64_t num_channel_slabs(const ChannelSum& sum) {
-  const reduce::ChannelParams params = channel_params(sum);
+int64_t num_channel_slabs(const reduce::ChannelParams& params) {
   return params.column_chunks * ceil_div(params.rows, params.chunk_rows);
 }
 

@@ -24,6 +24,7 @@ inline ChannelSum channel_sum_of(DataType dtype, const int64_t (&size)[4], const
 reduce::ChannelParams channel_params(const ChannelSum& sum);
 
 // Rows of as many sums as there are channels.
-int64_t num_channel_slabs(const ChannelSum& sum);
+int64_t num_channel_slabs(const reduce::ChannelParams& params);
+inline int64_t num_channel_slabs(const ChannelSum& sum) { return num_channel_slabs(channel_params(sum)); }
 
 }  // namespace convt

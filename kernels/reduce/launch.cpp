@@ -118,19 +118,20 @@ int64_t workspace_bytes(const ChannelSum& sum) {
   return slabs == 1 ? 0 : slabs * sum.size[1] * (sum.dtype == DataType::kFloat64 ? 8 : 4);
 }
 
-void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream, void* result) {
+int64_t launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream, void* result) {
   reduce::ChannelParams params = channel_params(sum);
+  const int64_t num_slabs = num_channel_slabs(params);
   params.gy = gy;
   params.slabs = slabs;
-  params.result = result;
-  const int64_t blocks = num_channel_slabs(sum) * ceil_div(params.channels, int64_t{params.channel_lanes});
+  if (num_slabs == 1) params.result = result;
+  const int64_t blocks = num_slabs * ceil_div(params.channels, int64_t{params.channel_lanes});
   const Grid grid{"channel_sums", blocks, dim3(reduce::kChannelThreads)};
   launch_kernel(reduce::channel_sums(sum.dtype), grid, stream, params);
+  return num_slabs;
 }
 
 void launch_channel_sum(const ChannelSum& sum, const void* gy, void* workspace, void* result, cudaStream_t stream) {
-  const int64_t slabs = num_channel_slabs(sum);
-  launch_channel_slabs(sum, gy, workspace, stream, slabs == 1 ? result : nullptr);
+  const int64_t slabs = launch_channel_slabs(sum, gy, workspace, stream, result);
   if (slabs > 1) launch_add_bias(sum.dtype, sum.size[1], workspace, slabs, result, stream);
 }
 

@@ -26,9 +26,10 @@ inline void launch_add_bias(DataType dtype, int64_t channels, const void* slabs,
   launch_add_slabs(dtype, slabs, num_slabs, size, stride, result, stream);
 }
 
-// Slabs of sums of float32 or, for float64, float64: num_channel_slabs(), or of one slab the result in its place.
-void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream,
-                          void* result = nullptr);
+// Slabs of sums of float32 or, for float64, float64; where there is one and a result, that in its place. Returns how
+// many there are, num_channel_slabs().
+int64_t launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t stream,
+                             void* result = nullptr);
 
 // Device memory that launch_channel_sum() needs.
 int64_t workspace_bytes(const ChannelSum& sum);

@@ -53,7 +53,6 @@ constexpr Family kEmulated[] = {
     FAMILY("patch", PatchTile, patch),
     FAMILY("patch", PatchDirectTile, patch_direct),
     FAMILY("patch", PatchRunsTile, patch_runs),
-    FAMILY("patch", PatchGradWeightTile, patch_grad_weight),
     FAMILY("portable", PortableTile, portable),
     FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
     FAMILY("strided", StridedTile, strided),

@@ -40,9 +40,10 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
 }
 
 // The first slab has all of it.
-void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t, void*) {
+int64_t launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t, void*) {
   auto* sums = static_cast<float*>(slabs);
-  std::fill_n(sums, num_channel_slabs(sum) * sum.size[1], 0.0f);
+  const int64_t num_slabs = num_channel_slabs(sum);
+  std::fill_n(sums, num_slabs * sum.size[1], 0.0f);
   const auto add = [&](const auto* elements) {
     for (int64_t n = 0; n < sum.size[0]; ++n) {
       for (int64_t channel = 0; channel < sum.size[1]; ++channel) {
@@ -54,9 +55,14 @@ void launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cu
       }
     }
   };
-  if (sum.dtype == DataType::kFloat16) return add(static_cast<const __half*>(gy));
-  if (sum.dtype == DataType::kBFloat16) return add(static_cast<const __nv_bfloat16*>(gy));
-  add(static_cast<const float*>(gy));
+  if (sum.dtype == DataType::kFloat16) {
+    add(static_cast<const __half*>(gy));
+  } else if (sum.dtype == DataType::kBFloat16) {
+    add(static_cast<const __nv_bfloat16*>(gy));
+  } else {
+    add(static_cast<const float*>(gy));
+  }
+  return num_slabs;
 }
 
 }  // namespace convt

@@ -106,8 +106,8 @@ def test_slabs_of_many_weights_are_added_four_at_a_time(launch_module):
     wide = (1, 64, 64, (4, 16), (9, 10), 1, (4, 4))
     assert last_kernels("correlate_sm90a", *wide) == {"add_taps"}
     assert last_kernels("correlate_sm90a", *wide[:4], (9, 11), *wide[5:]) == {"add_few_slabs together"}
-    # Slabs of the patch engine lie as the result does.
-    assert last_kernels("patch_sm90a", 1, 256, 192, (4, 16), 2, 2) == {"add_few_slabs together"}
+    # Slabs of the portable engine lie as the result does.
+    assert last_kernels("portable", 1, 256, 192, (4, 16), 2, 2) == {"add_few_slabs together"}
 
 
 def test_two_files_are_compared(dump_plans, tmp_path, capsys):

@@ -24,12 +24,12 @@ from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 def engine_plans(module, problem, device=H200):
     """Without the kernels that have a file of tests of their own."""
     plans = plans_of("patch_sm90a", module, problem, device)
-    others = ("_direct_", "_runs_", "_weight_")
+    others = ("_direct_", "_runs_")
     return [plan for plan in plans if not any(other in plan["kernel"] for other in others)]
 
 
 def alternates(plan):
-    return plan["kernel"].endswith("_turns")
+    return plan["kernel"].endswith("_ping_pong")
 
 
 BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each

@@ -59,7 +59,6 @@ PYBIND11_MODULE(_plan, module) {
   add_thin_outer_weight(module);
   add_mma(module);
   add_patch_direct(module);
-  add_patch_grad_weight(module);
   add_patch_runs(module);
   add_scatter(module);
   add_upsample(module);

@@ -30,7 +30,6 @@ void add_thin_streamed(py::module_& module);
 void add_thin_outer_weight(py::module_& module);
 void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);
-void add_patch_grad_weight(py::module_& module);
 void add_patch_runs(py::module_& module);
 void add_scatter(py::module_& module);
 void add_upsample(py::module_& module);
