@@ -251,8 +251,6 @@ def _upsample(rng: Random, vector: int) -> Case:
 
 
 FAMILIES = (
-    Family("wgmma", "forward", r"wgmma_\w+", ALL, lambda rng, _: any_case(rng), layouts=LAYOUTS),
-    Family("wgmma_dx", "grad_input", r"wgmma_\w+", ALL, lambda rng, _: any_case(rng)),
     Family("flat", "forward", r"flat_\w+", HALF_AND_TF32, _flat, layouts=LAYOUTS),
     Family("flat_dx", "grad_input", r"flat_\w+", HALF_AND_TF32, _flat),
     Family("patch", "forward", r"patch_\w+_pairs_\w+", ALL, _patch_pairs, (False,)),

@@ -107,8 +107,6 @@ LARGE = (
     Large("thin_gather_dx", r"thin_grad_input_f32_gather_\w+", DX, "w", "ieee_f32", MANY_GROUPS),
     Large("thin_streamed", r"thin_ieee_f32_streamed_\w+", FORWARD, "w", "ieee_f32", MANY_GROUPS),
     Large("thin_streamed_dx", r"thin_grad_input_f32_streamed_\w+", DX, "w", "ieee_f32", MANY_GROUPS),
-    Large("wgmma", r"wgmma_f16_\d+", FORWARD, "xy", "f16", layer(8405387, 1, 1, 16, 3, 1, 1)),
-    Large("wgmma_dx", r"wgmma_f16_\d+", DX, "x", "f16", layer(525338, 16, 3, 16, 3, 1, 1)),
     Large("flat", r"flat_f16_\w+", FORWARD, "y", "f16", layer(1, 8, 192, (1536, 2048), 2, 2)),
     Large("flat_dx", r"flat_f16_\w+", DX, "x", "f16", FEW_ROWS),
     Large("patch", r"patch_f16_pairs_\w+", FORWARD, "xy", "f16", PAIRS),

@@ -25,7 +25,6 @@ DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 
 
 # The engines that multiply on tensor cores, and the classes they compute.
 TENSOR_CORE_ENGINES = (
-    "wgmma_sm90a",
     "flat_sm90a",
     "patch_sm90a",
     "strided_sm90a",

@@ -102,7 +102,7 @@ def estimate(options: argparse.Namespace) -> None:
 def without(us: dict[str, float], families: Iterable[str]) -> float:
     """By how much longer the call takes without these families: 1 where another one is as fast, else more.
 
-    >>> without({"flat": 10.0, "wgmma": 12.0}, ["flat"])
+    >>> without({"flat": 10.0, "nhwc": 12.0}, ["flat"])
     1.2
     """
     others = [time for family, time in us.items() if family not in families]

@@ -56,6 +56,36 @@ MUTATIONS = [
         "step_h > kMostOfBox",
     ),
     Mutation(
+        "nhwc: two CTAs have an SM's room each",
+        "nhwc_sm90a/plan.cpp",
+        "device.shared_per_sm / instance.ctas - kNhwcReservedBytes",
+        "device.shared_per_sm - kNhwcReservedBytes",
+    ),
+    Mutation(
+        "nhwc: slots of weights have one tap",
+        "nhwc_sm90a/plan.cpp",
+        "(left - plan.weights_begin) / slot_bytes",
+        "(left - plan.weights_begin) / tap_bytes",
+    ),
+    Mutation(
+        "nhwc: one step of K anywhere",
+        "nhwc_sm90a/plan.cpp",
+        "nhwc_reads_boxes_alone(instance.k_steps) && group_places == 0",
+        "false",
+    ),
+    Mutation(
+        "nhwc: groups of eight in rows of any width",
+        "nhwc_sm90a/layout.h",
+        "plan.tile_w == 8 && (rows_go_on",
+        "plan.tile_w % 8 == 0 && (rows_go_on",
+    ),
+    Mutation(
+        "nhwc: no taps with boxes of their own",
+        "nhwc_sm90a/plan.cpp",
+        "box >= 4 * int64_t{work.positions_h} * work.positions_w &&",
+        "false &&",
+    ),
+    Mutation(
         "nhwc: no room for staged results",
         "nhwc_sm90a/plan.cpp",
         "barrier_bytes - staged_bytes - 16 - 4 * instance.block_n",
@@ -390,18 +420,6 @@ MUTATIONS = [
         "mma_sm90a/layout.cpp",
         " || tiles * std::max(layout->tiles_w, layout->tiles_h) >= (int64_t{1} << 31)) return",
         ") return",
-    ),
-    Mutation(
-        "wgmma: offsets of a tile",
-        "wgmma_sm90a/plan.cpp",
-        "return last < 2e9 && source_last < 2e9;",
-        "return last < 2e9 && source_last < 2e19;",
-    ),
-    Mutation(
-        "wgmma: memory behind the last plane",
-        "wgmma_sm90a/plan.cpp",
-        "*shared_bytes = std::max(*shared_bytes, slots * stage_bytes + beyond);",
-        "(void)beyond;",
     ),
     Mutation(
         "flat: longest window",

@@ -29,8 +29,6 @@ struct ProductTraits {
   static constexpr int kN = kNValue;                 // result channels of a tile
   static constexpr int kChannels = kFloat32 ? 4 : 8; // source channels of a plane: 16 bytes of each position
   static constexpr int kTerms = kSplit ? 2 : 1;      // planes of high terms, then of low terms
-  // Accumulators of 64 positions x kN channels; with split operands as many again add up in float32.
-  static constexpr int kAccumulators = 256 / kN / kTerms;
 };
 
 #ifdef CONVT_HAS_WGMMA

@@ -121,8 +121,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
                  cudaStream_t stream) {
   Layout layout;
   if (tile.instance < 0 || tile.instance >= kNumFlatInstances || pointers.workspace == nullptr ||
-      !make_tap_program(problem, &layout.program, false) ||
-      !make_flat_geometry(problem, layout.program, &layout.geometry)) {
+      !make_tap_program(problem, &layout.program) || !make_flat_geometry(problem, layout.program, &layout.geometry)) {
     throw std::runtime_error("convt_ext: no flat kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }

@@ -162,7 +162,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   if (problem.precision == Precision::kTf32x3 || problem.direction == Direction::kGradWeight) return;
   TapProgram program;
   FlatGeometry geometry;
-  if (!make_tap_program(problem, &program, false) || program.total_taps > kMaxFlatTaps ||
+  if (!make_tap_program(problem, &program) || program.total_taps > kMaxFlatTaps ||
       !make_flat_geometry(problem, program, &geometry))
     return;
   const GemmShape gemm = make_gemm_shape(problem);

@@ -1,5 +1,5 @@
 // Packed weights -> slots of shared memory, each of which has several taps of a stage, so that few barriers pass.
-// Called by: the families flat and wgmma. Must not know: what a tile is, beyond its group, channels and H phase.
+// Called by: the family flat. Must not know: what a tile is, beyond its group, channels and H phase.
 #pragma once
 
 #include <cstdint>

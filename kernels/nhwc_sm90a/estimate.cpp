@@ -76,7 +76,8 @@ bool nhwc_has_rows(const ConvTProblem& problem) {
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
 // both directions, TF32 and bfloat16 on an H200, to 1,300 of 16 layers with operands by descriptors, and to 460 in
-// tf32x3 (docs/engines/nhwc.md), and 5 % more. What packing and partial sectors cost is from 5,400 packed plans of 287
+// tf32x3 (docs/engines/nhwc.md), and 5 % more. Taps of a box that descriptors read and two CTAs of an SM are from
+// 11,000 plans of 157 layers in channels_last. What packing and partial sectors cost is from 5,400 packed plans of 287
 // layers.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* whole) {
@@ -98,18 +99,27 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
   const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
-  const bool boxes = has_rows_of_boxes(instance, plan);
-  const double tap = split ? 115 : boxes ? (instance.block_n > 128 ? 40 : 20) : instance.block_n > 128 ? 80 : 168;
-  const double chunk = std::max(cycles, 0.945 * shared) + tap * work.taps + 69 * plan.num_windows;
+  const bool boxes = nhwc_group_places(instance, plan) > 0;
+  const bool shares_boxes = boxes && work.most_taps > 1;
+  const double tap = split                    ? 115
+                     : shares_boxes           ? 50
+                     : boxes                  ? (instance.block_n > 128 ? 40 : 20)
+                     : instance.block_n > 128 ? 80
+                                              : 168;
+  const double busy = std::max(cycles, 0.945 * shared), waits = tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels));
   const double together = plan.together;
   const double whole_tiles = static_cast<double>(plan.num_tiles - plan.divided);
-  const double tiles = together * std::ceil(whole_tiles * plan.splits / (together * device.num_sms));
+  const double ctas = instance.ctas;
+  const double tiles =
+      together * std::ceil(whole_tiles * plan.splits / (together * ctas * device.num_sms));  // of a CTA
   // Results by way of shared memory leave while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
-  const double stores = (boxes ? 500 : 1085) + per_byte * element * results +
-                        (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
+  const double stores = (shares_boxes ? 900
+                         : boxes      ? 500
+                                      : 1085) +
+                        per_byte * element * results + (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   const double more = store_cycles(problem, plan, results, forward ? problem.w.stride : 1);
   const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
   // Of a part, of a tile's.
@@ -117,10 +127,14 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double part = plan.parts == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.parts)) / all_stages;
   const double cycles_of_us = device.clock_ghz * 1e3;
   constexpr double kLongerHalf = 1.09;
-  whole->compute_us = (element == 2 ? kLongerHalf : 1) *
-                      ((tiles + part) * stages * chunk + (tiles + (part > 0 ? 1 : 0)) * (stores + more) +
-                       add_parts_cycles(instance, plan)) /
-                      cycles_of_us;
+  double all = (tiles + part) * stages * (busy + waits) + (tiles + (part > 0 ? 1 : 0)) * (stores + more);
+  if (ctas > 1) {
+    // While one of two CTAs waits or stores, the other has the tensor cores, and most of what issues instructions.
+    constexpr double kWaiting = 0.4, kStoring = 0.6;
+    const double longer = split ? 1.15 : boxes ? 1.1 : 1.3;
+    all = longer * std::max(all, ctas * tiles * (stages * (busy + kWaiting * waits) + kStoring * (stores + more)));
+  }
+  whole->compute_us = (element == 2 ? kLongerHalf : 1) * (all + add_parts_cycles(instance, plan)) / cycles_of_us;
 
   // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
   const double images = static_cast<double>(problem.batch) * element;
@@ -144,8 +158,10 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
                            static_cast<double>(whole->workspace_bytes - whole->packed_bytes - plan.sums_bytes))
           : 0;
   if (plan.gathers) {
-    const double gather_us =
-        (tiles + part) * stages * plan.num_windows * gather_cycles(problem, instance, work, plan) / cycles_of_us;
+    // Two CTAs of an SM bring their sources by the same path.
+    const double longer = ctas > 1 ? 1.3 : 1;
+    const double gather_us = longer * (tiles + part) * stages * plan.num_windows *
+                             gather_cycles(problem, instance, work, plan) / cycles_of_us;
     double times[] = {whole->compute_us, gather_us, memory};
     std::sort(times, times + 3);
     whole->estimate_us = zero + pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);

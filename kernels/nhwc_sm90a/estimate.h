@@ -15,10 +15,12 @@ namespace convt {
 // What of a tile follows from the problem alone.
 struct NhwcWork {
   TapProgram program;
+  bool apart;  // each tap has a window of its own
   int32_t positions_h, positions_w;  // of a phase, at most
   int32_t windows;                   // of a tile
   int32_t extra_h, extra_w;          // of all windows
   double taps;                       // of a tile, on average
+  int32_t most_taps;                 // of a window
   int64_t k_channels, n_channels;
 };
 

@@ -12,43 +12,44 @@ struct NhwcInstance {
   const char* name;
   DataType dtype;
   Precision precision;
+  int32_t ctas;     // of an SM: one stores while the other multiplies
   int32_t blocks;   // of 64 positions, of each warpgroup that multiplies
   int32_t block_n;  // result channels of a tile
   int32_t k_steps;  // of a stage
 };
 
-// X(symbol, dtype, precision, blocks, block_n, k_steps): what a file of instances/ has.
-#define CONVT_NHWC_TF32(X)                       \
-  X(tf32_256x128x32, kFloat32, kTf32, 2, 128, 4) \
-  X(tf32_256x64x32, kFloat32, kTf32, 2, 64, 4)   \
-  X(tf32_256x32x32, kFloat32, kTf32, 2, 32, 4)   \
-  X(tf32_128x128x32, kFloat32, kTf32, 1, 128, 4) \
-  X(tf32_128x256x32, kFloat32, kTf32, 1, 256, 4)
-#define CONVT_NHWC_TF32X3(X)                         \
-  X(tf32x3_128x128x32, kFloat32, kTf32x3, 1, 128, 4) \
-  X(tf32x3_256x64x32, kFloat32, kTf32x3, 2, 64, 4)   \
-  X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 64, 4)   \
-  X(tf32x3_256x32x32, kFloat32, kTf32x3, 2, 32, 4)
-#define CONVT_NHWC_HALF(X)                        \
-  X(bf16_128x256x64, kBFloat16, kHalf, 1, 256, 4) \
-  X(bf16_256x128x64, kBFloat16, kHalf, 2, 128, 4) \
-  X(bf16_256x64x64, kBFloat16, kHalf, 2, 64, 4)   \
-  X(bf16_256x32x64, kBFloat16, kHalf, 2, 32, 4)   \
-  X(bf16_128x128x64, kBFloat16, kHalf, 1, 128, 4) \
-  X(bf16_256x64x32, kBFloat16, kHalf, 2, 64, 2)   \
-  X(bf16_256x32x32, kBFloat16, kHalf, 2, 32, 2)   \
-  X(f16_128x256x64, kFloat16, kHalf, 1, 256, 4)   \
-  X(f16_256x128x64, kFloat16, kHalf, 2, 128, 4)   \
-  X(f16_256x64x64, kFloat16, kHalf, 2, 64, 4)     \
-  X(f16_256x32x64, kFloat16, kHalf, 2, 32, 4)     \
-  X(f16_128x128x64, kFloat16, kHalf, 1, 128, 4)   \
-  X(f16_256x64x32, kFloat16, kHalf, 2, 64, 2)     \
-  X(f16_256x32x32, kFloat16, kHalf, 2, 32, 2)
+// X(symbol, dtype, precision, ctas, blocks, block_n, k_steps): what a file of instances/ has.
+#define CONVT_NHWC_TF32(X)                             \
+  X(tf32_256x128x32, kFloat32, kTf32, 1, 2, 128, 4)    \
+  X(tf32_256x64x32, kFloat32, kTf32, 1, 2, 64, 4)      \
+  X(tf32_256x32x32, kFloat32, kTf32, 1, 2, 32, 4)      \
+  X(tf32_128x128x32, kFloat32, kTf32, 1, 1, 128, 4)    \
+  X(tf32_128x256x32, kFloat32, kTf32, 1, 1, 256, 4)    \
+  X(tf32_pair_128x64x32, kFloat32, kTf32, 2, 1, 64, 4) \
+  X(tf32_pair_256x32x16, kFloat32, kTf32, 2, 2, 32, 2)
+#define CONVT_NHWC_TF32X3(X)                            \
+  X(tf32x3_128x128x32, kFloat32, kTf32x3, 1, 1, 128, 4) \
+  X(tf32x3_256x64x32, kFloat32, kTf32x3, 1, 2, 64, 4)   \
+  X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 1, 64, 4)   \
+  X(tf32x3_256x32x32, kFloat32, kTf32x3, 1, 2, 32, 4)   \
+  X(tf32x3_pair_128x32x32, kFloat32, kTf32x3, 2, 1, 32, 4)
+#define CONVT_NHWC_HALF_OF(X, name, dtype)            \
+  X(name##_128x256x64, dtype, kHalf, 1, 1, 256, 4)    \
+  X(name##_256x128x64, dtype, kHalf, 1, 2, 128, 4)    \
+  X(name##_256x64x64, dtype, kHalf, 1, 2, 64, 4)      \
+  X(name##_256x32x64, dtype, kHalf, 1, 2, 32, 4)      \
+  X(name##_128x128x64, dtype, kHalf, 1, 1, 128, 4)    \
+  X(name##_256x64x32, dtype, kHalf, 1, 2, 64, 2)      \
+  X(name##_256x32x32, dtype, kHalf, 1, 2, 32, 2)      \
+  X(name##_pair_128x64x64, dtype, kHalf, 2, 1, 64, 4) \
+  X(name##_pair_256x32x32, dtype, kHalf, 2, 2, 32, 2) \
+  X(name##_pair_256x32x16, dtype, kHalf, 2, 2, 32, 1)
+#define CONVT_NHWC_HALF(X) CONVT_NHWC_HALF_OF(X, bf16, kBFloat16) CONVT_NHWC_HALF_OF(X, f16, kFloat16)
 #define CONVT_NHWC_INSTANCES(X) CONVT_NHWC_TF32(X) CONVT_NHWC_TF32X3(X) CONVT_NHWC_HALF(X)
 
 inline constexpr NhwcInstance kNhwcInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, blocks, block_n, k_steps) \
-  {"nhwc_" #symbol, DataType::dtype, Precision::precision, blocks, block_n, k_steps},
+#define CONVT_ROW(symbol, dtype, precision, ctas, blocks, block_n, k_steps) \
+  {"nhwc_" #symbol, DataType::dtype, Precision::precision, ctas, blocks, block_n, k_steps},
     CONVT_NHWC_INSTANCES(CONVT_ROW)
 #undef CONVT_ROW
 };

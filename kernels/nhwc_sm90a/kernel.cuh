@@ -1,6 +1,6 @@
-// The NHWC engine: one persistent CTA an SM, two warpgroups that multiply and store, two threads that load: one copies
-// boxes of the source, the other the weights of each tap. Every result is one sum in one warpgroup's accumulator, or
-// one for each CTA of a cluster or part of a tile, in an order that does not depend on timing.
+// The NHWC engine: one persistent CTA an SM or two, in each two warpgroups that multiply and store, two threads that
+// load: one copies boxes of the source, the other the weights of each tap. Every result is one sum in one warpgroup's
+// accumulator, or one for each CTA of a cluster or part of a tile, in an order that does not depend on timing.
 #pragma once
 
 #include "hopper/instance.cuh"
@@ -11,6 +11,7 @@
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/mainloop.cuh"
 #include "nhwc_sm90a/rows.cuh"
+#include "nhwc_sm90a/split_mainloop.cuh"
 #include "reduce/parts.cuh"
 
 namespace convt::nhwc_sm90a {
@@ -69,22 +70,27 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
     for (int32_t stage = stages.begin; stage < stages.end; ++stage, walk.advance(params)) {
       const Window& window = params.windows[walk.window];
       const char* g = g_tile + window.packed + int64_t{walk.chunk} * window.packed_step;
-      int32_t row_tap = window.tap;
-      for (int32_t tap_h = 0; tap_h < window.num_h; ++tap_h, row_tap += window.tap_row_step) {
-        int32_t tap = row_tap;
-        for (int32_t tap_w = 0; tap_w < window.num_w; ++tap_w, tap += window.tap_column_step) {
-          const uint32_t s_tap = s_weights + weights.slot() * Shape::kTapBytes;
-          weights.wait_empty();  // the consumers have multiplied what was here
-          ptx::mbarrier_expect(weights.full(), Shape::kTapBytes);
-          if (params.packed != nullptr) {
-            ptx::bulk_copy(s_tap, g, Shape::kTapBytes, weights.full());
-            g += Shape::kTapBytes;
-          } else {
+      int32_t tap = window.tap, column = 0;
+      for (int32_t taps = window.num_h * window.num_w; taps > 0; taps -= params.slot_taps) {
+        const int32_t count = min(taps, params.slot_taps);
+        uint32_t s_tap = s_weights + weights.slot() * params.slot_taps * Shape::kTapBytes;
+        weights.wait_empty();  // the consumers have multiplied what was here
+        ptx::mbarrier_expect(weights.full(), count * Shape::kTapBytes);
+        if (params.packed != nullptr) {
+          ptx::bulk_copy(s_tap, g, count * Shape::kTapBytes, weights.full());
+          g += count * Shape::kTapBytes;
+        } else {
+          for (int32_t i = 0; i < count; ++i, s_tap += Shape::kTapBytes) {
             load_direct<Shape>(params, s_tap, walk.chunk * Shape::kStageChannels, tile.channel_tile * Shape::kN, tap,
                                weights.full());
+            tap += window.tap_column_step;
+            if (++column == window.num_w) {
+              column = 0;
+              tap += window.tap_row_step - window.num_w * window.tap_column_step;
+            }
           }
-          weights.advance();
         }
+        weights.advance();
       }
     }
   }
@@ -95,8 +101,11 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
 template <typename Shape>
 struct Convolution : hopper::Slots<Params> {
   using Params = nhwc_sm90a::Params;
-  // Registers: 2 * 232 + 40 = 3 * 168.
-  static constexpr hopper::Roles kRoles{kNhwcThreads, 1, kNhwcConsumers, 232, 40};
+  // Registers: 2 * 232 + 40 = 3 * 168, or 2 * 96 + 40 of the 3 * 80 that each of two CTAs has.
+  static constexpr hopper::Roles kRoles{kNhwcThreads, Shape::kCtas, kNhwcConsumers, Shape::kCtas == 1 ? 232 : 96, 40};
+
+  // Whether a tile's number is worked out again behind its products, from which its places would take registers.
+  static constexpr bool kForgets = Shape::kBlocks * Shape::kN > 64;
 
 #ifdef CONVT_HAS_WGMMA
   const uint32_t s_shares_barrier;
@@ -128,20 +137,29 @@ struct Convolution : hopper::Slots<Params> {
     uint32_t buffer = 0;
     for (UnitWalk units(params); units.exists(); units.advance()) {
       auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
-      const float bias = bias_of_thread<Shape>(params, tile_of(params, number));
+      const Tile own = tile_of(params, number);
+      const float bias = bias_of_thread<Shape>(params, own);
       Accumulators<Shape> acc;
-      const int32_t window = first_window(params, tile_of(params, number));
+      const int32_t window = first_window(params, own);
       if constexpr (Shape::Traits::kSplit) {
         multiply_split_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
-      } else if (params.boxes) {
-        multiply_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
-      } else {
+      } else if (nhwc_reads_boxes_alone(Shape::kSteps) || params.group_bytes > 0) {
+        if (Shape::kCtas == 1 && params.one_tap) {
+          multiply_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
+        } else {
+          multiply_taps_of_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
+        }
+      } else if constexpr (!nhwc_reads_boxes_alone(Shape::kSteps)) {
         multiply_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
       }
-      if (params.splits > 1) add_splits(acc);
-      ptx::forget(number);  // what follows from it takes registers from the products
-      if (is_part(params, units.number()) && !add_parts(acc, units.number())) continue;
-      const Tile tile = tile_of(params, number);
+      if constexpr (nhwc_shares_tiles(Shape::kCtas)) {
+        if (params.splits > 1) add_splits(acc);
+      }
+      if constexpr (kForgets) ptx::forget(number);
+      if constexpr (nhwc_shares_tiles(Shape::kCtas)) {
+        if (is_part(params, units.number()) && !add_parts(acc, units.number())) continue;
+      }
+      const Tile tile = kForgets ? tile_of(params, number) : own;
       if (params.steps.num_steps == 0) {
         put<false>(acc, tile, warp, bias, &buffer);
       } else {
@@ -191,10 +209,10 @@ struct Convolution : hopper::Slots<Params> {
   __device__ __forceinline__ void serve(int32_t warp) const {
     if (warp == 1) {
       if (ptx::elect_one()) load_weights<Shape>(params, stages_of_tiles, s_weights, weights());
-    } else if (params.gathers) {
+    } else if (!params.gathers) {
+      if (warp == 0 && ptx::elect_one()) load_source<Shape>(params, stages_of_tiles, s_source, sources());
+    } else if constexpr (nhwc_can_gather(Shape::kSteps, Shape::kElement)) {
       gather_source<Shape>(params, stages_of_tiles, s_source, sources(), warp == 0 ? 0 : warp - 1);
-    } else if (warp == 0 && ptx::elect_one()) {
-      load_source<Shape>(params, stages_of_tiles, s_source, sources());
     }
   }
 #endif
@@ -202,5 +220,5 @@ struct Convolution : hopper::Slots<Params> {
 
 }  // namespace convt::nhwc_sm90a
 
-#define CONVT_NHWC_INSTANCE(symbol, dtype, precision, blocks, block_n, k_steps) \
-  CONVT_DEFINE_PACKED_KERNEL(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, blocks, k_steps>)
+#define CONVT_NHWC_INSTANCE(symbol, dtype, precision, ctas, blocks, block_n, k_steps) \
+  CONVT_DEFINE_PACKED_KERNEL(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, ctas, blocks, k_steps>)

@@ -17,8 +17,10 @@ CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, PackedKernel)
 namespace {
 
 void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
+  params->one_tap = true;
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const TapRun& taps = program.runs[run];
+    params->one_tap = params->one_tap && taps.num_h * taps.num_w <= 1;
     const NhwcWindow window = make_nhwc_window(program, run);
     const int32_t phase_h = program.phases_h == 1 ? 0 : run / program.phases_w;
     nhwc_sm90a::Window& to = params->windows[run];
@@ -90,7 +92,7 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
                 const void* source, nhwc_sm90a::Params* params) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const int64_t element = element_bytes(problem.dtype);
-  params->boxes = has_rows_of_boxes(instance, plan);
+  params->group_bytes = nhwc_group_places(instance, plan) * nhwc_row_bytes(instance.k_steps);
   params->gathers = plan.gathers;
   if (plan.gathers) {
     const int64_t* from = source_stride(problem);
@@ -121,7 +123,7 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
   // Where no tap reads some columns, L2 fetches no more than the pixels between them.
   const int64_t pixel_bytes = problem.groups * pixels.group_stride * element;
   if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
-  box.rounded = params->boxes && problem.dtype == DataType::kFloat32;
+  box.rounded = params->group_bytes > 0 && problem.dtype == DataType::kFloat32;
   params->map = make_tensor_map(problem.dtype, box);
 }
 
@@ -150,6 +152,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
     params.pairs = unit >= 2 && run % 2 == 0 && params.result_w % 2 == 0;
     params.row_pitch = nhwc_row_pitch(params.channels_last, plan.tile_w * plan.tile_h * plan.tile_n, scale_w,
                                       static_cast<int32_t>(element_bytes(problem.dtype)));
+    while (1 << params.pixel_lanes_log2 < std::min(kNhwcRowChannels, params.n_channels)) ++params.pixel_lanes_log2;
     params.by_run = Divisor::of(run);
     params.by_tile_h = Divisor::of(plan.tile_h);
   }
@@ -183,6 +186,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.stage_bytes = plan.stage_bytes;
   params.source_slots = plan.source_slots;
   params.weight_slots = plan.weight_slots;
+  params.slot_taps = plan.slot_taps;
   params.weights_begin = plan.weights_begin;
   params.staged_begin = plan.staged_begin;
   params.bias_begin = plan.bias_begin;
@@ -218,7 +222,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
                  cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
-      !make_tap_program(problem, &program, false)) {
+      !make_tap_program(problem, &program, tile.apart)) {
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }

@@ -29,11 +29,13 @@ struct NhwcTile {
   int32_t together;  // W phases of NCHW, whose columns lie between each other, that a CTA has one after the other
   bool gathers;  // threads bring the source, which no tensor map describes
   bool packs_source;  // a kernel makes pixels of it first, which one does
+  bool apart;  // each tap reads a box of its own
   int32_t tile_w, tile_h, tile_n;  // positions
   int32_t box_w, box_h;  // places of the source for them
   int32_t num_chunks;  // of the source's channels
   int32_t num_windows;  // stages of a chunk
   int32_t stage_bytes, source_slots, weight_slots;
+  int32_t slot_taps;  // of a slot of weights
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t num_tiles;
   int64_t sums_bytes;  // of the workspace, which begins with them: the parts' sums, and how many of a tile are there
@@ -49,6 +51,7 @@ struct NhwcTile {
     field("rows", rows);
     field("gathers", gathers);
     field("packs_source", packs_source);
+    field("apart", apart);
     field("tile_n", tile_n);
     field("tile_h", tile_h);
     field("tile_w", tile_w);
@@ -56,10 +59,12 @@ struct NhwcTile {
     field("num_chunks", num_chunks);
     field("source_slots", source_slots);
     field("weight_slots", weight_slots);
+    field("slot_taps", slot_taps);
   }
 };
 
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
+inline constexpr int32_t kNhwcReservedBytes = 1024;  // of an SM's shared memory, by each CTA
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
 
 // Threads that bring the source where no tensor map describes it, and elements that each of them asks for at once.
@@ -71,6 +76,11 @@ inline constexpr int32_t nhwc_gathered_bytes(int32_t element) {
   return element == 4 ? 0 : 2 * kNhwcGatheredWords * kNhwcGatheringThreads * 4;
 }
 
+// A place's row of a stage has whole batches.
+inline constexpr bool nhwc_can_gather(int32_t k_steps, int32_t element) {
+  return 32 * k_steps % (kNhwcGatheredWords * element) == 0;
+}
+
 inline constexpr int32_t kNhwcMostWindows = 64;  // of all phases, or of a tile
 inline constexpr int32_t kNhwcMostStagedPhases = 4;
 inline constexpr int32_t kNhwcStagedBuffers = 2;
@@ -78,6 +88,11 @@ inline constexpr int32_t kNhwcMostSplits = 4;  // CTAs of a cluster that share a
 inline constexpr int32_t kNhwcMostParts = 8;  // of a tile of the last wave
 
 inline constexpr int32_t nhwc_row_bytes(int32_t k_steps) { return 32 * k_steps; }
+// Whether CTAs share tiles, or divide them: those that have an SM for themselves.
+inline constexpr bool nhwc_shares_tiles(int32_t ctas) { return ctas == 1; }
+// Fragments are made of half of a stage's steps while the other half is multiplied; of one step descriptors alone
+// serve.
+inline constexpr bool nhwc_reads_boxes_alone(int32_t k_steps) { return k_steps == 1; }
 inline constexpr int32_t nhwc_term_bytes(int32_t block_n, int32_t k_steps) { return 32 * k_steps * block_n; }
 // In tf32x3 the weights of a tap are high terms, then low terms.
 inline constexpr int32_t nhwc_terms(Precision precision) { return precision == Precision::kTf32x3 ? 2 : 1; }
@@ -123,11 +138,15 @@ inline constexpr int32_t nhwc_rows_bytes(bool channels_last, int32_t positions, 
 // copy blocks of so many result channels of a tap in the order of the weights' columns, and round float32 to TF32.
 inline constexpr int32_t nhwc_direct_channels(int32_t element) { return 8 * nhwc_interleaved(element); }
 
-// A tile's positions are neighbours in its boxes, as descriptors of operands have them: no taps share a box. Nobody
-// rounds float32 that threads bring, so products read that from registers.
-inline bool has_rows_of_boxes(const NhwcInstance& instance, const NhwcTile& plan) {
-  return instance.precision != Precision::kTf32x3 && plan.box_w == plan.tile_w && plan.box_h == plan.tile_h &&
-         !(plan.gathers && instance.precision == Precision::kTf32);
+// Places of the box from one group of eight neighbouring positions to the next, in all blocks of 64 positions alike, as
+// descriptors of operands have them; 0 where groups lie otherwise. Nobody rounds float32 that threads bring, so
+// products read that from registers, as they do the terms of tf32x3.
+inline int32_t nhwc_group_places(const NhwcInstance& instance, const NhwcTile& plan) {
+  if (instance.precision == Precision::kTf32x3 || (plan.gathers && instance.precision == Precision::kTf32)) return 0;
+  // Where the image that follows begins right behind the tile's rows of this one, or there is none.
+  const bool rows_go_on = plan.tile_n == 1 || plan.box_h == plan.tile_h;
+  if (plan.tile_w % 64 == 0 || (plan.box_w == plan.tile_w && rows_go_on)) return 8;
+  return plan.tile_w == 8 && (rows_go_on || plan.tile_h % 8 == 0) ? plan.box_w : 0;
 }
 
 // Tiles along each digit of a tile's number.

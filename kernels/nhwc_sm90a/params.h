@@ -27,7 +27,6 @@ struct Window {
 struct Params {
   bool staged, rows;
   bool channels_last;  // the result
-  bool boxes;  // positions of a tile are neighbours in its boxes, and copies round the source to TF32
   const void* packed;  // weights as pack/ leaves them, or null
   const void* bias;    // [groups * n_channels], contiguous, or null
   epilogue::Program steps;  // of results, behind the bias
@@ -48,6 +47,7 @@ struct Params {
   int32_t windows_of_row;  // W phases in all
   Divisor by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
   int32_t row_pitch;
+  int32_t pixel_lanes_log2;  // lanes that store the channels of a pixel, in channels_last
   bool pairs;  // two columns of a row may be stored together
   int32_t whole_tiles;  // that are units as they are
   int32_t num_units;
@@ -57,27 +57,31 @@ struct Params {
   int32_t tile_w, tile_h, tile_n;  // positions
   Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
   int32_t box_w, box_h;            // places
+  uint32_t group_bytes;  // from one group of eight positions to the next where matrix descriptors read the box, which
+                         // copies round to TF32 then; otherwise 0
 
-  int32_t splits;        // CTAs of a cluster that share a tile
-  int32_t num_chunks;   // of the source's channels
+  int32_t splits;  // CTAs of a cluster that share a tile
+  int32_t num_chunks;  // of the source's channels
   int32_t num_windows;  // of a tile
   int32_t share_begin[kNhwcMostParts + 1];  // stages of a cluster's CTAs of a tile, or of parts
   int32_t tap_channels;  // of the source, where a copy brings a tap of the weight as it is; otherwise 0
   int32_t box_bytes, stage_bytes, source_slots, weight_slots;
+  int32_t slot_taps;  // of a slot of weights
+  bool one_tap;  // windows have no more
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
-  int64_t packed_tile_step;               // bytes
+  int64_t packed_tile_step;  // bytes
 
   // The source where threads bring it, in any layout; otherwise `map` is it.
   bool gathers;
   bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise places
   const void* source;
   int64_t source_step[4];  // bytes
-  bool ends_in_word;       // the last element is the lower half of a word, whose upper half is no part of the tensor
+  bool ends_in_word;  // the last element is the lower half of a word, whose upper half is no part of the tensor
   uintptr_t last_element;
   int32_t source_h, source_w, k_channels;  // of a group
   int32_t num_places;
   Divisor by_box_w, by_box_h;
-  Window windows[kNhwcMostWindows];               // of each phase, or all of each tile
+  Window windows[kNhwcMostWindows];  // of each phase, or all of each tile
 
   // The source as dimensions [image][row][column][group][channel], of which a box takes every step-th row and column: a
   // stage's source in one copy, zeros for what is outside, which another group's channels are.

@@ -16,6 +16,7 @@ constexpr int32_t kMostOfBox = 256;   // elements along a dimension of a tensor 
 constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
 constexpr int32_t kMostStep = 1024;   // of a source that threads gather
 constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
+constexpr int32_t kSlotBytes = 8192;       // of taps' weights that one barrier is for, where a tap's are fewer
 // Of an instance, the best ones: of a source with a tensor map, of one that has a map but for its address, and of one
 // that has none, gathered or packed. Beside them stands the best one that divides its last wave.
 constexpr size_t kTiles = 3, kTilesOfAddress = 1, kTilesWithoutMap = 2;
@@ -68,7 +69,13 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     return false;
   }
   const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
-  const int32_t tap_bytes = nhwc_tap_bytes(instance);
+  const int32_t tap_bytes = nhwc_tap_bytes(instance), group_places = nhwc_group_places(instance, plan);
+  if (nhwc_reads_boxes_alone(instance.k_steps) && group_places == 0) return false;
+  plan.slot_taps = 1;
+  if (group_places > 0) {
+    plan.slot_taps = std::max(1, std::min(work.most_taps, kSlotBytes / tap_bytes));
+  }
+  const int32_t slot_bytes = plan.slot_taps * tap_bytes;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Of the widest tiles, results from registers take less time than slots are worth.
   if (plan.staged &&
@@ -88,8 +95,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
   const int32_t gathered_bytes = plan.gathers ? nhwc_gathered_bytes(element) : 0;
-  const int64_t left =
-      device.shared_per_block - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
+  const int32_t shared_bytes =
+      std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kNhwcReservedBytes);
+  const int64_t left = shared_bytes - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
@@ -98,17 +106,26 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     const int32_t enough = instance.block_n > 128 && work.taps > work.windows ? 4 : 6;
     const auto wanted = std::min(enough, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
                         nhwc_terms(instance.precision);
-    if (slots * stage_bytes + wanted * tap_bytes <= left) plan.source_slots = slots;
+    const int32_t wanted_bytes = plan.slot_taps > 1 ? std::max(wanted * tap_bytes, 3 * slot_bytes) : wanted * tap_bytes;
+    if (slots * stage_bytes + wanted_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
   plan.stage_bytes = static_cast<int32_t>(stage_bytes);
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
-      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / tap_bytes, kMostWeightSlots));
-  plan.staged_begin = plan.weights_begin + plan.weight_slots * tap_bytes;
+      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
+  plan.staged_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.staged_begin + ceil_div(staged_bytes, 16) * 16;
   plan.bias_begin = plan.barriers_begin + barrier_bytes;
   whole->shared_bytes = plan.bias_begin + 4 * instance.block_n + gathered_bytes;
+  if (group_places > 0) {
+    // Descriptors read whole blocks of positions, whether or not the tile and its box end before.
+    const int32_t most = 64 * kNhwcConsumers * instance.blocks;
+    const int32_t places = (plan.tile_w % 64 == 0 ? most / plan.tile_w * plan.box_w : most / 8 * group_places) +
+                           work.extra_h * plan.box_w + work.extra_w;
+    const int64_t last_slot = (plan.source_slots - 1) * stage_bytes;
+    if (last_slot + int64_t{places} * nhwc_row_bytes(instance.k_steps) > whole->shared_bytes) return false;
+  }
 
   plan.num_windows = work.windows;
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
@@ -121,13 +138,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   // Clusters lie within groups of SMs that are no multiple of 4 SMs.
   const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.splits > 1 &&
-      (plan.num_tiles * plan.splits > clustered || plan.num_chunks * plan.num_windows < 2 * plan.splits ||
-       nhwc_least_share(element) * plan.splits > plan.block_n ||
+      (!nhwc_shares_tiles(instance.ctas) || plan.num_tiles * plan.splits > clustered ||
+       plan.num_chunks * plan.num_windows < 2 * plan.splits || nhwc_least_share(element) * plan.splits > plan.block_n ||
        nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
     return false;
   }
-  whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits
-                                      : std::min<int64_t>(plan.num_tiles / plan.together, device.num_sms);
+  whole->num_blocks = plan.splits > 1
+                          ? plan.num_tiles * plan.splits
+                          : std::min<int64_t>(plan.num_tiles / plan.together, device.num_sms * instance.ctas);
   return true;
 }
 
@@ -139,7 +157,7 @@ bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
   const NhwcTile& tile = tile_of<NhwcTile>(plan);
   const int64_t divided = tile.num_tiles % device.num_sms;
   *best = plan;
-  if (tile.splits > 1 || tile.together > 1 || divided == 0) return false;
+  if (!nhwc_shares_tiles(instance.ctas) || tile.splits > 1 || tile.together > 1 || divided == 0) return false;
   const int64_t stages = int64_t{tile.num_chunks} * tile.num_windows;
   const int64_t most = std::min({int64_t{kNhwcMostParts}, device.num_sms / divided, stages / 2});
   for (int32_t parts = 2; parts <= most; ++parts) {
@@ -221,6 +239,30 @@ bool is_direct(const ConvTProblem& problem) {
          problem.c_out <= kLimit / taps;
 }
 
+// What of a problem's tiles follows from it alone, with or without a box for each tap; false where no kernel counts as
+// far.
+bool make_work(const ConvTProblem& problem, bool apart, NhwcWork* to) {
+  NhwcWork& work = *to;
+  work.apart = apart;
+  if (!make_tap_program(problem, &work.program, apart)) return false;
+  if (std::max(work.program.source_step_h, work.program.source_step_w) > kMostStep) return false;
+  if (work.program.num_runs > kNhwcMostWindows || work.program.total_taps == 0) return false;
+  const bool forward = problem.direction == Direction::kForward;
+  work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
+  work.positions_w = forward ? num_positions(problem.w, 0) : problem.w.in;
+  work.windows = forward ? 1 : work.program.num_runs;
+  work.taps = static_cast<double>(work.program.total_taps) / (forward ? work.program.num_runs : 1);
+  work.k_channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
+  work.n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
+  for (int32_t run = 0; run < work.program.num_runs; ++run) {
+    const NhwcWindow window = make_nhwc_window(work.program, run);
+    work.extra_h = std::max(work.extra_h, window.extra_h);
+    work.extra_w = std::max(work.extra_w, window.extra_w);
+    work.most_taps = std::max(work.most_taps, work.program.runs[run].num_h * work.program.runs[run].num_w);
+  }
+  return true;
+}
+
 // How the source comes to the products, and how many plans of an instance are worth it.
 struct NhwcSource {
   bool gathers, packs;
@@ -231,6 +273,8 @@ struct NhwcSource {
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work, int32_t index,
                const NhwcSource& source, std::vector<Plan>* plans) {
   const NhwcInstance& instance = kNhwcInstances[index];
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  if (source.gathers && !nhwc_can_gather(instance.k_steps, element)) return;
   Plan begun = begin_plan(instance.name, problem.precision, NhwcTile{});
   NhwcTile& tile = tile_of<NhwcTile>(begun);
   begun.threads = kNhwcThreads;
@@ -238,9 +282,10 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Nhwc
   tile.direct = is_direct(problem);
   tile.gathers = source.gathers;
   tile.packs_source = source.packs;
+  tile.apart = work.apart;
   begun.source_on_vectors = !source.gathers && !source.packs;
   begun.weight_on_vectors = tile.direct;
-  const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
+  const int64_t channels = nhwc_row_bytes(instance.k_steps) / element;
   const int64_t packed_tiles =
       problem.groups * ceil_div(work.n_channels, int64_t{instance.block_n}) * ceil_div(work.k_channels, channels);
   if (packed_tiles > kLimit / work.program.total_taps) return;
@@ -259,67 +304,21 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Nhwc
 
 }  // namespace
 
-int64_t nhwc_tap_stride(const ConvTProblem& problem) {
-  const int64_t rows = problem.w_stride[2], columns = problem.w_stride[3];
-  if (problem.w.kernel == 1) return problem.h.kernel == 1 ? problem.w_stride[0] : rows;
-  return problem.h.kernel == 1 || rows == problem.w.kernel * columns ? columns : 0;
-}
-
-NhwcWindow make_nhwc_window(const TapProgram& program, int32_t run) {
-  const TapRun& taps = program.runs[run];
-  const int32_t count_w = std::max(program.phases_w, program.sub_w);
-  const AxisWindow &h = program.window_h[run / count_w], &w = program.window_w[run % count_w];
-  NhwcWindow window{};
-  if (taps.num_h == 0) return window;
-  const int32_t last_row = (taps.num_h - 1) * taps.row_step, last_column = (taps.num_w - 1) * taps.column_step;
-  const int32_t lowest_row = taps.row + std::min(0, last_row);
-  const int32_t lowest_column = taps.column + std::min(0, last_column);
-  window.row = (h.shift + lowest_row) * program.source_step_h + h.residue;
-  window.column = (w.shift + lowest_column) * program.source_step_w + w.residue;
-  window.extra_h = std::abs(last_row);
-  window.extra_w = std::abs(last_column);
-  window.first_row = taps.row - lowest_row;
-  window.first_column = taps.column - lowest_column;
-  return window;
-}
-
-NhwcGrid make_nhwc_grid(const ConvTProblem& problem, const TapProgram& program, const NhwcTile& plan) {
-  const bool forward = problem.direction == Direction::kForward;
-  NhwcGrid grid;
-  const int64_t channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
-  grid.channel_tiles = static_cast<int32_t>(ceil_div(channels, int64_t{plan.block_n}));
-  grid.phases_w = program.phases_w;
-  grid.phases_h = program.phases_h;
-  grid.w_tiles = ceil_div(forward ? num_positions(problem.w, 0) : problem.w.in, plan.tile_w);
-  grid.h_tiles = ceil_div(forward ? num_positions(problem.h, 0) : problem.h.in, plan.tile_h);
-  grid.image_tiles = ceil_div(problem.batch, int64_t{plan.tile_n});
-  return grid;
-}
-
 void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
   if (problem.direction == Direction::kGradWeight || result_stride(problem)[1] > INT32_MAX) return;
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
-  NhwcWork work{};
-  if (!make_tap_program(problem, &work.program, false)) return;
-  if (std::max(work.program.source_step_h, work.program.source_step_w) > kMostStep) return;
-  if (work.program.num_runs > kNhwcMostWindows || work.program.total_taps == 0) return;
-  const bool forward = problem.direction == Direction::kForward;
-  work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
-  work.positions_w = forward ? num_positions(problem.w, 0) : problem.w.in;
-  work.windows = forward ? 1 : work.program.num_runs;
-  work.taps = static_cast<double>(work.program.total_taps) / (forward ? work.program.num_runs : 1);
-  work.k_channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
-  work.n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
-  for (int32_t run = 0; run < work.program.num_runs; ++run) {
-    const NhwcWindow window = make_nhwc_window(work.program, run);
-    work.extra_h = std::max(work.extra_h, window.extra_h);
-    work.extra_w = std::max(work.extra_w, window.extra_w);
-  }
+  NhwcWork work{}, apart{};
+  if (!make_work(problem, false, &work)) return;
+  // A box of few positions is mostly what taps lie apart.
+  const int64_t box = (int64_t{work.positions_h} + work.extra_h) * (work.positions_w + work.extra_w);
+  const bool is_apart = problem.direction == Direction::kGradInput &&
+                        box >= 4 * int64_t{work.positions_h} * work.positions_w && make_work(problem, true, &apart);
   const auto add = [&](const NhwcSource& source) {
     for (int32_t index = 0; index < kNumNhwcInstances; ++index) {
       const NhwcInstance& instance = kNhwcInstances[index];
       if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
       add_plans(problem, device, work, index, source, plans);
+      if (is_apart) add_plans(problem, device, apart, index, source, plans);
     }
   };
   const bool has_boxes = work.program.source_step_h <= kMostBoxStep && work.program.source_step_w <= kMostBoxStep;

@@ -46,21 +46,25 @@ __device__ __forceinline__ void store_rows(const Params& params, const Tile& til
   }
 }
 
-// Stores pixels, kNhwcRowChannels of each. A warp has 32 positions, one after the other.
+// Stores pixels, kNhwcRowChannels of each. A warp has 32 positions, of which as many at a time as have their channels
+// in its lanes.
 template <typename Element>
 __device__ __forceinline__ void store_pixels(const Params& params, const Tile& tile, int32_t first, int32_t warp,
                                              uint32_t s_rows) {
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t positions = params.tile_w * params.tile_h * params.tile_n;
+  const int32_t together = 32 >> params.pixel_lanes_log2, place = lane >> params.pixel_lanes_log2;
+  const int32_t channel = lane & ((1 << params.pixel_lanes_log2) - 1);
+  const int32_t step = together * params.row_pitch * static_cast<int32_t>(sizeof(Element));
 #pragma unroll 1
   for (int32_t position = 32 * warp; position < positions; position += kConsumerThreads) {
     const int64_t own = result_of_position(params, tile, position + lane);
-    uint32_t s = s_rows + (position * params.row_pitch + lane) * static_cast<int32_t>(sizeof(Element));
-#pragma unroll 8
-    for (int i = 0; i < 32; ++i, s += params.row_pitch * static_cast<int32_t>(sizeof(Element))) {
-      const int64_t offset = __shfl_sync(0xffffffffu, own, i);
-      if (offset < 0 || first + lane >= params.n_channels) continue;
-      auto* g = static_cast<Element*>(params.result) + offset + first + lane;
+    uint32_t s = s_rows + ((position + place) * params.row_pitch + channel) * static_cast<int32_t>(sizeof(Element));
+#pragma unroll 4
+    for (int32_t begin = 0; begin < 32; begin += together, s += step) {
+      const int64_t offset = __shfl_sync(0xffffffffu, own, begin + place);
+      if (offset < 0 || first + channel >= params.n_channels) continue;
+      auto* g = static_cast<Element*>(params.result) + offset + first + channel;
       if constexpr (sizeof(Element) == 4) {
         *reinterpret_cast<uint32_t*>(g) = ptx::load_shared(s);
       } else {

@@ -15,8 +15,9 @@ using reduce::Share;
 inline constexpr int kConsumerThreads = 128 * kNhwcConsumers;
 
 // Traits::kN result channels of kBlocksValue * 64 positions a warpgroup, kStepsValue steps of K a stage.
-template <typename TraitsValue, int kBlocksValue, int kStepsValue>
+template <typename TraitsValue, int kCtasValue, int kBlocksValue, int kStepsValue>
 struct Shape {
+  static constexpr int kCtas = kCtasValue;  // of an SM
   using Traits = TraitsValue;
   using Element = typename Traits::Element;
   static constexpr int kN = Traits::kN;

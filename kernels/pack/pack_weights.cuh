@@ -1,4 +1,4 @@
-// Weights -> the layout that the wgmma engine's matrix descriptors read: for each step of K two planes
+// Weights -> the layout that matrix descriptors of warpgroup products read: for each step of K two planes
 // [result channel][16 bytes], and everything that a tile's stage needs in one contiguous piece. Channels beyond the
 // weight's are zero. float32 becomes TF32, rounded to nearest, or for tf32x3 a high and a low part.
 #pragma once

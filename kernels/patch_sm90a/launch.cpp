@@ -118,7 +118,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
                   cudaStream_t stream) {
   const PatchForm form = instance_of(kPatchInstances, tile.instance, problem, plan).form;
   TapProgram program;
-  if (pointers.packed == nullptr || !make_tap_program(problem, &program, false)) {
+  if (pointers.packed == nullptr || !make_tap_program(problem, &program)) {
     throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
   const PackedKernel kernels = patch_sm90a::kKernels[tile.instance]();

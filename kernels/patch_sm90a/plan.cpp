@@ -274,7 +274,7 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std:
   if (!makes_patches(problem)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
-  if (!form_of(problem, &form) || !make_tap_program(problem, &program, false)) return;
+  if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
     const bool ping_pong = instance.form == PatchForm::kPingPong && form == PatchForm::kPairs;

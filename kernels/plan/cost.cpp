@@ -248,7 +248,8 @@ double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double
   return (untuned ? std::max(tuned_us, 2.6 * (multiply_us + bytes_us)) : tuned_us) + kCallUs;
 }
 
-// PyTorch's time of a forward pass with a stride, in both layouts: 146 measurements of 73 layers. Few channels are slow.
+// PyTorch's time of a forward pass with a stride, in both layouts: 146 measurements of 73 layers. Few channels are
+// slow.
 double torch_strided_us(int64_t channels, bool channels_last, double multiply_us, double copies_us) {
   constexpr double kCallUs = 10;
   if (channels >= 64) return 1.65 * multiply_us + (channels_last ? 1.8 : 1.0) * copies_us + kCallUs;

@@ -35,7 +35,6 @@
 #include "thin/layout.h"
 #include "thin/outer_weight_layout.h"
 #include "upsample_sm90a/layout.h"
-#include "wgmma_sm90a/layout.h"
 #include "window_sm90a/layout.h"
 
 namespace convt {
@@ -50,9 +49,6 @@ bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& dev
 inline epilogue::Fuses fuses_nothing(const ConvTProblem&) { return epilogue::Fuses::kNothing; }
 inline epilogue::Fuses fuses_channels(const ConvTProblem&) { return epilogue::Fuses::kChannels; }
 inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fuses::kResults; }
-inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channels_last nothing
-  return is_channels_last(problem.y_stride) ? epilogue::Fuses::kNothing : epilogue::Fuses::kResults;
-}
 
 // X(tile, name, engine, serves, fuses). Of equal estimates the plans of the first row come first.
 // clang-format off
@@ -68,7 +64,6 @@ inline epilogue::Fuses fuses_planes(const ConvTProblem& problem) {  // in channe
   X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, fuses_nothing)                    \
   X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, fuses_nothing)                  \
   X(ThinTile, thin, "thin", sums_as_ieee, fuses_nothing)                                          \
-  X(WgmmaTile, wgmma, "wgmma_sm90a", on_hopper_tensor_cores, fuses_planes)                        \
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, fuses_results)                          \
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, fuses_results)          \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \

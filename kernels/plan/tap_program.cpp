@@ -26,9 +26,9 @@ int32_t forward_runs(const Axis& axis, AxisRun* runs) {
 }
 
 // grad_input: tap k reads source coordinate i * stride + e with e = k * dilation - padding.
-int32_t residue_runs(const Axis& axis, AxisRun* runs) {
+int32_t residue_runs(const Axis& axis, bool apart, AxisRun* runs) {
   const int32_t g = greatest_common_divisor(axis.stride, axis.dilation);
-  const int32_t k_step = axis.stride / g;
+  const int32_t k_step = apart ? axis.kernel : axis.stride / g;
   const int32_t count = std::min(k_step, axis.kernel);
   if (count > kMaxWindows) return -1;
   for (int32_t k = 0; k < count; ++k) {
@@ -60,26 +60,12 @@ int32_t make_windows(const AxisRun* runs, int32_t count, bool shared, AxisWindow
 
 }  // namespace
 
-int32_t source_vector(const ConvTProblem& problem) {
-  const bool forward = problem.direction == Direction::kForward;
-  const int64_t* stride = forward ? problem.x_stride : problem.y_stride;
-  const int32_t columns = forward ? problem.w.in : problem.w.out;
-  if (stride[3] != 1 || (!forward && problem.w.stride != 1)) return 1;
-  const auto vector = static_cast<int32_t>(16 / element_bytes(problem.dtype));
-  for (const int32_t width : {vector, 2}) {
-    if (width == 2 && element_bytes(problem.dtype) != 2) break;
-    if (columns % width == 0 && stride[0] % width == 0 && stride[1] % width == 0 && stride[2] % width == 0)
-      return width;
-  }
-  return 1;
-}
-
-bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_vectors) {
+bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool apart) {
   *program = TapProgram{};
   const bool forward = problem.direction == Direction::kForward;
   AxisRun runs_h[kMaxWindows], runs_w[kMaxWindows];
-  const int32_t count_h = forward ? forward_runs(problem.h, runs_h) : residue_runs(problem.h, runs_h);
-  const int32_t count_w = forward ? forward_runs(problem.w, runs_w) : residue_runs(problem.w, runs_w);
+  const int32_t count_h = forward ? forward_runs(problem.h, runs_h) : residue_runs(problem.h, apart, runs_h);
+  const int32_t count_w = forward ? forward_runs(problem.w, runs_w) : residue_runs(problem.w, apart, runs_w);
   if (count_h < 0 || count_w < 0 || count_h * count_w > kMaxRuns) return false;
 
   program->source_step_h = forward ? 1 : problem.h.stride;
@@ -91,12 +77,6 @@ bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_
   program->extra_h = make_windows(runs_h, count_h, false, program->window_h);
   program->extra_w = make_windows(runs_w, count_w, forward, program->window_w);
 
-  const int32_t vector = on_vectors ? source_vector(problem) : 1;
-  if (vector > 1) {
-    const int32_t lead = ((program->window_w[0].shift % vector) + vector) % vector;
-    for (int32_t i = 0; i < count_w; ++i) program->window_w[i].shift -= lead;
-    program->extra_w += lead;
-  }
   for (int32_t i = 0; i < count_h; ++i) {
     const int32_t phase = forward ? i : 0;
     if (phase == i) program->taps_before[phase] = program->total_taps;

@@ -6,7 +6,7 @@
 //
 // Element e of a window of the tile that begins at position p is source coordinate (p + shift + e) * step + residue.
 // Taps of a run are a product of two arithmetic progressions, so a kernel walks them with two additions.
-// Called by: plan/ and launch/ of the engines wgmma, flat, patch, strided, window and nhwc, which pack weights in its
+// Called by: plan/ and launch/ of the engines flat, patch, strided, window and nhwc, which pack weights in its
 // order. Must not know: torch, CUDA, tiles.
 #pragma once
 
@@ -70,12 +70,8 @@ struct TapProgram {
   int32_t total_taps;
 };
 
-// Neighbouring columns of the source that loaders take at once, and windows begin on a multiple of: 16 bytes where
-// every row begins on such a vector, 2 in half precision whose rows begin on whole words, otherwise 1.
-int32_t source_vector(const ConvTProblem& problem);
-
 // False where the tables are too small: strides above 16, or more than 64 phases or residues; and of more taps, or in
-// the forward pass larger strides, than above. Windows begin on vectors of the source where `on_vectors` says so.
-bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool on_vectors = true);
+// the forward pass larger strides, than above. With `apart` each tap of grad_input is a run with a window of its own.
+bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool apart = false);
 
 }  // namespace convt

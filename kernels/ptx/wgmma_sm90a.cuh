@@ -28,10 +28,16 @@ struct MatrixDescriptor {
                                                         uint32_t bytes_along_mn) {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
-  // An operand whose rows are 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
+  // An operand whose rows are 32, 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
   // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
+  }
+  // An operand of such rows whose groups of eight begin in any row of the swizzle's pattern, which is one of addresses,
+  // and lie `group_bytes` apart.
+  __device__ __forceinline__ static MatrixDescriptor of_groups(uint32_t shared, int32_t row_bytes,
+                                                               uint32_t group_bytes) {
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, group_bytes >> 4 | swizzle_of(row_bytes)};
   }
   // An operand whose rows of 128, 64 or 32 bytes are halves along M or N, one row of each K: transposed.
   // The distances are those of the next row's worth of halves and of the next eight rows. It may begin in any row of

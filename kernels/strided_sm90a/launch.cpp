@@ -120,7 +120,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Strided
                     cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumStridedInstances || pointers.packed == nullptr ||
-      !make_tap_program(problem, &program, false)) {
+      !make_tap_program(problem, &program)) {
     throw std::runtime_error("convt_ext: no strided kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }

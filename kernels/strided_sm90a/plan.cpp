@@ -199,7 +199,7 @@ void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, st
     return;
   }
   TapProgram program;  // by which the weights are packed
-  if (!make_tap_program(problem, &program, false)) return;
+  if (!make_tap_program(problem, &program)) return;
   const StridedForm form = forward ? StridedForm::kOutput : StridedForm::kGather;
   for (int32_t index = 0; index < kNumStridedInstances; ++index) {
     const StridedInstance& instance = kStridedInstances[index];

@@ -105,7 +105,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTi
                    cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumWindowInstances || pointers.packed == nullptr ||
-      !make_tap_program(problem, &program, false)) {
+      !make_tap_program(problem, &program)) {
     throw std::runtime_error("convt_ext: no window kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }

@@ -92,7 +92,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
   whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
-  // Where there are few tiles, the wgmma engine takes two thirds of what is estimated for it.
+  // Where there are few tiles, others are faster beside this than their estimates say (docs/engines/window.md).
   if (terms > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.15;
 }
 

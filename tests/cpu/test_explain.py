@@ -57,7 +57,7 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     assert "ask for tensor cores" in found.reason
     assert f"_{wanted}_" in found.plan["plan"]["kernel"]
     engines = {candidate["engine"] for candidate in found.plan["candidates"]}
-    assert {"simt", "wgmma_sm90a"} <= engines
+    assert {"simt", "nhwc_sm90a"} <= engines
     assert all(candidate["kernel"] in found.text(all_candidates=True) for candidate in found.plan["candidates"])
 
 

@@ -76,15 +76,16 @@ CLIFFS = [
         "fwd", "nhwc", "c_in-1 c_out-1 c_out+1", 3.2,
         "no tensor map has channels between multiples of 16 bytes: the NHWC engine gathers or packs them",
     ),
-    Cliff("fwd", "nhwc", "g=2 g=4", 3.2, "small groups fill parts of the NHWC engine's tiles"),
+    Cliff("fwd", "nhwc", "d=2", 1.6, "taps that lie farther apart share larger boxes", ("small_deep4",)),
+    Cliff("fwd", "nhwc", "g=4", 3.2, "small groups fill parts of the NHWC engine's tiles"),
     Cliff(
-        "fwd", "nhwc", "k+1 k+2 kw+1", 1.9,
+        "fwd", "nhwc", "k+1 k+2", 1.9,
         "2 x 2 with stride 2 moves memory alone; where taps overlap every result adds more products",
         ("up2",),
     ),
     Cliff(
         "dx", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 s-1 sw-1 d=2", 4.5,
-        "as forward: strided and patch have few shapes, and wgmma, flat and mma serve what lies beside them",
+        "as forward: strided and patch have few shapes, and flat and mma serve what lies beside them",
         every_base_but("wide8"),
     ),
     Cliff(
@@ -98,24 +99,21 @@ CLIFFS = [
     ),
     Cliff(
         "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 6.0,
-        "as forward; wgmma, flat and mma serve some",
+        "as forward; flat and mma serve some",
         every_base_but("wide8"),
     ),
     Cliff(
-        "dx", "nhwc", "g=2 g=4", 4.1,
-        "small groups fill parts of the NHWC engine's tiles, or mma, wgmma and the portable engine serve",
+        "dx", "nhwc", "g=2 g=4", 4.8,
+        "small groups fill parts of the NHWC engine's tiles, or mma and the portable engine serve; "
+        "16 channels have its full rate",
         every_base_but("wide8"),
     ),
     Cliff(
-        "dx", "nhwc", "c_out-1 c_out+1 g=2 g=4", 5.5,
+        "dx", "nhwc", "c_out-1 c_out+1 g=4", 5.7,
         "as of the other bases; the portable engine serves some",
         ("wide8",),
     ),
-    Cliff(
-        "dx", "nhwc", "k+2", 1.7,
-        "16 channels fill half of a row of the NHWC engine's operand, which 7 x 7 taps make the longest part",
-        ("few5",),
-    ),
+    Cliff("dx", "nhwc", "d=2", 1.6, "taps that lie farther apart share larger boxes", ("few5",)),
     Cliff(
         "dw", "nchw", "w-1 w+1 w-2 p+1 pw+1 op+1 k-1 k+1 k+2 s-1 s+1 sw-1 d=2", 7.0,
         "the patch engine takes kernels that are their stride, in rows on 16 bytes; mma serves the others",

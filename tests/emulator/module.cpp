@@ -57,7 +57,6 @@ constexpr Family kEmulated[] = {
     FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
     FAMILY("strided", StridedTile, strided),
     FAMILY("correlate", CorrelateTile, correlate),
-    FAMILY("wgmma", WgmmaTile, wgmma),
     FAMILY("window", WindowTile, window),
 };
 #undef FAMILY

@@ -107,7 +107,7 @@ const unsigned char* Operand::at(int row, int byte) const {
   if (mode == 0) {  // core matrices of 8 rows of 16 bytes
     address = begin + row / 8 * step + byte / 16 * along_k + row % 8 * 16 + byte % 16;
   } else {  // rows of 128, 64 or 32 bytes, swizzled by the bits of their addresses
-    address = begin + row / 8 * step + row % 8 * (step / 8) + byte;
+    address = begin + row / 8 * step + row % 8 * (256u >> mode) + byte;
     address ^= (address >> 7 & ((8u >> (mode - 1)) - 1)) << 4;
   }
   return static_cast<const unsigned char*>(shared_bytes(address, 4));

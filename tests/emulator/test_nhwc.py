@@ -58,10 +58,45 @@ def test_every_kernel(emulated, direction, kind, weight):
     for turn, (key, number) in enumerate(plans.items()):
         assert torch.equal(run(emulated, call, number, turn), expected), key
     kernels, sources, direct, staged = (set(values) for values in zip(*plans, strict=True))
-    assert len(kernels) == {"tf32": 5, "tf32x3": 4}.get(kind, 7)
+    assert len(kernels) == {"tf32": 7, "tf32x3": 5}.get(kind, 9)
     assert sources == WITH_MAP
     assert staged == {False, True}
     assert direct == {direction == "grad_input" and kind != "tf32x3" and weight is torch.channels_last}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", ["tf32", "f16", "bf16"])
+@pytest.mark.parametrize("size", [(19, 70), (16, 8)], ids=str)
+def test_taps_of_a_box_read_by_descriptors(emulated, direction, kind, size):
+    """Blocks of 64 positions in a row or of eight rows; of few channels, whose taps share barriers, and of more."""
+    found = set()
+    for turn, channels in enumerate((16, 40)):
+        case = dataclasses.replace(SEVERAL_TILES, c_in=channels, c_out=channels, h=size[0], w=size[1], k=(3, 5))
+        call = call_of(dataclasses.replace(case, s=(1, 1) if direction == "grad_input" else (1, 2)), direction, kind)
+        known, expected = emulated.plans(call.problem(), H200, call.engine), call.expected()
+        for number in call.plans(emulated, H200):
+            kernel, tile, *_ = known[number]
+            key = (kernel, tile["tile_w"], tile["slot_taps"] > 1)
+            if tile["tile_w"] in (8, 64) and key not in found:
+                found.add(key)
+                assert torch.equal(run(emulated, call, number, turn, H200), expected), known[number]
+    assert {width for _, width, _ in found} == ({8, 64} if size[1] > 64 else {8})
+    assert {several for *_, several in found} == {False, True}
+    assert any(kernel.endswith("256x32x16") for kernel, *_ in found)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_taps_with_boxes_of_their_own(emulated, kind):
+    """Of results of one position, in one dimension and in both; taps that no position reads inside of the source."""
+    for turn, (size, padding) in enumerate((((1, 1), (0, 1)), ((1, 6), (1, 0)))):
+        case = dataclasses.replace(SEVERAL_TILES, n=5, h=size[0], w=size[1], k=(4, 3), s=(1, 2), p=padding)
+        call = call_of(case, "grad_input", kind)
+        known, expected = emulated.plans(call.problem(), H200, call.engine), call.expected()
+        alone = [number for number in call.plans(emulated, H200) if known[number][1]["splits"] == 1]
+        found = {known[number][0]: number for number in alone if known[number][1]["apart"]}
+        assert found
+        for number in list(found.values())[turn::2]:
+            assert torch.equal(run(emulated, call, number, turn, H200), expected), known[number]
 
 
 GROUPS = Case("groups", "", n=3, c_in=48, c_out=120, h=5, w=9, k=(3, 2), s=(2, 2), p=(1, 0), g=3)
@@ -182,9 +217,12 @@ def test_parts_of_tiles(emulated, kind, direction, sms):
         call = dataclasses.replace(call, engine="nhwc")
         known = emulated.plans(call.problem(), gpu, call.engine)
         expected = call.expected().to(call.y.dtype).double()  # sums are exact, but not all of them are in bfloat16
-        for key, number in list(few_plans(emulated, call, gpu).items())[turn::3]:
+        plans = few_plans(emulated, call, gpu)
+        of_each_source = {source: number for (_, source, *_), number in plans.items()}
+        for number in {*list(plans.values())[turn::3], *of_each_source.values()}:
             tile = known[number][1]
-            assert torch.equal(run(emulated, call, number, turn, gpu), expected), (key, tile)
-            found.add((tile["num_tiles"] > sms, key[1]))
-    assert {whole for whole, _ in found} == {sms == 3}
-    assert len(found) > (sms == 60)  # of several ways to bring the source
+            assert torch.equal(run(emulated, call, number, turn, gpu), expected), known[number]
+            found.add((tile["num_tiles"] > sms, tile["gathers"], tile["packs_source"]))
+    assert {whole for whole, *_ in found} == {sms == 3}
+    # Where all tiles are divided, of several ways to bring float32.
+    assert len(found) > (sms == 3 and kind in ("tf32", "tf32x3"))

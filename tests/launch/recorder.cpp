@@ -27,7 +27,6 @@
 #include "strided_sm90a/instances.h"
 #include "thin/instances.h"
 #include "upsample_sm90a/instances.h"
-#include "wgmma_sm90a/instances.h"
 #include "window_sm90a/instances.h"
 
 static thread_local std::vector<RecordedLaunch> launches;
@@ -123,10 +122,6 @@ CONVT_CORRELATE_INSTANCES(ONE)
 
 namespace upsample_sm90a {
 CONVT_UPSAMPLE_INSTANCES(ONE)
-}
-
-namespace wgmma_sm90a {
-CONVT_WGMMA_INSTANCES(TWO)
 }
 
 namespace flat_sm90a {

@@ -73,8 +73,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
         rooms = (
-            "correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "strided_sm90a", "wgmma_sm90a",
-            "window_sm90a",
+            "correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "strided_sm90a", "window_sm90a",
         )  # fmt: skip
         engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
         shared = (

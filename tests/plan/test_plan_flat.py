@@ -79,7 +79,7 @@ def flat_result(program, geometry, source, weight, shape, step, forward: bool) -
 @given(problem=problems(), direction=DIRECTIONS, seed=st.integers(0, 2**31))
 def test_one_sequence_computes_the_operator(plan_module, problem, direction, seed):
     problem = problem | {"direction": direction, "has_bias": False}
-    program = plan_module.tap_program(problem, False)
+    program = plan_module.tap_program(problem)
     assume(program is not None)
     geometry = plan_module.flat_geometry(problem)
     (source, weight, *_), expected = operands_and_result(problem, seed)
@@ -104,7 +104,7 @@ def test_plans_are_legal(plan_module, problem, kind, direction, n, channels):
     dtype, precision = CLASSES[kind]
     problem = problem | {"dtype": dtype, "precision": precision, "direction": direction, "batch": n}
     problem |= {"c_in": channels * problem["c_in"], "c_out": channels * problem["c_out"]}
-    program = plan_module.tap_program(problem, False)
+    program = plan_module.tap_program(problem)
     for plan in engine_plans(plan_module, problem):
         geometry = plan_module.flat_geometry(problem)
         assert geometry["pitch"] * plan["phases"] % 4 == 0, plan  # the four columns of a lane are of one row

@@ -15,7 +15,6 @@ from plan.problems import (
     FORWARD,
     GRAD_WEIGHT,
     H200,
-    TF32,
     Problem,
     from_row,
     sizes_of,
@@ -85,14 +84,6 @@ GUARDED = {
     ),
     "thin_direct_results": (
         r"thin_ieee_f32_direct", FORWARD, from_row(2**20, 1, 1, 1, 1), from_row(2**23, 1, 1, 1, 1),
-    ),
-    "wgmma_within_a_tile": (
-        r"wgmma_tf32_\w+", FORWARD,
-        far(from_row(2, 8, 8, 8, 3, 1, 1, precision=TF32), "x_stride", 0, 2**27),
-        far(from_row(2, 8, 8, 8, 3, 1, 1, precision=TF32), "x_stride", 0, 2**31),
-    ),
-    "wgmma_packed_weights": (
-        r"wgmma_f16_\w+", FORWARD, half(1, 2**13, 2**13, 4, 1), half(1, 2**14, 2**14, 4, 1)
     ),
     "flat_packed_source": (
         r"flat_f16_\w+", FORWARD, half(1, 16, 64, (8192, 512), 3, 1, 1), half(1, 64, 64, (8192, 512), 3, 1, 1)

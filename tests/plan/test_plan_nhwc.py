@@ -91,6 +91,18 @@ def test_taps_are_counted_in_16_bits(plan_module):
         assert bool(engine_plans(plan_module, problem)) == served
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
+def test_results_of_one_position_have_a_box_for_each_tap(plan_module, kind, channels_last):
+    """DCGAN's first layer, whose gradient reads 16 places for each of its positions: no box of all taps has room."""
+    dtype, precision = CLASSES_WITH_TF32X3[kind]
+    row = (64, 104, 512, 1, 4)
+    problem = layer(*row, dtype=dtype, precision=precision, channels_last=channels_last) | {"direction": GRAD_INPUT}
+    assert any(plan["apart"] and plan["num_windows"] == 16 for plan in engine_plans(plan_module, problem))
+    large = layer(4, 64, 64, 64, 4, 2, 1, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
+    assert not any(plan["apart"] for plan in engine_plans(plan_module, large))
+
+
 def test_few_tiles_are_shared(plan_module):
     """dcgan_512's gradient in tf32: 32 or 64 tiles for 132 SMs."""
     problem = layer(128, 512, 256, 4, 4, 2, 1, precision=TF32) | {"direction": GRAD_INPUT}
@@ -128,6 +140,21 @@ def test_a_divided_wave_is_estimated_between_none_and_a_whole_one(plan_module):
     assert one_wave * 1.05 < divided < 0.75 * two_waves
 
 
+def step_of_groups(plan: dict) -> int | None:
+    """Places from eight positions of a block of 64 to the next eight, if all eights are neighbours and as far apart."""
+    tile_w, tile_h = plan["tile_w"], plan["tile_h"]
+    positions = np.arange(tile_w * tile_h * plan["tile_n"])
+    images, rows = positions // (tile_w * tile_h), positions // tile_w % tile_h
+    places = (images * plan["box_h"] + rows) * plan["box_w"] + positions % tile_w
+    steps = set()
+    for block in np.split(places, range(64, len(places), 64)):
+        eights = np.split(block, range(8, len(block), 8))
+        if any((eight - eight[0] != np.arange(len(eight))).any() for eight in eights):
+            return None
+        steps |= {int(after[0] - before[0]) for before, after in itertools.pairwise(eights)}
+    return None if len(steps) > 1 else min(steps, default=8)
+
+
 AXES = st.tuples(
     st.integers(1, 6), st.integers(1, 4), st.integers(0, 3), st.integers(1, 3)
 )  # kernel, stride, padding, dilation
@@ -162,7 +189,7 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
                               precision=precision, channels_last=channels_last)  # fmt: skip
     problem |= {"direction": direction}
     k_channels, n_channels = channels if forward else channels[::-1]
-    windows = plan_module.nhwc_windows(problem)
+    all_windows = {apart: plan_module.nhwc_windows(problem, apart) for apart in (False, not forward)}
     steps = (1, 1) if forward else (h[1], w[1])
     phases = [min(problem[axis]["stride"], problem[axis]["out"]) if forward else 1 for axis in "hw"]
     sizes = [-(-problem[axis]["out"] // problem[axis]["stride"]) if forward else problem[axis]["in"] for axis in "hw"]
@@ -172,13 +199,13 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
         tiles = [-(-size // plan[f"tile_{axis}"]) for size, axis in zip(sizes, "hw", strict=True)]
         tiles += [-(-batch // plan["tile_n"]), *phases, groups, -(-n_channels // plan["block_n"])]
         assert plan["num_tiles"] == np.prod(tiles), plan
+        windows = all_windows[plan["apart"]]
         # A box has the places of all taps of any window, and no more than a tensor map copies at once.
         for axis, step in zip("hw", steps, strict=True):
             extra = max(window[f"extra_{axis}"] for window in windows)
             assert plan[f"box_{axis}"] == plan[f"tile_{axis}"] + extra, plan
             assert plan["gathers"] or (plan[f"box_{axis}"] - 1) * step < MOST_OF_BOX, plan
-        # Stages have 128 bytes of channels of each place, or 64.
-        row = 64 if plan["kernel"].endswith("x32") and element == 2 else 128
+        row = element * int(plan["kernel"].rsplit("x", 1)[1])  # of a stage's channels of each place
         assert k_channels * element <= plan["num_chunks"] * row < k_channels * element + row, plan
         assert plan["num_windows"] == (1 if forward else len(windows)), plan
         box = plan["tile_n"] * plan["box_h"] * plan["box_w"] * row
@@ -188,8 +215,11 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
         assert plan["weight_slots"] >= 2, plan
         assert plan["source_slots"] * plan["stage_bytes"] <= plan["weights_begin"], plan
         tap = row * plan["block_n"] * (2 if kind == "tf32x3" else 1)  # a high and a low part
-        assert plan["weights_begin"] + plan["weight_slots"] * tap <= plan["staged_begin"], plan
-        positions = 128 if "_128x" in plan["kernel"] else 256
+        if plan["slot_taps"] > 1 or row == 32:  # what descriptors alone read
+            assert step_of_groups(plan) is not None, plan
+            assert tap * plan["slot_taps"] <= 8192, plan
+        assert plan["weights_begin"] + plan["weight_slots"] * plan["slot_taps"] * tap <= plan["staged_begin"], plan
+        positions = int(plan["kernel"].rsplit("_", 1)[1].split("x")[0])
         assert plan["tile_n"] * plan["tile_h"] * plan["tile_w"] <= positions, plan
         # Two buffers of 128 bytes of results, or all of them, of each position.
         # Or rows: so many channels of each position, which lie between those of the other W phases.
@@ -205,7 +235,8 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
         barriers = 16 * (plan["source_slots"] + plan["weight_slots"] + 1)  # one for sums of other CTAs
         assert plan["barriers_begin"] + barriers <= plan["bias_begin"], plan
         words = 2 * 32 * 96 * 4 if plan["gathers"] and element == 2 else 0  # of each thread that gathers, twice
-        assert plan["bias_begin"] + 4 * plan["block_n"] + words <= plan["shared_bytes"] <= H200[2], plan
+        room = H200[3] // 2 - 1024 if "_pair_" in plan["kernel"] else H200[2]
+        assert plan["bias_begin"] + 4 * plan["block_n"] + words <= plan["shared_bytes"] <= room, plan
         pixel = groups * -(-k_channels // vector) * 16
         pixels = batch * (np.prod(size) if forward else problem["h"]["out"] * problem["w"]["out"])
         source = pixel * pixels if plan["packs_source"] else 0
@@ -235,33 +266,37 @@ def test_plans_are_legal(plan_module, kind, direction, batch, size, channels, wh
             assert plan["together"] == 1, plan
         else:
             assert plan["divided"] == plan["sums_bytes"] == 0, plan
-            assert plan["num_blocks"] == min(plan["num_tiles"] // plan["together"], H200[1]), plan
+            resident = H200[1] * (2 if "_pair_" in plan["kernel"] else 1)
+            assert plan["num_blocks"] == min(plan["num_tiles"] // plan["together"], resident), plan
 
 
 @many_problems
 @given(
     direction=st.sampled_from(DIRECTIONS),
+    apart=st.booleans(),
     size=st.tuples(st.integers(1, 6), st.integers(1, 7)),
     h=AXES,
     w=AXES,
     seed=st.integers(0, 2**31),
 )
-def test_boxes_compute_the_operator(plan_module, direction, size, h, w, seed):
+def test_boxes_compute_the_operator(plan_module, direction, apart, size, h, w, seed):
+    apart = apart and direction == GRAD_INPUT
     problem = problem_of_axes((4, 4), size, h, w, 1, precision=TF32, has_bias=False)
     asked = problem | {"direction": direction}
     (source, weight, *_), expected = operands_and_result(asked, seed)
     if direction == GRAD_INPUT:
         weight = weight.transpose(0, 1)
-    program = plan_module.tap_program(asked, False)
+    program = plan_module.tap_program(asked, apart)
     step_h, step_w = program["source_step_h"], program["source_step_w"]
     scale_h, scale_w = (h[1], w[1]) if direction == FORWARD else (1, 1)
     result = torch.zeros_like(expected)
     rows, columns = source.shape[2:]
-    for number, (run, box) in enumerate(zip(program["runs"], plan_module.nhwc_windows(asked), strict=True)):
+    for number, (run, box) in enumerate(zip(program["runs"], plan_module.nhwc_windows(asked, apart), strict=True)):
         phases = divmod(number, program["phases_w"]) if direction == FORWARD else (0, 0)
         for i, j in itertools.product(range(run["num_h"]), range(run["num_w"])):
             place_h = box["first_row"] + i * run["row_step"]
             place_w = box["first_column"] + j * run["column_step"]
+            assert not apart or (box["extra_h"], box["extra_w"]) == (0, 0), box
             assert 0 <= place_h <= box["extra_h"], (run, box)
             assert 0 <= place_w <= box["extra_w"], (run, box)
             tap = weight[:, :, run["kh"] + i * run["kh_step"], run["kw"] + j * run["kw_step"]]

@@ -1,4 +1,4 @@
-"""The wgmma engine's tap programs against the definition o = i * stride - padding + k * dilation, by brute force."""
+"""Tap programs of tensor-core engines against the definition, o = i * stride - padding + k * dilation: brute force."""
 
 from __future__ import annotations
 

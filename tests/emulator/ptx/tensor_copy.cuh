@@ -8,7 +8,7 @@
 namespace convt::ptx {
 
 inline uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
-  return row_bytes == 128 ? vector ^ (row & 7) : vector ^ (row / 2 & 3);
+  return row_bytes == 128 ? vector ^ (row & 7) : row_bytes == 64 ? vector ^ (row / 2 & 3) : vector ^ (row / 4 & 1);
 }
 
 template <size_t kRank>

@@ -23,6 +23,9 @@ struct MatrixDescriptor {
   static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
   }
+  static MatrixDescriptor of_groups(uint32_t shared, int32_t row_bytes, uint32_t group_bytes) {
+    return {((shared & 0x3ffff) >> 4) | 1 << 16, group_bytes >> 4 | swizzle_of(row_bytes)};
+  }
   static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes, uint32_t bytes_along_mn,
                                              uint32_t bytes_along_k) {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | swizzle_of(row_bytes)};

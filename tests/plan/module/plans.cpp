@@ -5,22 +5,8 @@
 #include <vector>
 
 #include "module/values.h"
-#include "wgmma_sm90a/layout.h"
 
 // What follows from a tile of some families, where tests look at it: most have it in a layout of their own.
-static void add_places(const convt::WgmmaTile& tile, py::dict& result) {
-  result["shape"] = static_cast<int32_t>(tile.shape), result["rows"] = tile.rows, result["pitch"] = tile.pitch;
-  result["plane_positions"] = tile.plane_positions, result["tap_bytes"] = tile.tap_bytes;
-  result["raw_bytes"] = tile.raw_bytes, result["raw_begin"] = tile.raw_begin;
-  result["raw_lines"] = tile.raw_lines, result["raw_pitch"] = tile.raw_pitch, result["raw_slots"] = tile.raw_slots;
-  result["by_channels"] = tile.by_channels, result["weights_begin"] = tile.weights_begin;
-  result["staged_begin"] = tile.staged_begin, result["lists_begin"] = tile.lists_begin;
-  result["barriers_begin"] = tile.barriers_begin;
-  py::list origins;
-  for (int32_t block = 0; block < tile.blocks; ++block) origins.append(convt::block_origin(tile, block));
-  result["block_origin"] = origins, result["block_row_step"] = convt::block_row_step(tile);
-}
-
 static void add_places(const convt::FlatTile& tile, py::dict& result) {
   result["tap_bytes"] = tile.tap_bytes, result["weights_begin"] = tile.weights_begin;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;

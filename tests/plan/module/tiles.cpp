@@ -1,4 +1,4 @@
-// Tiles, what they hold in shared memory, and the taps of the wgmma engine's.
+// Tiles, what they hold in shared memory, and programs of taps.
 #include <pybind11/numpy.h>
 
 #include "flat_sm90a/layout.h"
@@ -82,9 +82,9 @@ static py::dict dict_of(const convt::TapRun& run) {
 }
 
 // None where the tables are too small.
-static py::object tap_program(const py::dict& problem, bool on_vectors) {
+static py::object tap_program(const py::dict& problem, bool apart) {
   convt::TapProgram program;
-  if (!convt::make_tap_program(problem_of(problem), &program, on_vectors)) return py::none();
+  if (!convt::make_tap_program(problem_of(problem), &program, apart)) return py::none();
   auto windows = [](const convt::AxisWindow* axis, int32_t count) {
     py::list result;
     for (int32_t i = 0; i < count; ++i) {
@@ -109,7 +109,7 @@ static py::dict flat_geometry(const py::dict& problem) {
   const convt::ConvTProblem asked = problem_of(problem);
   convt::TapProgram program;
   convt::FlatGeometry geometry;
-  if (!convt::make_tap_program(asked, &program, false) || !convt::make_flat_geometry(asked, program, &geometry)) {
+  if (!convt::make_tap_program(asked, &program) || !convt::make_flat_geometry(asked, program, &geometry)) {
     throw std::invalid_argument("the flat engine has no geometry for this problem");
   }
   return py::dict(py::arg("rows") = geometry.rows, py::arg("columns") = geometry.columns,
@@ -135,10 +135,10 @@ static py::tuple window_shifts(const py::dict& problem) {
 }
 
 // Of each run of a problem's tap program, for the NHWC engine.
-static py::list nhwc_windows(const py::dict& problem) {
+static py::list nhwc_windows(const py::dict& problem, bool apart) {
   convt::TapProgram program;
   py::list result;
-  if (!convt::make_tap_program(problem_of(problem), &program, false)) return result;
+  if (!convt::make_tap_program(problem_of(problem), &program, apart)) return result;
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const convt::NhwcWindow window = convt::make_nhwc_window(program, run);
     result.append(py::dict(py::arg("row") = window.row, py::arg("column") = window.column,
@@ -164,7 +164,7 @@ void add_tiles(py::module_& module) {
                     py::arg("channel_stride") = layout.channel_stride, py::arg("column_stride") = layout.column_stride,
                     py::arg("total_bytes") = layout.total_bytes);
   });
-  module.def("tap_program", &tap_program, py::arg("problem"), py::arg("on_vectors") = true);
+  module.def("tap_program", &tap_program, py::arg("problem"), py::arg("apart") = false);
   module.def("flat_geometry", &flat_geometry);
   module.def("window_grid", &window_grid);
   module.def("window_shifts", &window_shifts);

@@ -1,0 +1,162 @@
+// The NHWC engine's products in tf32x3: three of TF32 for each.
+#pragma once
+
+#include "nhwc_sm90a/mainloop.cuh"
+
+namespace convt::nhwc_sm90a {
+
+#ifdef CONVT_HAS_WGMMA
+
+// Operands of tf32x3 are sums of two TF32 numbers, a high and a low term, and a product is three. Tensor cores round
+// their sums toward zero; so they sum a stage's products of a tap, 32 at most, and such runs are added in float32
+// registers. The fragments are those of one half of a run.
+template <typename Shape>
+using SplitFragments = element::Terms<Fragments<Shape>>;
+
+// The taps of a tile one after the other: windows, chunks of channels, taps.
+class TapWalk {
+ public:
+  __device__ __forceinline__ TapWalk(int32_t first_window, const Stages& stages)
+      : stages_left_(stages.end - stages.begin), next_(stages.walk(first_window)), taps_left_(1) {}
+
+  // On to the next tap and the box that it reads, which is there then; false behind the last one.
+  __device__ __forceinline__ bool advance(const Params& params, uint32_t s_source, const Ring& sources) {
+    if (--taps_left_ > 0) {
+      place_ += column_step_;
+      if (++column_ == num_w_) {
+        column_ = 0;
+        place_ += row_step_;
+      }
+      return true;
+    }
+#pragma unroll 1
+    for (; stages_left_ > 0; --stages_left_) {
+      const Window& window = params.windows[next_.window];
+      next_.advance(params);
+      num_w_ = window.num_w;
+      taps_left_ = window.num_h * num_w_;
+      if (taps_left_ == 0) continue;
+      place_ = window.first;
+      column_ = 0;
+      column_step_ = window.column_step;
+      row_step_ = window.row_step - num_w_ * column_step_;
+      sources.wait_full();
+      s_box_ = s_source + sources.slot() * params.stage_bytes;
+      --stages_left_;
+      return true;
+    }
+    return false;
+  }
+
+  __device__ __forceinline__ bool ends_stage() const { return taps_left_ == 1; }
+  __device__ __forceinline__ int32_t place() const { return place_; }
+  __device__ __forceinline__ uint32_t box() const { return s_box_; }
+
+ private:
+  int32_t stages_left_;  // behind this one
+  StageWalk next_;
+  int32_t taps_left_, num_w_, column_;  // of the stage, this tap among them
+  int32_t place_, column_step_, row_step_;  // row_step_: from behind a row's last tap
+  uint32_t s_box_;
+};
+
+// One half of a run's fragments.
+template <typename Shape>
+__device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, const TapWalk& walk,
+                                          const int32_t (&places)[Shape::kBlocks], int half) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+    const uint32_t row = places[block] + walk.place();
+    const uint32_t s_row = walk.box() + row * Shape::kRowBytes;
+    const uint32_t swizzle = ptx::tensor_swizzle(Shape::kRowBytes, row, threadIdx.x % 32 / 16) * 16;
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      uint32_t words[4];
+      ptx::load_matrices(words, s_row + (swizzle ^ (half * Shape::kGroupSteps + step) * 32));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        element::write_terms(fragments.high[step][block][i], fragments.low[step][block][i], words[i]);
+      }
+    }
+  }
+}
+
+// The products of one half of a run. The small ones come first: the smaller a sum, the less its rounding.
+template <typename Shape>
+__device__ __forceinline__ void multiply_half(Accumulators<Shape>& runs, const SplitFragments<Shape>& fragments,
+                                              const ptx::MatrixDescriptor& weights, int half) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      const ptx::MatrixDescriptor high = weights.moved((half * Shape::kGroupSteps + step) * 2);
+      const ptx::MatrixDescriptor low = high.moved(Shape::kTermBytes / 16);
+      ptx::wgmma_tf32(runs.r[block], fragments.low[step][block], high, half + step > 0);
+      ptx::wgmma_tf32(runs.r[block], fragments.high[step][block], low, true);
+    }
+#pragma unroll
+    for (int step = 0; step < Shape::kGroupSteps; ++step) {
+      const ptx::MatrixDescriptor high = weights.moved((half * Shape::kGroupSteps + step) * 2);
+      ptx::wgmma_tf32(runs.r[block], fragments.high[step][block], high, true);
+    }
+  }
+  ptx::wgmma_commit();
+}
+
+template <typename Shape>
+__device__ __forceinline__ void add_runs(Accumulators<Shape>& acc, Accumulators<Shape>& runs) {
+#pragma unroll
+  for (int block = 0; block < Shape::kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < Shape::kN / 2; ++i) {
+      element::keep(runs.r[block][i]);
+      acc.r[block][i] = __fadd_rn(acc.r[block][i], runs.r[block][i]);
+    }
+  }
+}
+
+// All products of a tile of tf32x3, added in the order of windows, chunks of channels, taps, each of which is a run.
+template <typename Shape>
+__device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params,
+                                                    int32_t first_window, const Stages& stages,
+                                                    const int32_t (&places)[Shape::kBlocks], uint32_t s_source,
+                                                    uint32_t s_weights, Ring* sources, Ring* weights) {
+  SplitFragments<Shape> first, second;  // halves of a run
+  Accumulators<Shape> runs;
+  element::clear(acc.r);
+  TapWalk walk(first_window, stages);
+  bool goes_on = walk.advance(params, s_source, *sources);
+  if (goes_on) load_half<Shape>(first, walk, places, 0);
+#pragma unroll 1
+  while (goes_on) {
+    weights->wait_full();
+    const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
+    multiply_half<Shape>(runs, first, b, 0);
+    // Waits for nothing, but without it ptxas makes the other half's fragments before these products, which is better
+    // only where these are short.
+    if constexpr (Shape::kN == 128) ptx::wgmma_wait<1>();
+    load_half<Shape>(second, walk, places, 1);
+    multiply_half<Shape>(runs, second, b, 1);
+    // While these run: the first half of the next run.
+    if (walk.ends_stage()) {
+      release(sources->empty());
+      sources->advance();
+    }
+    goes_on = walk.advance(params, s_source, *sources);
+    ptx::wgmma_wait<1>();
+    element::keep(first);
+    if (goes_on) load_half<Shape>(first, walk, places, 0);
+    // ptxas serializes all products where accumulators in flight at the loop's jump are read. The other warpgroup's run
+    // meanwhile.
+    ptx::wgmma_wait<0>();
+    element::keep(second);
+    add_runs<Shape>(acc, runs);
+    release(weights->empty());
+    weights->advance();
+  }
+}
+
+#endif
+
+}  // namespace convt::nhwc_sm90a

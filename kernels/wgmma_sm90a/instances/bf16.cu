@@ -1,3 +1,0 @@
-#include "wgmma_sm90a/kernel.cuh"
-
-CONVT_WGMMA_BF16(CONVT_WGMMA_INSTANCE)

@@ -1,3 +1,0 @@
-#include "wgmma_sm90a/kernel.cuh"
-
-CONVT_WGMMA_TF32(CONVT_WGMMA_INSTANCE)
