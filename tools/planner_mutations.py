@@ -304,8 +304,8 @@ MUTATIONS = [
     Mutation(
         "correlate: no room for packed operands",
         "correlate_sm90a/plan.cpp",
-        "plan.workspace_bytes = whole_workspace(x.packed_bytes * tile.images) +",
-        "plan.workspace_bytes =",
+        "whole_workspace(x.packed_bytes * tile.images) + whole_workspace(gy.packed_bytes * tile.images) + slabs",
+        "whole_workspace(gy.packed_bytes * tile.images) + slabs",
     ),
     Mutation(
         "correlate: dilated halves",
@@ -313,7 +313,12 @@ MUTATIONS = [
         "(w.stride != instance.stride_w || w.dilation != 1)",
         "w.stride != instance.stride_w",
     ),
-    Mutation("correlate: stages of one step", "correlate_sm90a/layout.cpp", "tile.rows * layout->steps < 2", "false"),
+    Mutation(
+        "correlate: stages of one step",
+        "correlate_sm90a/layout.cpp",
+        "if (tile.rows * layout->steps < 2) return false;  // with operands",
+        "if (false) return false;  // with operands",
+    ),
     Mutation(
         "correlate: pairs of an odd number of rows",
         "correlate_sm90a/layout.cpp",

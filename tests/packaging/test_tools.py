@@ -41,6 +41,15 @@ def test_examples(monkeypatch, name):
     assert result.failed == 0
 
 
+def test_a_mutation_changes_one_place(monkeypatch):
+    """Where the planner has changed since, the text that stood there may stand elsewhere or nowhere."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    mutations = importlib.import_module("planner_mutations").MUTATIONS
+    kernels = TOOLS.parent / "kernels"
+    found = {one.name: (kernels / one.file).read_text().count(one.before) for one in mutations}
+    assert {name: count for name, count in found.items() if count != 1} == {}
+
+
 def test_words_for_pip(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
     words = importlib.import_module("install_torch").pip_words
