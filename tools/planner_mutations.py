@@ -83,7 +83,7 @@ MUTATIONS = [
         "nhwc: no taps with boxes of their own",
         "nhwc_sm90a/plan.cpp",
         "box >= 4 * int64_t{work.positions_h} * work.positions_w &&",
-        "false &&",
+        "box < 0 &&",
     ),
     Mutation(
         "nhwc: no room for staged results",
