@@ -58,8 +58,8 @@ MUTATIONS = [
     Mutation(
         "nhwc: two CTAs have an SM's room each",
         "nhwc_sm90a/plan.cpp",
-        "device.shared_per_sm / instance.ctas - kNhwcReservedBytes",
-        "device.shared_per_sm - kNhwcReservedBytes",
+        "device.shared_per_sm / instance.ctas - kReservedPerBlock",
+        "device.shared_per_sm - kReservedPerBlock",
     ),
     Mutation(
         "nhwc: slots of weights have one tap",

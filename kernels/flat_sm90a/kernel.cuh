@@ -6,8 +6,8 @@
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/mainloop.cuh"
 #include "flat_sm90a/pack.cuh"
+#include "flat_sm90a/packed_taps.cuh"
 #include "hopper/kernel.cuh"
-#include "hopper/packed_taps.cuh"
 #include "hopper/slots.cuh"
 
 namespace convt::flat_sm90a {
@@ -110,7 +110,7 @@ struct Convolution : hopper::Slots<Params> {
           load(params.run_begin[run] - begin, params.run_begin[run + Shape::kPhases] - begin);
         }
       };
-      hopper::load_packed_taps(params, s_weights, weights(), params.split_channels ? Shape::kConsumers : 1, each_run);
+      load_packed_taps(params, s_weights, weights(), params.split_channels ? Shape::kConsumers : 1, each_run);
     }
   }
 #endif

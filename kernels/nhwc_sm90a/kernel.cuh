@@ -144,6 +144,7 @@ struct Convolution : hopper::Slots<Params> {
       if constexpr (Shape::Traits::kSplit) {
         multiply_split_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
       } else if (nhwc_reads_boxes_alone(Shape::kSteps) || params.group_bytes > 0) {
+        // A pair's waits are hidden by its other CTA, and another loop would take its registers.
         if (Shape::kCtas == 1 && params.one_tap) {
           multiply_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
         } else {

@@ -64,7 +64,6 @@ struct NhwcTile {
 };
 
 inline constexpr int32_t kNhwcConsumers = 2;  // warpgroups that multiply
-inline constexpr int32_t kNhwcReservedBytes = 1024;  // of an SM's shared memory, by each CTA
 inline constexpr int32_t kNhwcThreads = 128 * (kNhwcConsumers + 1);
 
 // Threads that bring the source where no tensor map describes it, and elements that each of them asks for at once.

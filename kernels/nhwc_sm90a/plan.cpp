@@ -4,6 +4,7 @@
 
 #include "nhwc_sm90a/estimate.h"
 #include "nhwc_sm90a/layout.h"
+#include "plan/device.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 
@@ -96,7 +97,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
   const int32_t gathered_bytes = plan.gathers ? nhwc_gathered_bytes(element) : 0;
   const int32_t shared_bytes =
-      std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kNhwcReservedBytes);
+      std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kReservedPerBlock);
   const int64_t left = shared_bytes - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;

@@ -1,28 +1,27 @@
 // Packed weights -> slots of shared memory, each of which has several taps of a stage, so that few barriers pass.
-// Called by: the family flat. Must not know: what a tile is, beyond its group, channels and H phase.
 #pragma once
 
 #include <cstdint>
 
-#include "hopper/tiles.cuh"
+#include "flat_sm90a/mainloop.cuh"
 #include "pack/params.h"
 #include "pipeline/ring.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 
-namespace convt::hopper {
+namespace convt::flat_sm90a {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef CONVT_HAS_WGMMA
 
 // One thread: the weights of all tiles in the order in which the consumers ask for them. `each_run(tile, load)` calls
 // load(first, end) for each run of taps of a stage, counted from the first tap of the tile's H phase. A slot has the
 // taps of `slot_tiles` neighbouring channel tiles, or of those of them that exist.
-template <typename Params, typename EachRun>
+template <typename EachRun>
 __device__ __forceinline__ void load_packed_taps(const Params& params, uint32_t s_weights, pipeline::Ring ring,
                                                  int32_t slot_tiles, EachRun&& each_run) {
   const pack::PackedTaps& packed = params.packed;
   const uint32_t tile_bytes = params.slot_taps * params.tap_bytes;  // of a slot
   for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
-    const auto tile = tile_of(params, number);
+    const Tile tile = tile_of(params, number);
     const int32_t channel_tile = tile.channel_tile * slot_tiles;
     const int32_t tiles = slot_tiles == 1 ? 1 : min(slot_tiles, packed.channel_tiles - channel_tile);
     const char* g_stage = static_cast<const char*>(packed.weights) +
@@ -48,4 +47,4 @@ __device__ __forceinline__ void load_packed_taps(const Params& params, uint32_t 
 
 #endif
 
-}  // namespace convt::hopper
+}  // namespace convt::flat_sm90a
