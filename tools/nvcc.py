@@ -27,7 +27,7 @@ PORTABLE = "portable"
 def is_portable(source: Path) -> bool:
     """Whether the file is of the engine of tensor-core kernels for every architecture.
 
-    >>> is_portable(KERNELS / "portable/instances/tf32.cu"), is_portable(KERNELS / "simt/instances/ieee.cu")
+    >>> is_portable(KERNELS / "portable/instances/convolve.cu"), is_portable(KERNELS / "simt/instances/convolve_co8.cu")
     (True, False)
     """
     return source.resolve().is_relative_to(KERNELS / PORTABLE)
@@ -36,7 +36,7 @@ def is_portable(source: Path) -> bool:
 def is_for_hopper(source: Path) -> bool:
     """Whether the file lies in a folder of kernels/ that is named after Hopper.
 
-    >>> is_for_hopper(KERNELS / "flat_sm90a/instances/tf32.cu"), is_for_hopper(KERNELS / "simt/x_sm90a.cu")
+    >>> is_for_hopper(KERNELS / "flat_sm90a/instances/convolve.cu"), is_for_hopper(KERNELS / "simt/x_sm90a.cu")
     (True, False)
     """
     folder = source.resolve().parent

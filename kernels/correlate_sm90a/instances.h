@@ -29,7 +29,7 @@ struct CorrelateInstance {
 inline constexpr int32_t kCorrelateMostBiasTaps = 4;
 
 // X(symbol, dtype, precision, taps, columns, consumers, stride_w, form)
-#define CONVT_CORRELATE_TF32(X)                              \
+#define CONVT_CORRELATE_ROWS_TF32(X)                         \
   X(tf32_2x128, kFloat32, kTf32, 2, 128, 2, 0, kRows)        \
   X(tf32_2x128_boxes, kFloat32, kTf32, 2, 128, 2, 0, kBoxes) \
   X(tf32_3x96, kFloat32, kTf32, 3, 96, 2, 0, kRows)          \
@@ -37,7 +37,7 @@ inline constexpr int32_t kCorrelateMostBiasTaps = 4;
   X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, kRows)          \
   X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kRows)
 // Where the kernel is the stride.
-#define CONVT_CORRELATE_PATCHES(X, type, dtype, precision)          \
+#define CONVT_CORRELATE_PATCHES_OF(X, type, dtype, precision)       \
   X(type##_patches_2x128, dtype, precision, 2, 128, 2, 0, kPatches) \
   X(type##_patches_2x64, dtype, precision, 2, 64, 2, 0, kPatches)   \
   X(type##_patches_4x64, dtype, precision, 4, 64, 2, 0, kPatches)
@@ -47,7 +47,7 @@ inline constexpr int32_t kCorrelateMostBiasTaps = 4;
   X(tf32_pixels_4x64, kFloat32, kTf32, 4, 64, 2, 0, kPixels)   \
   X(tf32_pixels_5x64, kFloat32, kTf32, 5, 64, 2, 0, kPixels)   \
   X(tf32_pixels_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kPixels)
-#define CONVT_CORRELATE_HALF(X, type, dtype)                        \
+#define CONVT_CORRELATE_ROWS_HALF(X, type, dtype)                   \
   X(type##_3x96, dtype, kHalf, 3, 96, 2, 1, kRows)                  \
   X(type##_5x64, dtype, kHalf, 5, 64, 2, 1, kRows)                  \
   X(type##_3x64x3, dtype, kHalf, 3, 64, 3, 1, kRows)                \
@@ -55,26 +55,25 @@ inline constexpr int32_t kCorrelateMostBiasTaps = 4;
   X(type##_stride2_2x128_boxes, dtype, kHalf, 2, 128, 2, 2, kBoxes) \
   X(type##_stride2_4x64, dtype, kHalf, 4, 64, 2, 2, kRows)          \
   X(type##_stride2_3x64x3, dtype, kHalf, 3, 64, 3, 2, kRows)
-#define CONVT_CORRELATE_PIXELS(X, type, dtype)                \
+#define CONVT_CORRELATE_PIXELS_OF(X, type, dtype)             \
   X(type##_pixels_2x128, dtype, kHalf, 2, 128, 2, 0, kPixels) \
   X(type##_pixels_3x128, dtype, kHalf, 3, 128, 2, 0, kPixels) \
   X(type##_pixels_4x64, dtype, kHalf, 4, 64, 2, 0, kPixels)   \
   X(type##_pixels_5x64, dtype, kHalf, 5, 64, 2, 0, kPixels)   \
   X(type##_pixels_3x64x3, dtype, kHalf, 3, 64, 3, 0, kPixels)
-#define CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_HALF(X, bf16, kBFloat16)
-#define CONVT_CORRELATE_F16(X) CONVT_CORRELATE_HALF(X, f16, kFloat16)
-#define CONVT_CORRELATE_TF32_PATCHES(X) CONVT_CORRELATE_PATCHES(X, tf32, kFloat32, kTf32)
-#define CONVT_CORRELATE_BF16_PATCHES(X) CONVT_CORRELATE_PATCHES(X, bf16, kBFloat16, kHalf)
-#define CONVT_CORRELATE_F16_PATCHES(X) CONVT_CORRELATE_PATCHES(X, f16, kFloat16, kHalf)
-#define CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, bf16, kBFloat16)
-#define CONVT_CORRELATE_F16_PIXELS(X) CONVT_CORRELATE_PIXELS(X, f16, kFloat16)
-#define CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_TF32(X) CONVT_CORRELATE_BF16(X) CONVT_CORRELATE_F16(X)
-#define CONVT_CORRELATE_ALL_PATCHES(X) \
-  CONVT_CORRELATE_TF32_PATCHES(X) CONVT_CORRELATE_BF16_PATCHES(X) CONVT_CORRELATE_F16_PATCHES(X)
-#define CONVT_CORRELATE_ALL_PIXELS(X) \
-  CONVT_CORRELATE_TRANSPOSED(X) CONVT_CORRELATE_BF16_PIXELS(X) CONVT_CORRELATE_F16_PIXELS(X)
+#define CONVT_CORRELATE_ROWS(X)                 \
+  CONVT_CORRELATE_ROWS_TF32(X)                  \
+  CONVT_CORRELATE_ROWS_HALF(X, bf16, kBFloat16) \
+  CONVT_CORRELATE_ROWS_HALF(X, f16, kFloat16)
+#define CONVT_CORRELATE_PATCHES(X)                      \
+  CONVT_CORRELATE_PATCHES_OF(X, tf32, kFloat32, kTf32)  \
+  CONVT_CORRELATE_PATCHES_OF(X, bf16, kBFloat16, kHalf) \
+  CONVT_CORRELATE_PATCHES_OF(X, f16, kFloat16, kHalf)
+#define CONVT_CORRELATE_PIXELS(X)               \
+  CONVT_CORRELATE_PIXELS_OF(X, bf16, kBFloat16) \
+  CONVT_CORRELATE_PIXELS_OF(X, f16, kFloat16)
 #define CONVT_CORRELATE_INSTANCES(X) \
-  CONVT_CORRELATE_ALL_ROWS(X) CONVT_CORRELATE_ALL_PATCHES(X) CONVT_CORRELATE_ALL_PIXELS(X)
+  CONVT_CORRELATE_ROWS(X) CONVT_CORRELATE_PATCHES(X) CONVT_CORRELATE_TRANSPOSED(X) CONVT_CORRELATE_PIXELS(X)
 
 inline constexpr CorrelateInstance kCorrelateInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, taps, columns, consumers, stride_w, form)               \

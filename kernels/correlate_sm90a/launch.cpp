@@ -12,7 +12,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(correlate_sm90a, CONVT_CORRELATE_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(correlate_sm90a, CONVT_CORRELATE_INSTANCES)
 
 namespace {
 

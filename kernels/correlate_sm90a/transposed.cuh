@@ -10,6 +10,7 @@
 #include "correlate_sm90a/registers.cuh"
 #include "plan/kernel_table.h"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/operand_layout.cuh"
 #include "ptx/shared.cuh"
 
 namespace convt::correlate_sm90a {

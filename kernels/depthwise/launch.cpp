@@ -13,8 +13,8 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(depthwise, CONVT_THIN_DEPTHWISE_INSTANCES, const void*)
-CONVT_NAMED_KERNEL_TABLE(depthwise, kChannelsLastKernels, CONVT_THIN_CHANNELS_LAST_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(depthwise, CONVT_THIN_DEPTHWISE_INSTANCES)
+CONVT_NAMED_KERNEL_TABLE(depthwise, kChannelsLastKernels, CONVT_THIN_CHANNELS_LAST_INSTANCES)
 
 namespace {
 

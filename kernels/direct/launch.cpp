@@ -5,7 +5,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(direct, CONVT_THIN_DIRECT_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(direct, CONVT_THIN_DIRECT_INSTANCES)
 
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const ThinDirectTile& tile,
                         const Pointers& pointers, cudaStream_t stream) {

@@ -19,16 +19,20 @@ constexpr Operand operand_of(DataType dtype, Precision precision) {
   return dtype == DataType::kBFloat16 ? Operand::kBFloat16 : Operand::kFloat16;
 }
 
-template <Operand kOperandValue, int kNValue>
-struct ProductTraits {
+template <Operand kOperandValue>
+struct OperandTraits {
   static constexpr Operand kOperand = kOperandValue;
   static constexpr bool kFloat32 = kOperand == Operand::kTf32 || kOperand == Operand::kTf32x3;
   static constexpr bool kSplit = kOperand == Operand::kTf32x3;  // operands as a sum of two TF32 numbers
   using Element =
       std::conditional_t<kFloat32, float, std::conditional_t<kOperand == Operand::kBFloat16, __nv_bfloat16, __half>>;
-  static constexpr int kN = kNValue;                 // result channels of a tile
-  static constexpr int kChannels = kFloat32 ? 4 : 8; // source channels of a plane: 16 bytes of each position
-  static constexpr int kTerms = kSplit ? 2 : 1;      // planes of high terms, then of low terms
+  static constexpr int kChannels = kFloat32 ? 4 : 8;  // source channels of a plane: 16 bytes of each position
+  static constexpr int kTerms = kSplit ? 2 : 1;  // planes of high terms, then of low terms
+};
+
+template <Operand kOperandValue, int kNValue>
+struct ProductTraits : OperandTraits<kOperandValue> {
+  static constexpr int kN = kNValue;  // result channels of a tile
 };
 
 #ifdef CONVT_HAS_WGMMA

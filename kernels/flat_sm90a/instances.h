@@ -20,31 +20,19 @@ struct FlatInstance {
   int32_t accumulators;  // of a warpgroup for each channel: positions times W phases
 };
 
-// X(symbol, dtype, precision, phases, consumers, accumulators): what a file of instances/ has.
-#define CONVT_FLAT_TF32(X)                   \
-  X(tf32_1x2, kFloat32, kTf32, 1, 2, 256)    \
-  X(tf32_1xhalf, kFloat32, kTf32, 1, 1, 128) \
-  X(tf32_2x1, kFloat32, kTf32, 2, 1, 256)    \
-  X(tf32_2x2, kFloat32, kTf32, 2, 2, 256)    \
-  X(tf32_2xhalf, kFloat32, kTf32, 2, 1, 128) \
-  X(tf32_4x2, kFloat32, kTf32, 4, 2, 256)    \
-  X(tf32_4xhalf, kFloat32, kTf32, 4, 1, 128)
-#define CONVT_FLAT_HALF(X)                    \
-  X(bf16_1x2, kBFloat16, kHalf, 1, 2, 256)    \
-  X(bf16_1xhalf, kBFloat16, kHalf, 1, 1, 128) \
-  X(bf16_2x1, kBFloat16, kHalf, 2, 1, 256)    \
-  X(bf16_2x2, kBFloat16, kHalf, 2, 2, 256)    \
-  X(bf16_2xhalf, kBFloat16, kHalf, 2, 1, 128) \
-  X(bf16_4x2, kBFloat16, kHalf, 4, 2, 256)    \
-  X(bf16_4xhalf, kBFloat16, kHalf, 4, 1, 128) \
-  X(f16_1x2, kFloat16, kHalf, 1, 2, 256)      \
-  X(f16_1xhalf, kFloat16, kHalf, 1, 1, 128)   \
-  X(f16_2x1, kFloat16, kHalf, 2, 1, 256)      \
-  X(f16_2x2, kFloat16, kHalf, 2, 2, 256)      \
-  X(f16_2xhalf, kFloat16, kHalf, 2, 1, 128)   \
-  X(f16_4x2, kFloat16, kHalf, 4, 2, 256)      \
-  X(f16_4xhalf, kFloat16, kHalf, 4, 1, 128)
-#define CONVT_FLAT_INSTANCES(X) CONVT_FLAT_TF32(X) CONVT_FLAT_HALF(X)
+// X(symbol, dtype, precision, phases, consumers, accumulators)
+#define CONVT_FLAT_SHAPES(X, type, dtype, precision) \
+  X(type##_1x2, dtype, precision, 1, 2, 256)         \
+  X(type##_1xhalf, dtype, precision, 1, 1, 128)      \
+  X(type##_2x1, dtype, precision, 2, 1, 256)         \
+  X(type##_2x2, dtype, precision, 2, 2, 256)         \
+  X(type##_2xhalf, dtype, precision, 2, 1, 128)      \
+  X(type##_4x2, dtype, precision, 4, 2, 256)         \
+  X(type##_4xhalf, dtype, precision, 4, 1, 128)
+#define CONVT_FLAT_INSTANCES(X)                \
+  CONVT_FLAT_SHAPES(X, tf32, kFloat32, kTf32)  \
+  CONVT_FLAT_SHAPES(X, bf16, kBFloat16, kHalf) \
+  CONVT_FLAT_SHAPES(X, f16, kFloat16, kHalf)
 
 inline constexpr FlatInstance kFlatInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, phases, consumers, accumulators) \
@@ -59,6 +47,9 @@ inline constexpr int32_t kNumFlatInstances = count_of(kFlatInstances);
 
 namespace convt::flat_sm90a {
 
-CONVT_FLAT_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
+CONVT_FLAT_INSTANCES(CONVT_DECLARE_KERNEL)
+
+// Packs both operands.
+const void* pack_operands(DataType dtype);
 
 }  // namespace convt::flat_sm90a

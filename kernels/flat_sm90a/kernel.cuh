@@ -5,9 +5,8 @@
 #include "flat_sm90a/epilogue.cuh"
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/mainloop.cuh"
-#include "flat_sm90a/pack.cuh"
 #include "flat_sm90a/packed_taps.cuh"
-#include "hopper/kernel.cuh"
+#include "hopper/instance.cuh"
 #include "hopper/slots.cuh"
 
 namespace convt::flat_sm90a {
@@ -118,10 +117,6 @@ struct Convolution : hopper::Slots<Params> {
 
 }  // namespace convt::flat_sm90a
 
-#define CONVT_FLAT_INSTANCE(symbol, dtype, precision, phases, consumers, accumulators)                              \
-  convt::PackedKernel convt::flat_sm90a::symbol() {                                                                 \
-    using Traits = element::ProductTraits<element::operand_of(convt::DataType::dtype, convt::Precision::precision), \
-                                          kFlatChannels>;                                                           \
-    using Tiles = Shape<Traits, phases, consumers, accumulators>;                                                   \
-    return {CONVT_KERNEL(pack_operands<Traits>), CONVT_KERNEL(hopper::convolve<Convolution<Tiles>>)};               \
-  }
+#define CONVT_FLAT_INSTANCE(symbol, dtype, precision, phases, consumers, accumulators) \
+  CONVT_DEFINE_CONVOLUTION(flat_sm90a, symbol, dtype, precision, kFlatChannels,        \
+                           Shape<Traits, phases, consumers, accumulators>)

@@ -12,7 +12,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES, PackedKernel)
+CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES)
 
 namespace {
 
@@ -127,7 +127,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
   }
   layout.gemm = make_gemm_shape(problem);
   layout.grid = make_flat_grid(problem, layout.geometry, tile);
-  const PackedKernel kernels = flat_sm90a::kKernels[tile.instance]();
+  const void* const kernel = flat_sm90a::kKernels[tile.instance]();
   const bool forward = problem.direction == Direction::kForward;
 
   int64_t source_blocks = 0;
@@ -137,10 +137,11 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
                                         tile.tap_bytes, pointers.w, pointers.packed);
   if (pointers.is_packed) weights.blocks = 0;
   const Grid packing{plan.kernel, weights.blocks + source_blocks, dim3(kFlatPackThreads)};
-  launch_kernel(kernels.pack, packing, stream, source, weights.params, static_cast<int32_t>(weights.blocks));
+  launch_kernel(flat_sm90a::pack_operands(problem.dtype), packing, stream, source, weights.params,
+                static_cast<int32_t>(weights.blocks));
 
   const flat_sm90a::Params params = convolve_params(problem, tile, layout, weights.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, true), stream, params);
+  launch_kernel(kernel, grid_of(plan, true), stream, params);
 }
 
 }  // namespace convt

@@ -6,7 +6,7 @@
 #include "element/operand.cuh"
 #include "flat_sm90a/layout.h"
 #include "flat_sm90a/params.h"
-#include "pack/pack_weights.cuh"
+#include "pack/weights_sm90a/pack_weights.cuh"
 
 namespace convt::flat_sm90a {
 

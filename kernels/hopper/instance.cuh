@@ -2,14 +2,12 @@
 #pragma once
 
 #include "hopper/kernel.cuh"
-#include "pack/pack_weights.cuh"
 #include "plan/kernel_table.h"
 
-// A row's convolution, which is a family's of some shape, and the kernel that packs its weights in columns of
-// `block_n`.
-#define CONVT_DEFINE_PACKED_KERNEL(engine, symbol, dtype, precision, block_n, ...)                                 \
-  convt::PackedKernel convt::engine::symbol() {                                                                    \
+// A row's convolution, which is a family's of some shape of `Traits`.
+#define CONVT_DEFINE_CONVOLUTION(engine, symbol, dtype, precision, block_n, ...)                                   \
+  const void* convt::engine::symbol() {                                                                            \
     using Traits =                                                                                                 \
         element::ProductTraits<element::operand_of(convt::DataType::dtype, convt::Precision::precision), block_n>; \
-    return {CONVT_KERNEL(pack::pack_weights<Traits>), CONVT_KERNEL(hopper::convolve<Convolution<__VA_ARGS__>>)};   \
+    return CONVT_KERNEL(hopper::convolve<Convolution<__VA_ARGS__>>);                                               \
   }

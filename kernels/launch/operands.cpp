@@ -90,8 +90,9 @@ void check_workspace(const Plan& plan, const void* workspace) {
   }
 }
 
-void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream) {
-  launch_kernel(kernel, Grid{plan.kernel, packing.blocks, dim3(pack::kPackThreads)}, stream, packing.params);
+void launch_pack(const ConvTProblem& problem, const Plan& plan, const PackLaunch& packing, cudaStream_t stream) {
+  launch_kernel(pack::pack_weights(problem.dtype, problem.precision),
+                Grid{plan.kernel, packing.blocks, dim3(pack::kPackThreads)}, stream, packing.params);
 }
 
 void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pixels& packed_as, const int64_t* stride,

@@ -32,7 +32,7 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
 void check_workspace(const Plan& plan, const void* workspace);
 
 // Queues the packing alone, for the plan that names it in errors.
-void launch_pack(const void* kernel, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
+void launch_pack(const ConvTProblem& problem, const Plan& plan, const PackLaunch& packing, cudaStream_t stream);
 
 // Queues the packing of the first `images` images of a tensor of any strides as pixels, for the plan that names it in
 // errors. float32 is rounded but for tf32x3, or where `rounds` is false: its reader rounds it.

@@ -51,17 +51,16 @@ constexpr bool is_split(Precision precision) { return precision == Precision::kT
   X(type##_grad_input_64x16, dtype, precision, 4, 2, false)    \
   X(type##_grad_input_64x32, dtype, precision, 4, 4, false)    \
   X(type##_grad_input_vectors_32x32, dtype, precision, 2, 4, true)
-#define CONVT_MMA_GRAD_INPUT_TF32(X) CONVT_MMA_GRAD_INPUT_SHAPES(X, tf32, kFloat32, kTf32)
-#define CONVT_MMA_GRAD_INPUT_HALF(X)                   \
-  CONVT_MMA_GRAD_INPUT_SHAPES(X, f16, kFloat16, kHalf) \
-  CONVT_MMA_GRAD_INPUT_SHAPES(X, bf16, kBFloat16, kHalf)
 #define CONVT_MMA_GRAD_INPUT_TF32X3(X)                       \
   X(tf32x3_grad_input_16x64, kFloat32, kTf32x3, 1, 8, false) \
   X(tf32x3_grad_input_32x32, kFloat32, kTf32x3, 2, 4, false) \
   X(tf32x3_grad_input_64x16, kFloat32, kTf32x3, 4, 2, false) \
   X(tf32x3_grad_input_vectors_32x32, kFloat32, kTf32x3, 2, 4, true)
-#define CONVT_MMA_GRAD_INPUT_INSTANCES(X) \
-  CONVT_MMA_GRAD_INPUT_TF32(X) CONVT_MMA_GRAD_INPUT_HALF(X) CONVT_MMA_GRAD_INPUT_TF32X3(X)
+#define CONVT_MMA_GRAD_INPUT_INSTANCES(X)                \
+  CONVT_MMA_GRAD_INPUT_SHAPES(X, tf32, kFloat32, kTf32)  \
+  CONVT_MMA_GRAD_INPUT_SHAPES(X, f16, kFloat16, kHalf)   \
+  CONVT_MMA_GRAD_INPUT_SHAPES(X, bf16, kBFloat16, kHalf) \
+  CONVT_MMA_GRAD_INPUT_TF32X3(X)
 
 // What are neighbours in the operands' memory and in a stage of the gradient of the weight, and how a warp reads them:
 // columns or channels, element by element; channels, by ldmatrix (16 bits).
@@ -94,13 +93,12 @@ struct MmaGradWeightInstance {
   X(type##_grad_weight_matrices_80x8, dtype, kHalf, 5, 1, kMatrices)  \
   X(type##_grad_weight_matrices_64x16, dtype, kHalf, 4, 2, kMatrices) \
   X(type##_grad_weight_matrices_64x32, dtype, kHalf, 4, 4, kMatrices)
-#define CONVT_MMA_GRAD_WEIGHT_TF32(X) CONVT_MMA_GRAD_WEIGHT_SHAPES(X, tf32, kFloat32, kTf32)
-#define CONVT_MMA_GRAD_WEIGHT_F16(X) \
-  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, f16, kFloat16, kHalf) CONVT_MMA_GRAD_WEIGHT_MATRICES(X, f16, kFloat16)
-#define CONVT_MMA_GRAD_WEIGHT_BF16(X) \
-  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, bf16, kBFloat16, kHalf) CONVT_MMA_GRAD_WEIGHT_MATRICES(X, bf16, kBFloat16)
-#define CONVT_MMA_GRAD_WEIGHT_INSTANCES(X) \
-  CONVT_MMA_GRAD_WEIGHT_TF32(X) CONVT_MMA_GRAD_WEIGHT_F16(X) CONVT_MMA_GRAD_WEIGHT_BF16(X)
+#define CONVT_MMA_GRAD_WEIGHT_INSTANCES(X)                \
+  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, tf32, kFloat32, kTf32)  \
+  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, f16, kFloat16, kHalf)   \
+  CONVT_MMA_GRAD_WEIGHT_MATRICES(X, f16, kFloat16)        \
+  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, bf16, kBFloat16, kHalf) \
+  CONVT_MMA_GRAD_WEIGHT_MATRICES(X, bf16, kBFloat16)
 
 #define CONVT_ROW(symbol, dtype, precision, ...) {"mma_" #symbol, DataType::dtype, Precision::precision, __VA_ARGS__},
 inline constexpr MmaInstance kMmaInstances[] = {CONVT_MMA_INSTANCES(CONVT_ROW)};

@@ -10,6 +10,7 @@
 #include "nhwc_sm90a/tile.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier_sm90.cuh"
+#include "ptx/operand_layout.cuh"
 #include "ptx/tensor_copy.cuh"
 
 namespace convt::nhwc_sm90a {

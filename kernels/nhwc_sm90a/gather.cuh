@@ -6,8 +6,8 @@
 #include "pipeline/ring.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/operand_layout.cuh"
 #include "ptx/shared.cuh"
-#include "ptx/tensor_copy.cuh"
 
 namespace convt::nhwc_sm90a {
 

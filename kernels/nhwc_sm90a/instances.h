@@ -18,7 +18,7 @@ struct NhwcInstance {
   int32_t k_steps;  // of a stage
 };
 
-// X(symbol, dtype, precision, ctas, blocks, block_n, k_steps): what a file of instances/ has.
+// X(symbol, dtype, precision, ctas, blocks, block_n, k_steps).
 #define CONVT_NHWC_TF32(X)                             \
   X(tf32_256x128x32, kFloat32, kTf32, 1, 2, 128, 4)    \
   X(tf32_256x64x32, kFloat32, kTf32, 1, 2, 64, 4)      \
@@ -33,7 +33,7 @@ struct NhwcInstance {
   X(tf32x3_128x64x32, kFloat32, kTf32x3, 1, 1, 64, 4)   \
   X(tf32x3_256x32x32, kFloat32, kTf32x3, 1, 2, 32, 4)   \
   X(tf32x3_pair_128x32x32, kFloat32, kTf32x3, 2, 1, 32, 4)
-#define CONVT_NHWC_HALF_OF(X, name, dtype)            \
+#define CONVT_NHWC_HALF(X, name, dtype)               \
   X(name##_128x256x64, dtype, kHalf, 1, 1, 256, 4)    \
   X(name##_256x128x64, dtype, kHalf, 1, 2, 128, 4)    \
   X(name##_256x64x64, dtype, kHalf, 1, 2, 64, 4)      \
@@ -44,8 +44,8 @@ struct NhwcInstance {
   X(name##_pair_128x64x64, dtype, kHalf, 2, 1, 64, 4) \
   X(name##_pair_256x32x32, dtype, kHalf, 2, 2, 32, 2) \
   X(name##_pair_256x32x16, dtype, kHalf, 2, 2, 32, 1)
-#define CONVT_NHWC_HALF(X) CONVT_NHWC_HALF_OF(X, bf16, kBFloat16) CONVT_NHWC_HALF_OF(X, f16, kFloat16)
-#define CONVT_NHWC_INSTANCES(X) CONVT_NHWC_TF32(X) CONVT_NHWC_TF32X3(X) CONVT_NHWC_HALF(X)
+#define CONVT_NHWC_INSTANCES(X) \
+  CONVT_NHWC_TF32(X) CONVT_NHWC_TF32X3(X) CONVT_NHWC_HALF(X, bf16, kBFloat16) CONVT_NHWC_HALF(X, f16, kFloat16)
 
 inline constexpr NhwcInstance kNhwcInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, ctas, blocks, block_n, k_steps) \
@@ -60,6 +60,6 @@ inline constexpr int32_t kNumNhwcInstances = count_of(kNhwcInstances);
 
 namespace convt::nhwc_sm90a {
 
-CONVT_NHWC_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
+CONVT_NHWC_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::nhwc_sm90a

@@ -222,4 +222,4 @@ struct Convolution : hopper::Slots<Params> {
 }  // namespace convt::nhwc_sm90a
 
 #define CONVT_NHWC_INSTANCE(symbol, dtype, precision, ctas, blocks, block_n, k_steps) \
-  CONVT_DEFINE_PACKED_KERNEL(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, ctas, blocks, k_steps>)
+  CONVT_DEFINE_CONVOLUTION(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, ctas, blocks, k_steps>)

@@ -12,7 +12,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES, PackedKernel)
+CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES)
 
 namespace {
 
@@ -241,18 +241,18 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
     launch_pack_pixels(problem, plan, pixels, source_stride(problem), problem.batch, source, packed, stream);
     source = packed;
   }
-  const PackedKernel kernels = nhwc_sm90a::kKernels[tile.instance]();
+  const void* const kernel = nhwc_sm90a::kKernels[tile.instance]();
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
                                         nhwc_tap_bytes(kNhwcInstances[tile.instance]), pointers.w, pointers.packed);
   packing.params.interleaved = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
   packing.params.rows = true;
-  if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(kernels.pack, plan, packing, stream);
+  if (!tile.direct && !pointers.is_packed && packing.blocks > 0) launch_pack(problem, plan, packing, stream);
   nhwc_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
   set_source(problem, tile, program, pixels, source, &params);
   params.arrived = arrived;
   set_results(problem, tile, &params);
-  launch_kernel(kernels.convolve, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);
+  launch_kernel(kernel, grid_of(plan, !tile.direct && !pointers.is_packed, tile.splits), stream, params);
 }
 
 }  // namespace convt

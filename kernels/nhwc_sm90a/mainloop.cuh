@@ -6,8 +6,8 @@
 #include "element/registers.cuh"
 #include "nhwc_sm90a/tile.cuh"
 #include "pipeline/ring.cuh"
+#include "ptx/operand_layout.cuh"
 #include "ptx/shared.cuh"
-#include "ptx/tensor_copy.cuh"
 
 namespace convt::nhwc_sm90a {
 
@@ -49,9 +49,10 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
     const Window& window = params.windows[walk.window];
     walk.advance(params);
-    const int32_t num_w = window.num_w, taps = window.num_h * num_w;
+    const int32_t taps = window.num_h * window.num_w;
     if (taps == 0) continue;
-    int32_t place = window.first, column = 0;
+    TapWalk tap_walk;
+    tap_walk.begin(window);
     sources->wait_full();
     const uint32_t s_box = s_source + sources->slot() * params.stage_bytes;
 #pragma unroll 1
@@ -59,15 +60,11 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
       uint32_t s_row[Shape::kBlocks], swizzle[Shape::kBlocks];
 #pragma unroll
       for (int block = 0; block < Shape::kBlocks; ++block) {
-        const uint32_t row = places[block] + place;
+        const uint32_t row = places[block] + tap_walk.place();
         s_row[block] = s_box + row * Shape::kRowBytes;
         swizzle[block] = ptx::tensor_swizzle(Shape::kRowBytes, row, half) * 16;
       }
-      place += window.column_step;
-      if (++column == num_w) {
-        column = 0;
-        place += window.row_step - num_w * window.column_step;
-      }
+      tap_walk.advance();
       weights->wait_full();
       const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
 #pragma unroll
@@ -184,10 +181,10 @@ __device__ __forceinline__ void multiply_taps_of_boxes(Accumulators<Shape>& acc,
   for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
     const Window& window = params.windows[walk.window];
     walk.advance(params);
-    const int32_t num_w = window.num_w, taps = window.num_h * num_w;
+    const int32_t taps = window.num_h * window.num_w;
     if (taps == 0) continue;
-    const int32_t column_step = window.column_step, row_step = window.row_step - num_w * column_step;
-    int32_t place = window.first, column = 0;
+    TapWalk tap_walk;
+    tap_walk.begin(window);
     sources->wait_full();
     const uint32_t box = sources->slot() * params.stage_bytes;
 #pragma unroll 1
@@ -203,16 +200,12 @@ __device__ __forceinline__ void multiply_taps_of_boxes(Accumulators<Shape>& acc,
         for (int step = 0; step < Shape::kSteps; ++step) {
 #pragma unroll
           for (int block = 0; block < Shape::kBlocks; ++block) {
-            const auto a = ptx::MatrixDescriptor::of_groups(s_blocks[block] + box + place * Shape::kRowBytes,
+            const auto a = ptx::MatrixDescriptor::of_groups(s_blocks[block] + box + tap_walk.place() * Shape::kRowBytes,
                                                             Shape::kRowBytes, params.group_bytes);
             ptx::wgmma<typename Shape::Traits::Element>(acc.r[block], a.moved(step * 2), b.moved(step * 2), true);
           }
         }
-        place += column_step;
-        if (++column == num_w) {
-          column = 0;
-          place += row_step;
-        }
+        tap_walk.advance();
         s_tap += Shape::kTapBytes;
       } while (++tap < end);
       ptx::wgmma_commit();

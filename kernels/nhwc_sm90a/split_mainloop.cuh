@@ -14,32 +14,24 @@ template <typename Shape>
 using SplitFragments = element::Terms<Fragments<Shape>>;
 
 // The taps of a tile one after the other: windows, chunks of channels, taps.
-class TapWalk {
+class TileTaps {
  public:
-  __device__ __forceinline__ TapWalk(int32_t first_window, const Stages& stages)
+  __device__ __forceinline__ TileTaps(int32_t first_window, const Stages& stages)
       : stages_left_(stages.end - stages.begin), next_(stages.walk(first_window)), taps_left_(1) {}
 
   // On to the next tap and the box that it reads, which is there then; false behind the last one.
   __device__ __forceinline__ bool advance(const Params& params, uint32_t s_source, const Ring& sources) {
     if (--taps_left_ > 0) {
-      place_ += column_step_;
-      if (++column_ == num_w_) {
-        column_ = 0;
-        place_ += row_step_;
-      }
+      taps_.advance();
       return true;
     }
 #pragma unroll 1
     for (; stages_left_ > 0; --stages_left_) {
       const Window& window = params.windows[next_.window];
       next_.advance(params);
-      num_w_ = window.num_w;
-      taps_left_ = window.num_h * num_w_;
+      taps_left_ = window.num_h * window.num_w;
       if (taps_left_ == 0) continue;
-      place_ = window.first;
-      column_ = 0;
-      column_step_ = window.column_step;
-      row_step_ = window.row_step - num_w_ * column_step_;
+      taps_.begin(window);
       sources.wait_full();
       s_box_ = s_source + sources.slot() * params.stage_bytes;
       --stages_left_;
@@ -49,25 +41,25 @@ class TapWalk {
   }
 
   __device__ __forceinline__ bool ends_stage() const { return taps_left_ == 1; }
-  __device__ __forceinline__ int32_t place() const { return place_; }
+  __device__ __forceinline__ int32_t place() const { return taps_.place(); }
   __device__ __forceinline__ uint32_t box() const { return s_box_; }
 
  private:
   int32_t stages_left_;  // behind this one
   StageWalk next_;
-  int32_t taps_left_, num_w_, column_;  // of the stage, this tap among them
-  int32_t place_, column_step_, row_step_;  // row_step_: from behind a row's last tap
+  int32_t taps_left_;  // of the stage, this tap among them
+  TapWalk taps_;
   uint32_t s_box_;
 };
 
 // One half of a run's fragments.
 template <typename Shape>
-__device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, const TapWalk& walk,
+__device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, const TileTaps& taps,
                                           const int32_t (&places)[Shape::kBlocks], int half) {
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; ++block) {
-    const uint32_t row = places[block] + walk.place();
-    const uint32_t s_row = walk.box() + row * Shape::kRowBytes;
+    const uint32_t row = places[block] + taps.place();
+    const uint32_t s_row = taps.box() + row * Shape::kRowBytes;
     const uint32_t swizzle = ptx::tensor_swizzle(Shape::kRowBytes, row, threadIdx.x % 32 / 16) * 16;
 #pragma unroll
     for (int step = 0; step < Shape::kGroupSteps; ++step) {
@@ -125,9 +117,9 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
   SplitFragments<Shape> first, second;  // halves of a run
   Accumulators<Shape> runs;
   element::clear(acc.r);
-  TapWalk walk(first_window, stages);
-  bool goes_on = walk.advance(params, s_source, *sources);
-  if (goes_on) load_half<Shape>(first, walk, places, 0);
+  TileTaps taps(first_window, stages);
+  bool goes_on = taps.advance(params, s_source, *sources);
+  if (goes_on) load_half<Shape>(first, taps, places, 0);
 #pragma unroll 1
   while (goes_on) {
     weights->wait_full();
@@ -136,17 +128,17 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     // Waits for nothing, but without it ptxas makes the other half's fragments before these products, which is better
     // only where these are short.
     if constexpr (Shape::kN == 128) ptx::wgmma_wait<1>();
-    load_half<Shape>(second, walk, places, 1);
+    load_half<Shape>(second, taps, places, 1);
     multiply_half<Shape>(runs, second, b, 1);
     // While these run: the first half of the next run.
-    if (walk.ends_stage()) {
+    if (taps.ends_stage()) {
       release(sources->empty());
       sources->advance();
     }
-    goes_on = walk.advance(params, s_source, *sources);
+    goes_on = taps.advance(params, s_source, *sources);
     ptx::wgmma_wait<1>();
     element::keep(first);
-    if (goes_on) load_half<Shape>(first, walk, places, 0);
+    if (goes_on) load_half<Shape>(first, taps, places, 0);
     // ptxas serializes all products where accumulators in flight at the loop's jump are read. The other warpgroup's run
     // meanwhile.
     ptx::wgmma_wait<0>();

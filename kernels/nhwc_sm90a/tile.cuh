@@ -140,6 +140,29 @@ struct Stages {
     return {first_window + first.window, first.chunk};
   }
 };
+// The taps of a window in the order of their weights, and the box's place that one of them reads for position (0, 0).
+class TapWalk {
+ public:
+  __device__ __forceinline__ void begin(const Window& window) {
+    num_w_ = window.num_w;
+    place_ = window.first;
+    column_ = 0;
+    column_step_ = window.column_step;
+    row_step_ = window.row_step - num_w_ * column_step_;
+  }
+  __device__ __forceinline__ void advance() {
+    place_ += column_step_;
+    if (++column_ == num_w_) {
+      column_ = 0;
+      place_ += row_step_;
+    }
+  }
+  __device__ __forceinline__ int32_t place() const { return place_; }
+
+ private:
+  int32_t place_, column_, num_w_, column_step_, row_step_;  // row_step_: from behind a row's last tap
+};
+
 // A share of a tile: of a CTA of a cluster, or a part. Where nobody shares tiles there is one, with all stages.
 __device__ __forceinline__ Stages stages_of_share(const Params& params, int32_t share) {
   const int32_t begin = params.share_begin[share];

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "plan/tap_program.h"
+#include "problem/problem.h"
 
 namespace convt::pack {
 
@@ -57,5 +58,8 @@ struct PackedTaps {
     return packed;
   }
 };
+
+// The kernel for a class of precision that multiplies on tensor cores.
+const void* pack_weights(DataType dtype, Precision precision);
 
 }  // namespace convt::pack

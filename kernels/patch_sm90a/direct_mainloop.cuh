@@ -9,6 +9,7 @@
 #include "patch_sm90a/params.h"
 #include "pipeline/ring.cuh"
 #include "ptx/global.cuh"
+#include "ptx/operand_layout.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/tensor_copy.cuh"
 

@@ -31,7 +31,7 @@ struct PatchInstance {
   int32_t consumers;
 };
 
-// X(symbol, dtype, precision, form, blocks, consumers). A file of instances/ expands the lists of its operands.
+// X(symbol, dtype, precision, form, blocks, consumers)
 #define CONVT_PATCH_SHAPES(X, type, dtype, precision)       \
   X(type##_pairs_4x2, dtype, precision, kPairs, 4, 2)       \
   X(type##_pairs_4x1, dtype, precision, kPairs, 4, 1)       \
@@ -42,7 +42,6 @@ struct PatchInstance {
   X(type##_gather_2x2, dtype, precision, kGather, 2, 2)     \
   X(type##_gather_2x1, dtype, precision, kGather, 2, 1)     \
   X(type##_ping_pong, dtype, precision, kPingPong, 4, 2)
-#define CONVT_PATCH_TF32(X) CONVT_PATCH_SHAPES(X, tf32, kFloat32, kTf32)
 #define CONVT_PATCH_TF32X3(X)                                       \
   X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
   X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)              \
@@ -53,9 +52,11 @@ struct PatchInstance {
   X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)            \
   X(tf32x3_gather_quads_4x2, kFloat32, kTf32x3, kGatherQuads, 4, 2) \
   X(tf32x3_gather_quads_2x2, kFloat32, kTf32x3, kGatherQuads, 2, 2)
-#define CONVT_PATCH_BF16(X) CONVT_PATCH_SHAPES(X, bf16, kBFloat16, kHalf)
-#define CONVT_PATCH_F16(X) CONVT_PATCH_SHAPES(X, f16, kFloat16, kHalf)
-#define CONVT_PATCH_INSTANCES(X) CONVT_PATCH_TF32(X) CONVT_PATCH_TF32X3(X) CONVT_PATCH_BF16(X) CONVT_PATCH_F16(X)
+#define CONVT_PATCH_INSTANCES(X)                \
+  CONVT_PATCH_SHAPES(X, tf32, kFloat32, kTf32)  \
+  CONVT_PATCH_TF32X3(X)                         \
+  CONVT_PATCH_SHAPES(X, bf16, kBFloat16, kHalf) \
+  CONVT_PATCH_SHAPES(X, f16, kFloat16, kHalf)
 
 inline constexpr PatchInstance kPatchInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, form, blocks, consumers) \
@@ -75,16 +76,13 @@ struct PatchDirectInstance {
 };
 
 // X(symbol, dtype, precision, consumers)
-#define CONVT_PATCH_DIRECT_TF32(X)     \
-  X(tf32_direct_1, kFloat32, kTf32, 1) \
-  X(tf32_direct_2, kFloat32, kTf32, 2)
-#define CONVT_PATCH_DIRECT_BF16(X)      \
+#define CONVT_PATCH_DIRECT_INSTANCES(X) \
+  X(tf32_direct_1, kFloat32, kTf32, 1)  \
+  X(tf32_direct_2, kFloat32, kTf32, 2)  \
   X(bf16_direct_1, kBFloat16, kHalf, 1) \
-  X(bf16_direct_2, kBFloat16, kHalf, 2)
-#define CONVT_PATCH_DIRECT_F16(X)     \
-  X(f16_direct_1, kFloat16, kHalf, 1) \
+  X(bf16_direct_2, kBFloat16, kHalf, 2) \
+  X(f16_direct_1, kFloat16, kHalf, 1)   \
   X(f16_direct_2, kFloat16, kHalf, 2)
-#define CONVT_PATCH_DIRECT_INSTANCES(X) CONVT_PATCH_DIRECT_TF32(X) CONVT_PATCH_DIRECT_BF16(X) CONVT_PATCH_DIRECT_F16(X)
 
 inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, consumers) \
@@ -104,19 +102,16 @@ struct PatchRunsInstance {
 };
 
 // X(symbol, dtype, precision, channels)
-#define CONVT_PATCH_RUNS_TF32(X)                \
-  X(tf32_gather_runs_64, kFloat32, kTf32, 64)   \
-  X(tf32_gather_runs_128, kFloat32, kTf32, 128) \
-  X(tf32_gather_runs_256, kFloat32, kTf32, 256)
-#define CONVT_PATCH_RUNS_BF16(X)                 \
+#define CONVT_PATCH_RUNS_INSTANCES(X)            \
+  X(tf32_gather_runs_64, kFloat32, kTf32, 64)    \
+  X(tf32_gather_runs_128, kFloat32, kTf32, 128)  \
+  X(tf32_gather_runs_256, kFloat32, kTf32, 256)  \
   X(bf16_gather_runs_64, kBFloat16, kHalf, 64)   \
   X(bf16_gather_runs_128, kBFloat16, kHalf, 128) \
-  X(bf16_gather_runs_256, kBFloat16, kHalf, 256)
-#define CONVT_PATCH_RUNS_F16(X)                \
-  X(f16_gather_runs_64, kFloat16, kHalf, 64)   \
-  X(f16_gather_runs_128, kFloat16, kHalf, 128) \
+  X(bf16_gather_runs_256, kBFloat16, kHalf, 256) \
+  X(f16_gather_runs_64, kFloat16, kHalf, 64)     \
+  X(f16_gather_runs_128, kFloat16, kHalf, 128)   \
   X(f16_gather_runs_256, kFloat16, kHalf, 256)
-#define CONVT_PATCH_RUNS_INSTANCES(X) CONVT_PATCH_RUNS_TF32(X) CONVT_PATCH_RUNS_BF16(X) CONVT_PATCH_RUNS_F16(X)
 
 inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, channels) \
@@ -131,7 +126,7 @@ inline constexpr int32_t kNumPatchRunsInstances = count_of(kPatchRunsInstances);
 
 namespace convt::patch_sm90a {
 
-CONVT_PATCH_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
+CONVT_PATCH_INSTANCES(CONVT_DECLARE_KERNEL)
 
 CONVT_PATCH_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
 CONVT_PATCH_RUNS_INSTANCES(CONVT_DECLARE_KERNEL)

@@ -119,6 +119,6 @@ using TileShape =
 
 }  // namespace convt::patch_sm90a
 
-#define CONVT_PATCH_INSTANCE(symbol, dtype, precision, form, blocks, consumers)     \
-  CONVT_DEFINE_PACKED_KERNEL(patch_sm90a, symbol, dtype, precision, kPatchChannels, \
-                             TileShape<Traits, PatchForm::form, blocks, consumers>)
+#define CONVT_PATCH_INSTANCE(symbol, dtype, precision, form, blocks, consumers)   \
+  CONVT_DEFINE_CONVOLUTION(patch_sm90a, symbol, dtype, precision, kPatchChannels, \
+                           TileShape<Traits, PatchForm::form, blocks, consumers>)

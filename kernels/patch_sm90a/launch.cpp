@@ -11,9 +11,9 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES, PackedKernel)
-CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kDirectKernels, CONVT_PATCH_DIRECT_INSTANCES, const void*)
-CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kRunsKernels, CONVT_PATCH_RUNS_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES)
+CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kDirectKernels, CONVT_PATCH_DIRECT_INSTANCES)
+CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kRunsKernels, CONVT_PATCH_RUNS_INSTANCES)
 
 namespace {
 
@@ -121,7 +121,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   if (pointers.packed == nullptr || !make_tap_program(problem, &program)) {
     throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
-  const PackedKernel kernels = patch_sm90a::kKernels[tile.instance]();
+  const void* const kernel = patch_sm90a::kKernels[tile.instance]();
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
   const int32_t of_patch = gathers_patches(form) ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
@@ -130,9 +130,9 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
   }
-  if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
+  if (!pointers.is_packed) launch_pack(problem, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
+  launch_kernel(kernel, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
 }
 
 void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const PatchDirectTile& tile,

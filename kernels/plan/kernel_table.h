@@ -12,17 +12,10 @@ constexpr int32_t count_of(const Row (&)[kCount]) {
   return static_cast<int32_t>(kCount);
 }
 
-// The kernel of an instance whose operands are packed, and the one that packs them, as the runtime takes them.
-struct PackedKernel {
-  const void* pack;
-  const void* convolve;
-};
-
 }  // namespace convt
 
-// For a list of rows: functions that return the kernel of an instance as the runtime takes it, or both.
+// For a list of rows: functions that return the kernel of an instance as the runtime takes it.
 #define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
-#define CONVT_DECLARE_PACKED_KERNEL(symbol, ...) PackedKernel symbol();
 
 // A kernel, which is a __global__ function, as the runtime takes it. Where tests run kernels without one, it is theirs.
 #ifndef CONVT_KERNEL
@@ -37,13 +30,13 @@ struct PackedKernel {
 // of the plans: what one file makes of the rows of the others.
 #define CONVT_NO_ROW(...)
 
-// Declares <engine>::kKernels in this file: functions in the order of the list, which return a `Symbols`. A file with
+// Declares <engine>::kKernels in this file: functions in the order of the list, which return the kernels. A file with
 // several lists names each table.
-#define CONVT_KERNEL_TABLE(engine, LIST, Symbols) CONVT_NAMED_KERNEL_TABLE(engine, kKernels, LIST, Symbols)
-#define CONVT_NAMED_KERNEL_TABLE(engine, kName, LIST, Symbols)     \
-  namespace engine {                                               \
-  namespace {                                                      \
-  constexpr Symbols (*kName[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
-  }                                                                \
+#define CONVT_KERNEL_TABLE(engine, LIST) CONVT_NAMED_KERNEL_TABLE(engine, kKernels, LIST)
+#define CONVT_NAMED_KERNEL_TABLE(engine, kName, LIST)                  \
+  namespace engine {                                                   \
+  namespace {                                                          \
+  constexpr const void* (*kName[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
+  }                                                                    \
   }
 #define CONVT_KERNEL_TABLE_ROW(symbol, ...) &symbol,

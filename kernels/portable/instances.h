@@ -27,10 +27,10 @@ struct PortableInstance {
   X(type##_128x64, dtype, 128, 64, 2, 2)     \
   X(type##_128x32, dtype, 128, 32, 4, 1)     \
   X(type##_64x64, dtype, 64, 64, 2, 2)
-#define CONVT_PORTABLE_F16(X) CONVT_PORTABLE_TILES(X, f16, kFloat16)
-#define CONVT_PORTABLE_BF16(X) CONVT_PORTABLE_TILES(X, bf16, kBFloat16)
-#define CONVT_PORTABLE_TF32(X) CONVT_PORTABLE_TILES(X, tf32, kFloat32)
-#define CONVT_PORTABLE_INSTANCES(X) CONVT_PORTABLE_F16(X) CONVT_PORTABLE_BF16(X) CONVT_PORTABLE_TF32(X)
+#define CONVT_PORTABLE_INSTANCES(X)        \
+  CONVT_PORTABLE_TILES(X, f16, kFloat16)   \
+  CONVT_PORTABLE_TILES(X, bf16, kBFloat16) \
+  CONVT_PORTABLE_TILES(X, tf32, kFloat32)
 
 inline constexpr PortableInstance kPortableInstances[] = {
 #define CONVT_ROW(symbol, dtype, block_m, block_n, warps_m, warps_n) \
@@ -52,11 +52,10 @@ struct PortableGradWeightInstance {
 #define CONVT_PORTABLE_WEIGHT_TILES(X, type, dtype) \
   X(type##_weight_128, dtype, 128)                  \
   X(type##_weight_64, dtype, 64)
-#define CONVT_PORTABLE_WEIGHT_F16(X) CONVT_PORTABLE_WEIGHT_TILES(X, f16, kFloat16)
-#define CONVT_PORTABLE_WEIGHT_BF16(X) CONVT_PORTABLE_WEIGHT_TILES(X, bf16, kBFloat16)
-#define CONVT_PORTABLE_WEIGHT_TF32(X) CONVT_PORTABLE_WEIGHT_TILES(X, tf32, kFloat32)
-#define CONVT_PORTABLE_WEIGHT_INSTANCES(X) \
-  CONVT_PORTABLE_WEIGHT_F16(X) CONVT_PORTABLE_WEIGHT_BF16(X) CONVT_PORTABLE_WEIGHT_TF32(X)
+#define CONVT_PORTABLE_WEIGHT_INSTANCES(X)        \
+  CONVT_PORTABLE_WEIGHT_TILES(X, f16, kFloat16)   \
+  CONVT_PORTABLE_WEIGHT_TILES(X, bf16, kBFloat16) \
+  CONVT_PORTABLE_WEIGHT_TILES(X, tf32, kFloat32)
 
 inline constexpr PortableGradWeightInstance kPortableGradWeightInstances[] = {
 #define CONVT_ROW(symbol, dtype, block) {"portable_" #symbol, DataType::dtype, block},

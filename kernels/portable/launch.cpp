@@ -14,8 +14,8 @@
 
 namespace convt {
 
-CONVT_NAMED_KERNEL_TABLE(portable, kConvolutions, CONVT_PORTABLE_INSTANCES, const void*)
-CONVT_NAMED_KERNEL_TABLE(portable, kWeightGradients, CONVT_PORTABLE_WEIGHT_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(portable, kConvolutions, CONVT_PORTABLE_INSTANCES)
+CONVT_NAMED_KERNEL_TABLE(portable, kWeightGradients, CONVT_PORTABLE_WEIGHT_INSTANCES)
 
 namespace {
 

@@ -5,12 +5,6 @@
 
 namespace convt::ptx {
 
-// Where vector number `vector` of 16 bytes lies in row `row` of 32, 64 or 128 bytes that a tensor map's swizzle of as
-// many bytes has written, and matrix descriptors of that swizzle read.
-__device__ __forceinline__ uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
-  return row_bytes == 128 ? vector ^ (row & 7) : row_bytes == 64 ? vector ^ (row / 2 & 3) : vector ^ (row / 4 & 1);
-}
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 // cp.async.bulk.tensor.4d: the box that begins at these coordinates, innermost first, into shared memory on 128 bytes;

@@ -24,15 +24,10 @@ struct ScatterInstance {
 constexpr bool is_split(const ScatterInstance& instance) { return instance.precision == Precision::kTf32x3; }
 
 // X(symbol, dtype, precision, slots, columns, channels_last); of a dtype, precision and layout the smaller ones first.
-#define CONVT_SCATTER_TF32(X)                 \
-  X(tf32_2x24, kFloat32, kTf32, 2, 24, false) \
-  X(tf32_3x32, kFloat32, kTf32, 3, 32, false)
-#define CONVT_SCATTER_HALF(X)                  \
-  X(bf16_2x24, kBFloat16, kHalf, 2, 24, false) \
-  X(bf16_3x32, kBFloat16, kHalf, 3, 32, false) \
-  X(f16_2x24, kFloat16, kHalf, 2, 24, false)   \
-  X(f16_3x32, kFloat16, kHalf, 3, 32, false)
-#define CONVT_SCATTER_TF32X3(X)                   \
+#define CONVT_SCATTER_ROWS(X, type, dtype, precision) \
+  X(type##_2x24, dtype, precision, 2, 24, false)      \
+  X(type##_3x32, dtype, precision, 3, 32, false)
+#define CONVT_SCATTER_ROWS_TF32X3(X)              \
   X(tf32x3_2x24, kFloat32, kTf32x3, 2, 24, false) \
   X(tf32x3_2x40, kFloat32, kTf32x3, 2, 40, false) \
   X(tf32x3_3x32, kFloat32, kTf32x3, 3, 32, false)
@@ -40,14 +35,15 @@ constexpr bool is_split(const ScatterInstance& instance) { return instance.preci
   X(type##_pixels_2x24, dtype, precision, 2, 24, true)  \
   X(type##_pixels_2x40, dtype, precision, 2, 40, true)  \
   X(type##_pixels_3x32, dtype, precision, 3, 32, true)
-#define CONVT_SCATTER_PIXELS_TF32(X) CONVT_SCATTER_PIXELS(X, tf32, kFloat32, kTf32)
-#define CONVT_SCATTER_PIXELS_HALF(X) \
-  CONVT_SCATTER_PIXELS(X, bf16, kBFloat16, kHalf) CONVT_SCATTER_PIXELS(X, f16, kFloat16, kHalf)
-#define CONVT_SCATTER_PIXELS_TF32X3(X) CONVT_SCATTER_PIXELS(X, tf32x3, kFloat32, kTf32x3)
-#define CONVT_SCATTER_INSTANCES(X) \
-  CONVT_SCATTER_TF32(X)            \
-  CONVT_SCATTER_HALF(X)            \
-  CONVT_SCATTER_TF32X3(X) CONVT_SCATTER_PIXELS_TF32(X) CONVT_SCATTER_PIXELS_HALF(X) CONVT_SCATTER_PIXELS_TF32X3(X)
+#define CONVT_SCATTER_INSTANCES(X)                \
+  CONVT_SCATTER_ROWS(X, tf32, kFloat32, kTf32)    \
+  CONVT_SCATTER_ROWS(X, bf16, kBFloat16, kHalf)   \
+  CONVT_SCATTER_ROWS(X, f16, kFloat16, kHalf)     \
+  CONVT_SCATTER_ROWS_TF32X3(X)                    \
+  CONVT_SCATTER_PIXELS(X, tf32, kFloat32, kTf32)  \
+  CONVT_SCATTER_PIXELS(X, bf16, kBFloat16, kHalf) \
+  CONVT_SCATTER_PIXELS(X, f16, kFloat16, kHalf)   \
+  CONVT_SCATTER_PIXELS(X, tf32x3, kFloat32, kTf32x3)
 
 inline constexpr ScatterInstance kScatterInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, slots, columns, channels_last) \

@@ -8,7 +8,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(scatter_sm90a, CONVT_SCATTER_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(scatter_sm90a, CONVT_SCATTER_INSTANCES)
 
 namespace {
 

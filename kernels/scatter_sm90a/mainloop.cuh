@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/registers.cuh"
-#include "ptx/tensor_copy.cuh"
+#include "ptx/operand_layout.cuh"
 #include "scatter_sm90a/tile.cuh"
 
 namespace convt::scatter_sm90a {

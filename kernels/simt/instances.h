@@ -22,19 +22,18 @@ struct Instance {
 // Rows of thread_co 8 and of thread_co 2 are compiled in different files: kernels of one shape differ little from dtype
 // to dtype, and what a file compiles is compressed together.
 // CO8(symbol, dtype, precision, direction, thread_co, quads), and CO2.
-#define CONVT_SIMT_FORWARD(CO8, CO2)                   \
-  CO8(ieee_f32_8x8, kFloat32, kIeee, kForward, 8, 2)   \
-  CO8(ieee_f32_8x4, kFloat32, kIeee, kForward, 8, 1)   \
-  CO2(ieee_f32_2x8, kFloat32, kIeee, kForward, 2, 2)   \
-  CO8(aten_f32_8x4, kFloat32, kAten, kForward, 8, 1)   \
-  CO2(aten_f32_2x8, kFloat32, kAten, kForward, 2, 2)   \
-  CO8(ieee_f64_8x4, kFloat64, kIeee, kForward, 8, 1)   \
-  CO2(ieee_f64_2x8, kFloat64, kIeee, kForward, 2, 2)   \
-  CO8(ieee_f16_8x4, kFloat16, kIeee, kForward, 8, 1)   \
-  CO2(ieee_f16_2x8, kFloat16, kIeee, kForward, 2, 2)   \
-  CO8(ieee_bf16_8x4, kBFloat16, kIeee, kForward, 8, 1) \
-  CO2(ieee_bf16_2x8, kBFloat16, kIeee, kForward, 2, 2)
-#define CONVT_SIMT_GRAD_INPUT(CO8, CO2)                        \
+#define CONVT_SIMT_ROWS(CO8, CO2)                              \
+  CO8(ieee_f32_8x8, kFloat32, kIeee, kForward, 8, 2)           \
+  CO8(ieee_f32_8x4, kFloat32, kIeee, kForward, 8, 1)           \
+  CO2(ieee_f32_2x8, kFloat32, kIeee, kForward, 2, 2)           \
+  CO8(aten_f32_8x4, kFloat32, kAten, kForward, 8, 1)           \
+  CO2(aten_f32_2x8, kFloat32, kAten, kForward, 2, 2)           \
+  CO8(ieee_f64_8x4, kFloat64, kIeee, kForward, 8, 1)           \
+  CO2(ieee_f64_2x8, kFloat64, kIeee, kForward, 2, 2)           \
+  CO8(ieee_f16_8x4, kFloat16, kIeee, kForward, 8, 1)           \
+  CO2(ieee_f16_2x8, kFloat16, kIeee, kForward, 2, 2)           \
+  CO8(ieee_bf16_8x4, kBFloat16, kIeee, kForward, 8, 1)         \
+  CO2(ieee_bf16_2x8, kBFloat16, kIeee, kForward, 2, 2)         \
   CO8(grad_input_f32_8x8, kFloat32, kIeee, kGradInput, 8, 2)   \
   CO8(grad_input_f32_8x4, kFloat32, kIeee, kGradInput, 8, 1)   \
   CO2(grad_input_f32_2x8, kFloat32, kIeee, kGradInput, 2, 2)   \
@@ -44,7 +43,7 @@ struct Instance {
   CO2(grad_input_f16_2x8, kFloat16, kIeee, kGradInput, 2, 2)   \
   CO8(grad_input_bf16_8x4, kBFloat16, kIeee, kGradInput, 8, 1) \
   CO2(grad_input_bf16_2x8, kBFloat16, kIeee, kGradInput, 2, 2)
-#define CONVT_SIMT_INSTANCES(X) CONVT_SIMT_FORWARD(X, X) CONVT_SIMT_GRAD_INPUT(X, X)
+#define CONVT_SIMT_INSTANCES(X) CONVT_SIMT_ROWS(X, X)
 
 inline constexpr Instance kInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, direction, thread_co, quads) \
@@ -65,21 +64,20 @@ struct GradWeightInstance {
   int32_t thread_kw;
 };
 
-// CO4(symbol, dtype, thread_ci, thread_co, thread_kw), and CO2: by thread_co.
-#define CONVT_SIMT_GRAD_WEIGHT(CO4, CO2)          \
-  CO4(grad_weight_f32_8x4x3, kFloat32, 8, 4, 3)   \
-  CO4(grad_weight_f32_8x4x4, kFloat32, 8, 4, 4)   \
-  CO4(grad_weight_f32_8x4x2, kFloat32, 8, 4, 2)   \
-  CO2(grad_weight_f32_8x2x5, kFloat32, 8, 2, 5)   \
-  CO2(grad_weight_f32_8x2x7, kFloat32, 8, 2, 7)   \
-  CO2(grad_weight_f32_2x2x4, kFloat32, 2, 2, 4)   \
-  CO2(grad_weight_f64_4x2x3, kFloat64, 4, 2, 3)   \
-  CO2(grad_weight_f64_2x2x4, kFloat64, 2, 2, 4)   \
-  CO4(grad_weight_f16_8x4x3, kFloat16, 8, 4, 3)   \
-  CO2(grad_weight_f16_2x2x4, kFloat16, 2, 2, 4)   \
-  CO4(grad_weight_bf16_8x4x3, kBFloat16, 8, 4, 3) \
-  CO2(grad_weight_bf16_2x2x4, kBFloat16, 2, 2, 4)
-#define CONVT_GRAD_WEIGHT_INSTANCES(X) CONVT_SIMT_GRAD_WEIGHT(X, X)
+// X(symbol, dtype, thread_ci, thread_co, thread_kw)
+#define CONVT_GRAD_WEIGHT_INSTANCES(X)          \
+  X(grad_weight_f32_8x4x3, kFloat32, 8, 4, 3)   \
+  X(grad_weight_f32_8x4x4, kFloat32, 8, 4, 4)   \
+  X(grad_weight_f32_8x4x2, kFloat32, 8, 4, 2)   \
+  X(grad_weight_f32_8x2x5, kFloat32, 8, 2, 5)   \
+  X(grad_weight_f32_8x2x7, kFloat32, 8, 2, 7)   \
+  X(grad_weight_f32_2x2x4, kFloat32, 2, 2, 4)   \
+  X(grad_weight_f64_4x2x3, kFloat64, 4, 2, 3)   \
+  X(grad_weight_f64_2x2x4, kFloat64, 2, 2, 4)   \
+  X(grad_weight_f16_8x4x3, kFloat16, 8, 4, 3)   \
+  X(grad_weight_f16_2x2x4, kFloat16, 2, 2, 4)   \
+  X(grad_weight_bf16_8x4x3, kBFloat16, 8, 4, 3) \
+  X(grad_weight_bf16_2x2x4, kBFloat16, 2, 2, 4)
 
 inline constexpr GradWeightInstance kGradWeightInstances[] = {
 #define CONVT_ROW(symbol, dtype, thread_ci, thread_co, thread_kw) \

@@ -10,8 +10,8 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES, const void*)
-CONVT_NAMED_KERNEL_TABLE(simt, kGradWeightKernels, CONVT_GRAD_WEIGHT_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES)
+CONVT_NAMED_KERNEL_TABLE(simt, kGradWeightKernels, CONVT_GRAD_WEIGHT_INSTANCES)
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 namespace convt {
 
-CONVT_NAMED_KERNEL_TABLE(streamed, kGatherKernels, CONVT_THIN_GATHER_INSTANCES, const void*)
-CONVT_KERNEL_TABLE(streamed, CONVT_THIN_STREAMED_INSTANCES, const void*)
+CONVT_NAMED_KERNEL_TABLE(streamed, kGatherKernels, CONVT_THIN_GATHER_INSTANCES)
+CONVT_KERNEL_TABLE(streamed, CONVT_THIN_STREAMED_INSTANCES)
 
 namespace {
 

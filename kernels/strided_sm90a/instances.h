@@ -24,39 +24,26 @@ struct StridedInstance {
   bool alternate;  // a tile's warpgroups have the same positions and every other stage
 };
 
-// X(symbol, dtype, precision, form, block_n, kernel, alternate): what a file of instances/ has.
-#define CONVT_STRIDED_TF32(X)                                    \
-  X(tf32_output_64, kFloat32, kTf32, kOutput, 64, 4, false)      \
-  X(tf32_gather_128, kFloat32, kTf32, kGather, 128, 4, false)    \
-  X(tf32_gather_64, kFloat32, kTf32, kGather, 64, 4, false)      \
-  X(tf32_output_k3_32, kFloat32, kTf32, kOutput, 32, 3, false)   \
-  X(tf32_split_64, kFloat32, kTf32, kOutput, 64, 4, true)        \
-  X(tf32_split_k3_32, kFloat32, kTf32, kOutput, 32, 3, true)     \
-  X(tf32_gather_k3_128, kFloat32, kTf32, kGather, 128, 3, false) \
-  X(tf32_gather_k3_64, kFloat32, kTf32, kGather, 64, 3, false)
+// X(symbol, dtype, precision, form, block_n, kernel, alternate)
+#define CONVT_STRIDED_SHAPES(X, type, dtype, precision)             \
+  X(type##_output_64, dtype, precision, kOutput, 64, 4, false)      \
+  X(type##_gather_128, dtype, precision, kGather, 128, 4, false)    \
+  X(type##_gather_64, dtype, precision, kGather, 64, 4, false)      \
+  X(type##_output_k3_32, dtype, precision, kOutput, 32, 3, false)   \
+  X(type##_split_64, dtype, precision, kOutput, 64, 4, true)        \
+  X(type##_split_k3_32, dtype, precision, kOutput, 32, 3, true)     \
+  X(type##_gather_k3_128, dtype, precision, kGather, 128, 3, false) \
+  X(type##_gather_k3_64, dtype, precision, kGather, 64, 3, false)
 #define CONVT_STRIDED_TF32X3(X)                                    \
   X(tf32x3_output_32, kFloat32, kTf32x3, kOutput, 32, 4, false)    \
   X(tf32x3_gather_64, kFloat32, kTf32x3, kGather, 64, 4, false)    \
   X(tf32x3_output_k3_32, kFloat32, kTf32x3, kOutput, 32, 3, false) \
   X(tf32x3_gather_k3_64, kFloat32, kTf32x3, kGather, 64, 3, false)
-#define CONVT_STRIDED_HALF(X)                                     \
-  X(bf16_output_64, kBFloat16, kHalf, kOutput, 64, 4, false)      \
-  X(bf16_gather_128, kBFloat16, kHalf, kGather, 128, 4, false)    \
-  X(bf16_gather_64, kBFloat16, kHalf, kGather, 64, 4, false)      \
-  X(bf16_output_k3_32, kBFloat16, kHalf, kOutput, 32, 3, false)   \
-  X(bf16_split_64, kBFloat16, kHalf, kOutput, 64, 4, true)        \
-  X(bf16_split_k3_32, kBFloat16, kHalf, kOutput, 32, 3, true)     \
-  X(bf16_gather_k3_128, kBFloat16, kHalf, kGather, 128, 3, false) \
-  X(bf16_gather_k3_64, kBFloat16, kHalf, kGather, 64, 3, false)   \
-  X(f16_output_64, kFloat16, kHalf, kOutput, 64, 4, false)        \
-  X(f16_gather_128, kFloat16, kHalf, kGather, 128, 4, false)      \
-  X(f16_gather_64, kFloat16, kHalf, kGather, 64, 4, false)        \
-  X(f16_output_k3_32, kFloat16, kHalf, kOutput, 32, 3, false)     \
-  X(f16_split_64, kFloat16, kHalf, kOutput, 64, 4, true)          \
-  X(f16_split_k3_32, kFloat16, kHalf, kOutput, 32, 3, true)       \
-  X(f16_gather_k3_128, kFloat16, kHalf, kGather, 128, 3, false)   \
-  X(f16_gather_k3_64, kFloat16, kHalf, kGather, 64, 3, false)
-#define CONVT_STRIDED_INSTANCES(X) CONVT_STRIDED_TF32(X) CONVT_STRIDED_TF32X3(X) CONVT_STRIDED_HALF(X)
+#define CONVT_STRIDED_INSTANCES(X)                \
+  CONVT_STRIDED_SHAPES(X, tf32, kFloat32, kTf32)  \
+  CONVT_STRIDED_TF32X3(X)                         \
+  CONVT_STRIDED_SHAPES(X, bf16, kBFloat16, kHalf) \
+  CONVT_STRIDED_SHAPES(X, f16, kFloat16, kHalf)
 
 inline constexpr StridedInstance kStridedInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, form, block_n, kernel, alternate) \
@@ -71,6 +58,6 @@ inline constexpr int32_t kNumStridedInstances = count_of(kStridedInstances);
 
 namespace convt::strided_sm90a {
 
-CONVT_STRIDED_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
+CONVT_STRIDED_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::strided_sm90a

@@ -205,5 +205,5 @@ struct Convolution : hopper::Slots<Params> {
 }  // namespace convt::strided_sm90a
 
 #define CONVT_STRIDED_INSTANCE(symbol, dtype, precision, form, block_n, kernel, alternate) \
-  CONVT_DEFINE_PACKED_KERNEL(strided_sm90a, symbol, dtype, precision, block_n,             \
-                             Shape<Traits, StridedForm::form, kernel, alternate>)
+  CONVT_DEFINE_CONVOLUTION(strided_sm90a, symbol, dtype, precision, block_n,               \
+                           Shape<Traits, StridedForm::form, kernel, alternate>)

@@ -12,7 +12,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(strided_sm90a, CONVT_STRIDED_INSTANCES, PackedKernel)
+CONVT_KERNEL_TABLE(strided_sm90a, CONVT_STRIDED_INSTANCES)
 
 namespace {
 
@@ -124,13 +124,13 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Strided
     throw std::runtime_error("convt_ext: no strided kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
-  const PackedKernel kernels = strided_sm90a::kKernels[tile.instance]();
+  const void* const kernel = strided_sm90a::kKernels[tile.instance]();
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks,
                                         strided_tap_bytes(tile.block_n, problem.precision == Precision::kTf32x3),
                                         pointers.w, pointers.packed);
-  if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
+  if (!pointers.is_packed) launch_pack(problem, plan, packing, stream);
   strided_sm90a::Params params = convolve_params(problem, tile, program, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
+  launch_kernel(kernel, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
 }
 
 }  // namespace convt

@@ -27,8 +27,6 @@ inline constexpr UpsampleInstance kUpsampleInstances[] = {
 #undef CONVT_ROW
 };
 
-inline constexpr int32_t kNumUpsampleInstances = count_of(kUpsampleInstances);
-
 }  // namespace convt
 
 namespace convt::upsample_sm90a {

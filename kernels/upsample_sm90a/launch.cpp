@@ -8,7 +8,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(upsample_sm90a, CONVT_UPSAMPLE_INSTANCES, const void*)
+CONVT_KERNEL_TABLE(upsample_sm90a, CONVT_UPSAMPLE_INSTANCES)
 
 namespace {
 

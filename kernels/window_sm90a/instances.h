@@ -17,35 +17,19 @@ struct WindowInstance {
   int32_t kernel_w;
 };
 
-// X(symbol, dtype, precision, block_n, kernel_w): what a file of instances/ has.
-#define CONVT_WINDOW_TF32(X)           \
-  X(tf32_64x3, kFloat32, kTf32, 64, 3) \
-  X(tf32_64x5, kFloat32, kTf32, 64, 5) \
-  X(tf32_64x7, kFloat32, kTf32, 64, 7) \
-  X(tf32_32x3, kFloat32, kTf32, 32, 3) \
-  X(tf32_32x5, kFloat32, kTf32, 32, 5) \
-  X(tf32_32x7, kFloat32, kTf32, 32, 7)
-#define CONVT_WINDOW_TF32X3(X)             \
-  X(tf32x3_64x3, kFloat32, kTf32x3, 64, 3) \
-  X(tf32x3_64x5, kFloat32, kTf32x3, 64, 5) \
-  X(tf32x3_64x7, kFloat32, kTf32x3, 64, 7) \
-  X(tf32x3_32x3, kFloat32, kTf32x3, 32, 3) \
-  X(tf32x3_32x5, kFloat32, kTf32x3, 32, 5) \
-  X(tf32x3_32x7, kFloat32, kTf32x3, 32, 7)
-#define CONVT_WINDOW_HALF(X)            \
-  X(bf16_64x3, kBFloat16, kHalf, 64, 3) \
-  X(bf16_64x5, kBFloat16, kHalf, 64, 5) \
-  X(bf16_64x7, kBFloat16, kHalf, 64, 7) \
-  X(bf16_32x3, kBFloat16, kHalf, 32, 3) \
-  X(bf16_32x5, kBFloat16, kHalf, 32, 5) \
-  X(bf16_32x7, kBFloat16, kHalf, 32, 7) \
-  X(f16_64x3, kFloat16, kHalf, 64, 3)   \
-  X(f16_64x5, kFloat16, kHalf, 64, 5)   \
-  X(f16_64x7, kFloat16, kHalf, 64, 7)   \
-  X(f16_32x3, kFloat16, kHalf, 32, 3)   \
-  X(f16_32x5, kFloat16, kHalf, 32, 5)   \
-  X(f16_32x7, kFloat16, kHalf, 32, 7)
-#define CONVT_WINDOW_INSTANCES(X) CONVT_WINDOW_TF32(X) CONVT_WINDOW_TF32X3(X) CONVT_WINDOW_HALF(X)
+// X(symbol, dtype, precision, block_n, kernel_w)
+#define CONVT_WINDOW_SHAPES(X, type, dtype, precision) \
+  X(type##_64x3, dtype, precision, 64, 3)              \
+  X(type##_64x5, dtype, precision, 64, 5)              \
+  X(type##_64x7, dtype, precision, 64, 7)              \
+  X(type##_32x3, dtype, precision, 32, 3)              \
+  X(type##_32x5, dtype, precision, 32, 5)              \
+  X(type##_32x7, dtype, precision, 32, 7)
+#define CONVT_WINDOW_INSTANCES(X)                   \
+  CONVT_WINDOW_SHAPES(X, tf32, kFloat32, kTf32)     \
+  CONVT_WINDOW_SHAPES(X, tf32x3, kFloat32, kTf32x3) \
+  CONVT_WINDOW_SHAPES(X, bf16, kBFloat16, kHalf)    \
+  CONVT_WINDOW_SHAPES(X, f16, kFloat16, kHalf)
 
 inline constexpr WindowInstance kWindowInstances[] = {
 #define CONVT_ROW(symbol, dtype, precision, block_n, kernel_w) \
@@ -60,6 +44,6 @@ inline constexpr int32_t kNumWindowInstances = count_of(kWindowInstances);
 
 namespace convt::window_sm90a {
 
-CONVT_WINDOW_INSTANCES(CONVT_DECLARE_PACKED_KERNEL)
+CONVT_WINDOW_INSTANCES(CONVT_DECLARE_KERNEL)
 
 }  // namespace convt::window_sm90a

@@ -125,4 +125,4 @@ struct Convolution {
 }  // namespace convt::window_sm90a
 
 #define CONVT_WINDOW_INSTANCE(symbol, dtype, precision, block_n, kernel_w) \
-  CONVT_DEFINE_PACKED_KERNEL(window_sm90a, symbol, dtype, precision, block_n, Shape<Traits, kernel_w>)
+  CONVT_DEFINE_CONVOLUTION(window_sm90a, symbol, dtype, precision, block_n, Shape<Traits, kernel_w>)

@@ -12,7 +12,7 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(window_sm90a, CONVT_WINDOW_INSTANCES, PackedKernel)
+CONVT_KERNEL_TABLE(window_sm90a, CONVT_WINDOW_INSTANCES)
 
 namespace {
 
@@ -110,13 +110,13 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTi
                              ", or no workspace for it");
   }
   order_by_source(problem.direction, &program);
-  const PackedKernel kernels = window_sm90a::kKernels[tile.instance]();
+  const void* const kernel = window_sm90a::kKernels[tile.instance]();
   const int32_t tap_bytes = 32 * tile.block_n * window_terms(problem.precision);
   PackLaunch packing =
       make_pack_launch(problem, program, tile.block_n, 1, tile.num_chunks, tap_bytes, pointers.w, pointers.packed);
-  if (!pointers.is_packed) launch_pack(kernels.pack, plan, packing, stream);
+  if (!pointers.is_packed) launch_pack(problem, plan, packing, stream);
   window_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
-  launch_kernel(kernels.convolve, grid_of(plan, !pointers.is_packed), stream, params);
+  launch_kernel(kernel, grid_of(plan, !pointers.is_packed), stream, params);
 }
 
 }  // namespace convt

@@ -6,5 +6,4 @@
 #undef __shared__
 #define __shared__ static
 
-#include "flat_sm90a/instances/half.cu"
-#include "flat_sm90a/instances/tf32.cu"
+#include "flat_sm90a/instances/convolve.cu"

@@ -6,6 +6,4 @@
 #undef __shared__
 #define __shared__ static
 
-#include "nhwc_sm90a/instances/half.cu"
-#include "nhwc_sm90a/instances/tf32.cu"
-#include "nhwc_sm90a/instances/tf32x3.cu"
+#include "nhwc_sm90a/instances/convolve.cu"

@@ -8,7 +8,4 @@
 #undef __shared__
 #define __shared__ static
 
-#include "patch_sm90a/instances/bf16.cu"
-#include "patch_sm90a/instances/f16.cu"
-#include "patch_sm90a/instances/tf32.cu"
-#include "patch_sm90a/instances/tf32x3.cu"
+#include "patch_sm90a/instances/convolve.cu"

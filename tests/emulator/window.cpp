@@ -6,6 +6,4 @@
 #undef __shared__
 #define __shared__ static
 
-#include "window_sm90a/instances/half.cu"
-#include "window_sm90a/instances/tf32.cu"
-#include "window_sm90a/instances/tf32x3.cu"
+#include "window_sm90a/instances/convolve.cu"

@@ -59,8 +59,6 @@ void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t str
 // An instance is one kernel, or one and another that packs for it.
 #define ONE(symbol, ...) \
   const void* symbol() { return #symbol; }
-#define TWO(symbol, ...) \
-  PackedKernel symbol() { return {#symbol " pack", #symbol}; }
 
 namespace simt {
 CONVT_SIMT_INSTANCES(ONE)
@@ -96,7 +94,7 @@ CONVT_MMA_GRAD_WEIGHT_INSTANCES(ONE)
 }  // namespace mma_sm90a
 
 namespace patch_sm90a {
-CONVT_PATCH_INSTANCES(TWO)
+CONVT_PATCH_INSTANCES(ONE)
 CONVT_PATCH_DIRECT_INSTANCES(ONE)
 CONVT_PATCH_RUNS_INSTANCES(ONE)
 }  // namespace patch_sm90a
@@ -104,6 +102,7 @@ CONVT_PATCH_RUNS_INSTANCES(ONE)
 namespace pack {
 const void* pack_pixels(DataType) { return "pixels"; }
 const void* pack_rows(DataType) { return "rows"; }
+const void* pack_weights(DataType, Precision) { return "weights pack"; }
 }  // namespace pack
 
 namespace portable {
@@ -125,19 +124,20 @@ CONVT_UPSAMPLE_INSTANCES(ONE)
 }
 
 namespace flat_sm90a {
-CONVT_FLAT_INSTANCES(TWO)
-}
+CONVT_FLAT_INSTANCES(ONE)
+const void* pack_operands(DataType) { return "operands pack"; }
+}  // namespace flat_sm90a
 
 namespace strided_sm90a {
-CONVT_STRIDED_INSTANCES(TWO)
+CONVT_STRIDED_INSTANCES(ONE)
 }
 
 namespace window_sm90a {
-CONVT_WINDOW_INSTANCES(TWO)
+CONVT_WINDOW_INSTANCES(ONE)
 }
 
 namespace nhwc_sm90a {
-CONVT_NHWC_INSTANCES(TWO)
+CONVT_NHWC_INSTANCES(ONE)
 }
 
 namespace reduce {

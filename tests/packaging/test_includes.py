@@ -20,7 +20,7 @@ SHARED = {
     "epilogue": {"element", "launch", "problem", "ptx"},
     "plan": {"epilogue", "problem"},
     "pack": {"element", "plan", "problem", "ptx"},
-    "hopper": {"element", "pack", "pipeline", "plan", "ptx"},
+    "hopper": {"element", "pipeline", "plan", "ptx"},
     "launch": {"epilogue", "plan", "problem", "pack"},
     "reduce": {"element", "launch", "problem", "ptx"},
     "binding": {"epilogue", "launch", "plan", "problem", "reduce"},

@@ -7,10 +7,6 @@
 
 namespace convt::ptx {
 
-inline uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
-  return row_bytes == 128 ? vector ^ (row & 7) : row_bytes == 64 ? vector ^ (row / 2 & 3) : vector ^ (row / 4 & 1);
-}
-
 template <size_t kRank>
 void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[kRank], uint32_t barrier) {
   emulator::copy_box(shared, map, at, kRank, barrier);

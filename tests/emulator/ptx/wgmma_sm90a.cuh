@@ -9,32 +9,11 @@
 
 #include "emulator/asynchronous.h"
 #include "emulator/device.h"
+#include "ptx/operand_layout.cuh"
 
 #define CONVT_HAS_WGMMA 1
 
 namespace convt::ptx {
-
-struct MatrixDescriptor {
-  uint32_t low, high;
-
-  static MatrixDescriptor of(uint32_t shared, uint32_t bytes_along_k, uint32_t bytes_along_mn) {
-    return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
-  }
-  static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
-    return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
-  }
-  static MatrixDescriptor of_groups(uint32_t shared, int32_t row_bytes, uint32_t group_bytes) {
-    return {((shared & 0x3ffff) >> 4) | 1 << 16, group_bytes >> 4 | swizzle_of(row_bytes)};
-  }
-  static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes, uint32_t bytes_along_mn,
-                                             uint32_t bytes_along_k) {
-    return {((shared & 0x3ffff) >> 4) | ((bytes_along_mn >> 4) << 16), bytes_along_k >> 4 | swizzle_of(row_bytes)};
-  }
-  MatrixDescriptor moved(uint32_t units) const { return {low + units, high}; }
-
- private:
-  static uint32_t swizzle_of(int32_t row_bytes) { return (row_bytes == 128 ? 1u : row_bytes == 64 ? 2u : 3u) << 30; }
-};
 
 // To the nearest TF32 number, ties to even.
 inline float round_tf32(float value) {

@@ -1,3 +1,0 @@
-#include "correlate_sm90a/pixels.cuh"
-
-CONVT_CORRELATE_F16_PIXELS(CONVT_CORRELATE_PIXELS_INSTANCE)

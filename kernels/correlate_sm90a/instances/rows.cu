@@ -1,0 +1,5 @@
+#include "correlate_sm90a/patches.cuh"
+#include "correlate_sm90a/rows.cuh"
+
+CONVT_CORRELATE_ROWS(CONVT_CORRELATE_ROWS_INSTANCE)
+CONVT_CORRELATE_PATCHES(CONVT_CORRELATE_PATCHES_INSTANCE)

@@ -1,5 +1,0 @@
-#include "correlate_sm90a/patches.cuh"
-#include "correlate_sm90a/rows.cuh"
-
-CONVT_CORRELATE_TF32(CONVT_CORRELATE_ROWS_INSTANCE)
-CONVT_CORRELATE_TF32_PATCHES(CONVT_CORRELATE_PATCHES_INSTANCE)

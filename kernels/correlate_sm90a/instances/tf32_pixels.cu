@@ -1,3 +1,0 @@
-#include "correlate_sm90a/transposed.cuh"
-
-CONVT_CORRELATE_TRANSPOSED(CONVT_CORRELATE_TRANSPOSED_INSTANCE)

@@ -1,0 +1,3 @@
+#include "flat_sm90a/kernel.cuh"
+
+CONVT_FLAT_INSTANCES(CONVT_FLAT_INSTANCE)

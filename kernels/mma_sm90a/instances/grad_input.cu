@@ -1,0 +1,3 @@
+#include "mma_sm90a/grad_input.cuh"
+
+CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_MMA_GRAD_INPUT_INSTANCE)

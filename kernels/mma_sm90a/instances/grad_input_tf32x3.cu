@@ -1,3 +1,0 @@
-#include "mma_sm90a/grad_input.cuh"
-
-CONVT_MMA_GRAD_INPUT_TF32X3(CONVT_MMA_GRAD_INPUT_INSTANCE)

@@ -1,0 +1,3 @@
+#include "mma_sm90a/grad_weight.cuh"
+
+CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_MMA_GRAD_WEIGHT_INSTANCE)

@@ -1,3 +1,0 @@
-#include "mma_sm90a/grad_weight.cuh"
-
-CONVT_MMA_GRAD_WEIGHT_TF32(CONVT_MMA_GRAD_WEIGHT_INSTANCE)

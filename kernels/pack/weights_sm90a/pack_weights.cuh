@@ -1,0 +1,43 @@
+// Weights -> the layout that matrix descriptors of warpgroup products read: for each step of K two planes
+// [result channel][16 bytes], and everything that a tile's stage needs in one contiguous piece. Channels beyond the
+// weight's are zero. float32 becomes TF32, rounded to nearest, or for tf32x3 a high and a low part.
+#pragma once
+
+#include "pack/weights_sm90a/blocks.cuh"
+#include "pack/weights_sm90a/four_taps.cuh"
+#include "pack/weights_sm90a/taps.cuh"
+#include "pack/weights_sm90a/whole_taps.cuh"
+#include "ptx/mbarrier_sm90.cuh"
+
+namespace convt::pack {
+
+// kPackThreads threads.
+template <typename Traits>
+__device__ __forceinline__ void pack_taps(const Params& params, int32_t number) {
+#ifdef CONVT_HAS_WGMMA
+  constexpr int kChannels = 2 * Traits::kChannels;
+  constexpr int kBytes = Block<Traits>::kElements * static_cast<int>(sizeof(typename Traits::Element));
+  constexpr int kOfWholeTaps = kPackColumns * kChannels * WholeTaps<Traits>::kStep;
+  __shared__ Tap s_taps[kPackTaps];
+  __shared__ uint4 s_bytes[kBytes > 16 * kOfWholeTaps ? (kBytes + 15) / 16 : kOfWholeTaps];
+  if (params.whole_taps) {
+    pack_whole_taps<Traits>(params, number, s_taps, s_bytes);
+  } else if (params.four_taps) {
+    pack_four_taps<Traits>(params, number, s_taps);
+  } else if (params.by_blocks) {
+    pack_block<Traits>(params, number, s_taps, s_bytes);
+  } else {
+    pack_tap<Traits>(params, number);
+  }
+#endif
+}
+
+template <typename Traits>
+__global__ void pack_weights(const __grid_constant__ Params params) {
+#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+  ptx::let_next_kernel_begin();
+  pack_taps<Traits>(params, static_cast<int32_t>(blockIdx.x));
+#endif
+}
+
+}  // namespace convt::pack

@@ -1,7 +1,0 @@
-#include "patch_sm90a/direct.cuh"
-#include "patch_sm90a/kernel.cuh"
-#include "patch_sm90a/runs.cuh"
-
-CONVT_PATCH_BF16(CONVT_PATCH_INSTANCE)
-CONVT_PATCH_DIRECT_BF16(CONVT_PATCH_DIRECT_INSTANCE)
-CONVT_PATCH_RUNS_BF16(CONVT_PATCH_RUNS_INSTANCE)

@@ -1,0 +1,3 @@
+#include "scatter_sm90a/kernel.cuh"
+
+CONVT_SCATTER_INSTANCES(CONVT_SCATTER_INSTANCE)

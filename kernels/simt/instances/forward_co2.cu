@@ -1,3 +1,0 @@
-#include "simt/forward.cuh"
-
-CONVT_SIMT_FORWARD(CONVT_NO_ROW, CONVT_SIMT_INSTANCE)

@@ -1,3 +1,0 @@
-#include "simt/forward.cuh"
-
-CONVT_SIMT_GRAD_INPUT(CONVT_SIMT_INSTANCE, CONVT_NO_ROW)

@@ -1,0 +1,3 @@
+#include "simt/grad_weight.cuh"
+
+CONVT_GRAD_WEIGHT_INSTANCES(CONVT_GRAD_WEIGHT_INSTANCE)

@@ -1,3 +1,0 @@
-#include "simt/grad_weight.cuh"
-
-CONVT_SIMT_GRAD_WEIGHT(CONVT_GRAD_WEIGHT_INSTANCE, CONVT_NO_ROW)

@@ -1,0 +1,3 @@
+#include "strided_sm90a/kernel.cuh"
+
+CONVT_STRIDED_INSTANCES(CONVT_STRIDED_INSTANCE)

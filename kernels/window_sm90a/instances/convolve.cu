@@ -1,0 +1,3 @@
+#include "window_sm90a/kernel.cuh"
+
+CONVT_WINDOW_INSTANCES(CONVT_WINDOW_INSTANCE)

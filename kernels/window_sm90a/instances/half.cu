@@ -1,3 +1,0 @@
-#include "window_sm90a/kernel.cuh"
-
-CONVT_WINDOW_HALF(CONVT_WINDOW_INSTANCE)

@@ -1,0 +1,12 @@
+// The kernels that pack operands as host functions.
+#include "emulator/kernels.h"
+#include "hopper/kernel.cuh"
+#include "pack/instances/pixels.cu"
+
+// Arrays of shared memory inside of functions are one for all threads.
+#undef __shared__
+#define __shared__ static
+
+#include "flat_sm90a/instances/pack.cu"
+#include "pack/instances/rows.cu"
+#include "pack/weights_sm90a/weights.cu"
