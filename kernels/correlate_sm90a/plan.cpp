@@ -178,6 +178,10 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     if (patches && (!makes_patches(problem) || problem.w.kernel != instance.taps)) continue;
     const bool packs_x = correlate_packs(problem, instance.form, true);
     const bool packs_gy = correlate_packs(problem, instance.form, false);
+    // What is too large as it lies is not packed: its packed strides may be beyond 64 bits.
+    const int64_t x_image = problem.c_in * problem.h.in * problem.w.in;
+    const int64_t gy_image = problem.c_out * problem.h.out * problem.w.out;
+    if (std::max(packs_x ? x_image : 0, packs_gy ? gy_image : 0) > kMostPacked) continue;
     const CorrelateOperand x = correlate_operand(problem, instance.form, true, packs_x);
     const CorrelateOperand gy = correlate_operand(problem, instance.form, false, packs_gy);
     if (std::max(x.packed_bytes, gy.packed_bytes) > kMostPacked * element) continue;

@@ -126,6 +126,10 @@ NAMED = {
     "patches_of_a_long_row": (FORWARD, from_row(1, 1, 1, (1, 1), (1, 2**28), (1, 2**28), precision=TF32)),
     "patches_of_many_channels": (GRAD_INPUT, from_row(1, 1, 2**29, 1, 8, 8, precision=TF32X3)),
     "strips_of_a_long_column": (FORWARD, from_row(1, 8, 8, (2**27, 16), 4, 2, 1, precision=TF32)),
+    "packed_pixels_beyond_64_bits": (
+        GRAD_WEIGHT,
+        from_row(1, 5, 5, 2**26 + 1, 7, 7, 3, 0, 5, precision=TF32, channels_last=True),
+    ),
     "tiles_up_to_32_bits": (FORWARD, from_row(2**28 - 1, 1, 1, (1, 64), 1, dtype=FLOAT16, precision=HALF)),
 }
 
