@@ -41,10 +41,13 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
                pixels = depthwise_columns(problem.dtype, problem.direction) / instance.stride;
   const double kept = instance.kernel - instance.stride;
   // Warp instructions of a row of pixels: products, the edges of windows, loads, moves, the rest.
-  const double row_slots = pixels * taps * 1.3 + instance.stride * (14 + 8 * kept) + 6 * kept + 30;
-  const double rows = static_cast<double>(layout.num_warps) * (layout.rows + kept);
+  // Rows of grad_output that do not begin on vectors are loaded by elements (docs/choosing.md).
+  const bool on_vectors = problem.w.out % depthwise_columns(problem.dtype, problem.direction) == 0;
   const bool of_weight = problem.direction == Direction::kGradWeight;
   const bool of_input = problem.direction == Direction::kGradInput;
+  const double load_slots = of_input && !on_vectors ? (element_bytes(problem.dtype) == 2 ? 170 : 85) : 0;
+  const double row_slots = pixels * taps * 1.3 + instance.stride * (14 + 8 * kept + load_slots) + 6 * kept + 30;
+  const double rows = static_cast<double>(layout.num_warps) * (layout.rows + kept);
   plan->compute_us = rows * row_slots / 4 / (of_weight ? 0.6 : 0.85) / device.num_sms / (device.clock_ghz * 1e3);
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = input_elements(problem);
@@ -57,7 +60,6 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
       is_channels_last(result_stride(problem)) || (of_weight && is_channels_last(problem.y_stride));
   const double scattered = of_weight ? (half ? 9 : 4.5) : 12;
   const double ragged = forward ? (half ? 7 : 2) : half ? 2.1 : 1.15;
-  const bool on_vectors = problem.w.out % depthwise_columns(problem.dtype, problem.direction) == 0;
   plan->memory_us = (bytes * (inputs + outputs * again) *
                          (channels_last ? scattered : (of_weight ? 1.2 : 1.1) * (on_vectors ? 1 : ragged)) +
                      2.0 * static_cast<double>(plan->workspace_bytes)) /

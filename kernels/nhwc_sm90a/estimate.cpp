@@ -56,6 +56,21 @@ double add_parts_cycles(const NhwcInstance& instance, const NhwcTile& plan) {
   return (1 + plan.parts) * nhwc_sum_bytes(instance.blocks, plan.block_n) / kBytesOfCycle + kWaits;
 }
 
+// Cycles of an SM for rows of so few bytes that a sector of channels_last has the channels of several groups: of boxes
+// that the copy engine reads, and of positions' results that threads store. What else is estimated includes 8 % of them
+// (docs/choosing.md).
+double short_rows_cycles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work,
+                         const NhwcTile& plan) {
+  if (problem.groups == 1 || plan.gathers || plan.packs_source || plan.staged || plan.rows) return 0;
+  if (!is_channels_last(source_stride(problem)) || !is_channels_last(result_stride(problem))) return 0;
+  constexpr double kBoxRow = 2, kResultRow = 3.4;
+  const int64_t most = 32 / element_bytes(problem.dtype);  // channels of a sector
+  const double positions = static_cast<double>(plan.num_tiles) * plan.tile_w * plan.tile_h * plan.tile_n;
+  return positions / device.num_sms *
+         ((work.k_channels <= most ? kBoxRow * plan.num_chunks * plan.num_windows : 0) +
+          (work.n_channels <= most ? kResultRow : 0));
+}
+
 // Of the kernel that packs the source.
 double pack_source_us(const ConvTProblem& problem, const DeviceInfo& device, double bytes) {
   const bool half = element_bytes(problem.dtype) == 2;
@@ -169,6 +184,8 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   }
   whole->estimate_us = zero + pixels + pack +
                        1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+  const double short_rows = short_rows_cycles(problem, device, work, plan);
+  if (short_rows > 0) whole->estimate_us = 0.92 * whole->estimate_us + short_rows / cycles_of_us;
 }
 
 }  // namespace convt

@@ -144,11 +144,15 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double smaller = std::min(plan->compute_us, plan->memory_us);
   // The least that a call takes, and what a layout costs one channel alone whose neighbours are other channels.
   const double least_us = !forward ? 13 : is_exact(problem) ? 8 : 9;
-  // Gradients in channels_last were measured to take 1.1 to 3.6 times as long where channels are few.
-  const double layout_cost = !channels_last                        ? 1
-                             : forward                             ? (problem.c_in == problem.groups ? 2.6 : 1)
-                             : problem.dtype == DataType::kFloat32 ? 2.2
-                                                                   : 1;
+  // Stages of few source channels take longer than counted, most of all in channels_last, where each reads the sectors
+  // of its neighbours again (docs/choosing.md).
+  const double layout_cost = forward         ? !channels_last                   ? 1
+                                               : problem.c_in == problem.groups ? 2.6
+                                               : float32                        ? 1 + 1.6 / tile.chunk_ci
+                                                                                : 1
+                             : channels_last ? 1.1 + 3.4 / tile.chunk_ci
+                             : float32       ? 1 + 0.9 / tile.chunk_ci
+                                             : 1;
   // Beside tensor cores it is chosen where they have much work of their own, and then took so much longer than
   // estimated (docs/choosing.md).
   const double beside_tensor_cores = is_exact(problem) ? 1 : 1.5;

@@ -66,18 +66,24 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double result_bytes = bytes * input_elements(problem);
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
   const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
-  // Measured: in channels_last a channel alone is loaded and stored element by element, and of several every element
-  // brings its whole sector; float32 was measured to take 1.4 to 3 times as long as in NCHW.
-  const bool alone = problem.c_in == problem.groups && problem.c_out == problem.groups;
-  const double layout_cost = !channels_last ? 1 : alone ? 5 : half ? 1 : 2.2;
+  // Measured: in channels_last every element of several channels brings its whole sector (docs/choosing.md).
+  const bool alone = channels_last && problem.c_in == problem.groups && problem.c_out == problem.groups;
+  const double layout_cost = !channels_last || alone || half ? 1 : 1.3;
   const double spread = channels_last && !alone ? std::min(32 / bytes, static_cast<double>(problem.c_out)) : 1;
   plan->memory_us = us_per_byte * ((channels_last ? 3 : 1) * result_bytes + spread * source_bytes + again) /
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));
-  plan->estimate_us =
-      layout_cost * (std::max(plan->compute_us, plan->memory_us) + 0.2 * std::min(plan->compute_us, plan->memory_us)) +
-      (is_exact(problem) ? 8
-       : half            ? 18
-                         : 14);
+  double smaller = 0.2;  // how much of the shorter of both times is not hidden
+  if (alone) {
+    // A channel alone is loaded and stored element by element, which products do not hide (docs/choosing.md).
+    plan->compute_us *= 0.33;
+    plan->memory_us *= half ? 8.9 : 4.9;
+    smaller = 1;
+  }
+  plan->estimate_us = layout_cost * (std::max(plan->compute_us, plan->memory_us) +
+                                     smaller * std::min(plan->compute_us, plan->memory_us)) +
+                      (is_exact(problem) ? 8
+                       : half            ? 18
+                                         : 14);
 }
 
 void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinGradInputTile& tile, BestPlans* plans) {

@@ -79,6 +79,11 @@ CLIFFS = [
     Cliff("fwd", "nhwc", "d=2", 1.6, "taps that lie farther apart share larger boxes", ("small_deep4",)),
     Cliff("fwd", "nhwc", "g=4", 3.2, "small groups fill parts of the NHWC engine's tiles"),
     Cliff(
+        "fwd", "nhwc", "g=2", 2.2,
+        "8 or 16 channels of a group are a sector of channels_last or less: rows to read and store are short",
+        ("few5", "one_large4"),
+    ),
+    Cliff(
         "fwd", "nhwc", "k+1 k+2", 1.9,
         "2 x 2 with stride 2 moves memory alone; where taps overlap every result adds more products",
         ("up2",),

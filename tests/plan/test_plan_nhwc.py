@@ -103,6 +103,14 @@ def test_results_of_one_position_have_a_box_for_each_tap(plan_module, kind, chan
     assert not any(plan["apart"] for plan in engine_plans(plan_module, large))
 
 
+def test_pixels_of_groups_of_few_channels_are_short_rows(plan_module):
+    """Measured on an H200: 272 us by this engine, where 88 were estimated, and 79 by the thin one."""
+    problem = from_row(16, 256, 256, (40, 13), (3, 3), 3, 0, 0, 64, precision=TF32, channels_last=True)
+    estimates = [plan["estimate_us"] for plan in engine_plans(plan_module, problem)]
+    assert 170 < min(estimates) < 350
+    assert plan_module.choose(problem, H200)["family"] == "thin"
+
+
 def test_few_tiles_are_shared(plan_module):
     """dcgan_512's gradient in tf32: 32 or 64 tiles for 132 SMs."""
     problem = layer(128, 512, 256, 4, 4, 2, 1, precision=TF32) | {"direction": GRAD_INPUT}
