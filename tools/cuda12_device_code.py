@@ -1,10 +1,9 @@
 """Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
-    python tools/cuda12_device_code.py --quick     one file of each folder, of classes the one that has fewest
-                                                   kernels, for one architecture: 7.0, which CUDA 13 does not have, or
-                                                   9.0a where the file's folder is named after it; next to nothing
-                                                   is optimized
+    python tools/cuda12_device_code.py --quick     the first file of each folder, for one architecture: 7.0, which
+                                                   CUDA 13 does not have, or 9.0a where the file's folder is named
+                                                   after it; next to nothing is optimized
 
 PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
 machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
@@ -91,12 +90,10 @@ def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:
 
 
 def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
-    folders: dict[Path, list[Path]] = {}
-    for source in sources:
-        folders.setdefault(source.parent, []).append(source)
-    with_fewest = {"tf32x3.cu": 0, "tf32.cu": 1}  # classes in the order of their numbers of kernels
-    chosen = [min(files, key=lambda one: (with_fewest.get(one.name, 2), one)) for files in folders.values()]
-    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in chosen}
+    of_folders: dict[Path, Path] = {}
+    for source in sorted(sources):
+        of_folders.setdefault(source.parent, source)
+    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in of_folders.values()}
 
 
 def main() -> None:
