@@ -47,6 +47,7 @@ namespace {
 std::optional<Tensor> try_empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype,
                                         int32_t device) {
   AtenTensorHandle handle = nullptr;
+  const QuietFailures quiet;
   if (aoti_torch_empty_strided(dimensions, sizes, strides, dtype, aoti_torch_device_type_cuda(), device, &handle)) {
     return std::nullopt;
   }
@@ -166,21 +167,26 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
   if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device, epilogue);
   // Kept weights are in the order of the layer's own plan.
   const bool has_residuals = epilogue != nullptr && kept == nullptr && epilogue->has_residuals();
-  const auto plans = cached_plans(problem, device_info(device), candidate.preferred, has_residuals);
+  const DeviceInfo& info = device_info(device);
+  const bool wants_choice = candidate.preferred == 0 && !has_residuals;
+  auto plans =
+      wants_choice ? cached_choice(problem, info) : cached_plans(problem, info, candidate.preferred, has_residuals);
   int64_t wanted_bytes = 0;
-  for (const Plan& plan : *plans) {
-    if (!can_launch(problem, plan, pointers)) {
+  for (size_t number = 0; number < plans->size(); ++number) {
+    const Plan& plan = (*plans)[number];
+    if (can_launch(problem, plan, pointers)) {
+      Pointers with_workspace = pointers;
+      std::optional<Tensor> workspace;
+      if (add_workspace(plan, device, kept, &with_workspace, &workspace)) {
+        return launch_then(problem, plan, with_workspace, device, epilogue);
+      }
+      wanted_bytes = plan.workspace_bytes;
+      if (kept != nullptr || order_is_the_plans(problem)) break;
+    } else {
       // Kept weights are in the first plan's order, and a caller who is not told otherwise takes them for packed.
       STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
-      continue;
     }
-    Pointers with_workspace = pointers;
-    std::optional<Tensor> workspace;
-    if (add_workspace(plan, device, kept, &with_workspace, &workspace)) {
-      return launch_then(problem, plan, with_workspace, device, epilogue);
-    }
-    wanted_bytes = plan.workspace_bytes;
-    if (kept != nullptr || order_is_the_plans(problem)) break;
+    if (wants_choice && number == 0) plans = cached_plans(problem, info);  // the choice is their first
   }
   fail_to_allocate(wanted_bytes, device);
 }

@@ -45,6 +45,19 @@ int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& 
 // Numbers of a GPU for planning, asked once per device. Throws std::runtime_error.
 const DeviceInfo& device_info(int64_t index);
 
+// Inside, PyTorch's shim prints no stack trace of what fails: the caller handles failures. (Before 2.13 the shim logs
+// each one as an error, with some forty lines.) It raises the level of PyTorch's own log for all threads.
+class QuietFailures {
+ public:
+  QuietFailures();
+  ~QuietFailures();
+  QuietFailures(const QuietFailures&) = delete;
+  QuietFailures& operator=(const QuietFailures&) = delete;
+
+ private:
+  int* level_;  // null where this PyTorch has none
+};
+
 // PyTorch's current stream on that device.
 cudaStream_t current_stream(int32_t index);
 

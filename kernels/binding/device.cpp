@@ -1,10 +1,12 @@
 #include <dlfcn.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <utility>
 
 #include "binding/call.h"
 #include "launch/kernel.h"
@@ -72,7 +74,32 @@ CurrentStream find_current_stream() {
   return reinterpret_cast<CurrentStream>(symbol);
 }
 
+// The least severity of what PyTorch's own logging prints; null where this PyTorch has no such variable.
+int* find_log_level() {
+  void* library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : static_cast<int*>(dlsym(library, "FLAGS_caffe2_log_level"));
+}
+
+std::mutex quiet_mutex;
+int num_quiet = 0;
+int level_before = 0;
+
 }  // namespace
+
+QuietFailures::QuietFailures() {
+  static int* const level = find_log_level();
+  level_ = level;
+  if (level_ == nullptr) return;
+  constexpr int kFatal = 3;  // the severity above that of errors
+  const std::lock_guard<std::mutex> lock(quiet_mutex);
+  if (num_quiet++ == 0) level_before = std::exchange(*level_, std::max(*level_, kFatal));
+}
+
+QuietFailures::~QuietFailures() {
+  if (level_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(quiet_mutex);
+  if (--num_quiet == 0) *level_ = level_before;
+}
 
 const DeviceInfo& device_info(int64_t index) {
   constexpr int64_t kMaxDevices = 64;

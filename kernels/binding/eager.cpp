@@ -93,6 +93,7 @@ Tensor forward_by_torch(const Tensor& input, const Tensor& weight, const std::op
                                     from(true),
                                     from(arguments.output_padding),
                                     from(arguments.groups)};
+  const QuietFailures quiet;
   STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
   return to<Tensor>(stack[0]);
 }
@@ -145,6 +146,7 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
                                      from(arguments.output_padding),
                                      from(arguments.groups),
                                      from(torch::headeronly::HeaderOnlyArrayRef<bool>(mask))};
+  const QuietFailures quiet;
   STABLE_TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::convolution_backward", "", stack.data(), TORCH_ABI_VERSION));
   const std::array<Tensor, 3> results{to<Tensor>(stack[0]), to<Tensor>(stack[1]), to<Tensor>(stack[2])};

@@ -92,7 +92,9 @@ std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vec
                                        {stride, padding, output_padding, groups, dilation, precision, channels_last},
                                        dtype, device, direction);
   try {
-    const Plan& chosen = cached_plans(asked.problem, asked.device, std::max<int64_t>(preferred, 0))->front();
+    const auto plans = preferred > 0 ? cached_plans(asked.problem, asked.device, preferred)
+                                     : cached_choice(asked.problem, asked.device);
+    const Plan& chosen = plans->front();
     return {nanoseconds(chosen.estimate_us), nanoseconds(torch_us(asked.problem, asked.device)), chosen.packed_bytes};
   } catch (const std::invalid_argument&) {
     return {};

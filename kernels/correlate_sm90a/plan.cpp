@@ -165,7 +165,7 @@ std::vector<std::pair<int32_t, int32_t>> units_of(const ConvTProblem& problem, c
 
 }  // namespace
 
-void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight || problem.batch > kCorrelateMost || problem.c_in > kCorrelateMost ||
       problem.c_out > kCorrelateMost) {
     return;

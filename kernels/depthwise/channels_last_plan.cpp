@@ -127,7 +127,7 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
   return layout->num_blocks <= INT32_MAX;
 }
 
-void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   const bool of_weight = problem.direction == Direction::kGradWeight;
   for (int32_t index = 0; index < kNumThinChannelsLastInstances; ++index) {
     const ThinChannelsLastInstance& instance = kThinChannelsLastInstances[index];
@@ -149,7 +149,7 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
       if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;
     }
     estimate(problem, of_weight ? h200() : device, instance, layout, &plan);
-    if (of_weight) estimate_in_proportion(device, false, 1, &plan);
+    if (of_weight) estimate_in_proportion(proportion(device, false), &plan);
     plans->push_back(plan);
   }
 }

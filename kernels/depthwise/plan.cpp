@@ -101,7 +101,7 @@ bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwise
   return true;
 }
 
-void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   for (int32_t index = 0; index < kNumThinDepthwiseInstances; ++index) {
     const ThinDepthwiseInstance& instance = kThinDepthwiseInstances[index];
     const int32_t rows = rows_of_warps(problem, instance);
@@ -117,7 +117,7 @@ void add_thin_depthwise_plans(const ConvTProblem& problem, const DeviceInfo& dev
       if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;
     }
     estimate(problem, instance, layout, &plan);
-    estimate_in_proportion(device, false, 1, &plan);
+    estimate_in_proportion(proportion(device, false), &plan);
     plans->push_back(plan);
   }
 }

@@ -148,7 +148,7 @@ bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeigh
 
 namespace {
 
-void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   ThinDirectWeightLayout layout;
   if (!make_thin_direct_weight_layout(problem, &layout)) return;
   const DeviceInfo reference = h200();
@@ -172,7 +172,7 @@ void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std
       plan.compute_us = cycles / (reference.num_sms * reference.clock_ghz * 1e3);
       plan.memory_us = static_cast<double>(element_bytes(problem.dtype)) * elements * 1e-3 / reference.copy_gb_per_s;
       plan.estimate_us = kWeightLaunch + kWeightBatch * batches + plan.compute_us + plan.memory_us;
-      estimate_in_proportion(device, false, 1, &plan);
+      estimate_in_proportion(proportion(device, false), &plan);
       plans->push_back(plan);
     }
   }
@@ -180,7 +180,7 @@ void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std
 
 }  // namespace
 
-void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction == Direction::kGradWeight) return add_weight_plans(problem, device, plans);
   ThinDirectLayout layout;
   if (!make_thin_direct_layout(problem, &layout)) return;

@@ -158,7 +158,7 @@ FlatGrid make_flat_grid(const ConvTProblem& problem, const FlatGeometry& geometr
   return grid;
 }
 
-void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.precision == Precision::kTf32x3 || problem.direction == Direction::kGradWeight) return;
   TapProgram program;
   FlatGeometry geometry;

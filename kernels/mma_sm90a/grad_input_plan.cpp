@@ -221,7 +221,7 @@ std::vector<int32_t> row_counts(const ConvTProblem& problem, const MmaGradInputI
 
 }  // namespace
 
-void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradInput || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   // Of a group. More is not thin, and the estimate knows no such layers. In NCHW other engines take less time for more
@@ -253,7 +253,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   for (int32_t index = 0; index < kNumMmaGradInputInstances; ++index) {
     const MmaGradInputInstance& instance = kMmaGradInputInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    BestPlans best(6);
+    BestPlans best(6, plans->most_us);
     for (const int32_t width : widths) {
       for (const int32_t height : heights) {
         if (width * height > 1024) continue;
@@ -272,7 +272,11 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
         }
       }
     }
-    for (const Plan& plan : best.plans()) plans->push_back(without_conflicts(problem, device, plan));
+    for (const Plan& plan : best.plans()) {
+      if (plan.estimate_us > plans->most_us) break;
+      plans->push_back(without_conflicts(problem, device, plan));
+      plans->update_most();
+    }
   }
 }
 

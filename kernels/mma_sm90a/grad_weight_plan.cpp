@@ -18,6 +18,8 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
+constexpr double kPipelined =
+    1.4;  // times as long as with the best pipeline a plan of two stages and loaders takes, at most
 
 // Threads of one SM, by the registers that an instance needs.
 int32_t resident_threads(const MmaGradWeightInstance& instance) {
@@ -143,9 +145,10 @@ bool estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   return true;
 }
 
-// No plan of a tile, whatever its pipeline and chunks, has a shorter estimate.
-double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& tile,
-                double conflicts) {
+// Whether every plan of a tile, whatever its pipeline and chunks, takes longer than `most_us`.
+bool takes_longer(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& tile,
+                  double conflicts, double most_us) {
+  if (most_us == HUGE_VAL) return false;
   const DeviceInfo device = h200();
   const int32_t warps = ceil_div(tile.block_co * tile.block_kh * tile.block_kw, 16 * instance.row_tiles) *
                         ceil_div(tile.block_ci, 8 * instance.column_tiles);
@@ -157,13 +160,15 @@ double bound_us(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   const double stages = passes * units / tile.tile_units / device.num_sms;
   const StageProducts stage = stage_products(problem, instance, tile, warps, conflicts);
   const double resident = std::max(1, resident_threads(instance) / (32 * (warps + 1)));
-  const double compute_us =
-      stages * root_of_cubes(stage.issue, stage.latency / resident, kLatency / resident) / kCyclesPerUs;
+  const double us = stages / kCyclesPerUs;  // of a cycle of a stage
   const double memory_us =
       static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
                          kResultBytes * static_cast<double>(weight_elements(problem));
-  return kRounded * (kLaunch + root_of_cubes(compute_us, memory_us, 0) + reduced / (device.copy_gb_per_s * 1e3));
+  const double most = most_us / kRounded - kLaunch - reduced / (device.copy_gb_per_s * 1e3);
+  const double cubes = us * us * us * sum_of_cubes(stage.issue, stage.latency / resident, kLatency / resident) +
+                       memory_us * memory_us * memory_us;
+  return most < 0 || kRounded * cubes > most * most * most;
 }
 
 // Vectors behind the pixels of both operands, where channels are innermost.
@@ -277,10 +282,12 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
 
 }  // namespace
 
-void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight || problem.batch == 0) return;
   if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // one sum in 128 would exist
   const DeviceInfo reference = h200();
+  const double longer = reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
+  const double most_us = plans->most_us / longer;
   for (int32_t index = 0; index < kNumMmaGradWeightInstances; ++index) {
     const MmaGradWeightInstance& instance = kMmaGradWeightInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
@@ -297,32 +304,39 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
-    BestPlans tiles(48), piped(4);
+    BestPlans tiles(48, kPipelined * most_us), piped(4, most_us);
     std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
       tile = MmaGradWeightTile{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
+      std::vector<std::array<int32_t, 2>> strips_and_units;
+      for (const int32_t strip : strips) {
+        for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
+          tile.strip = strip, tile.tile_units = units;
+          if (!takes_longer(problem, instance, tile, 1, most_us)) strips_and_units.push_back({strip, units});
+        }
+      }
+      if (strips_and_units.empty()) return;
+      tile.strip = 16, tile.tile_units = 1;
       auto& paddings = known_paddings[{block_ci, block_co, block_kw}];
       if (paddings.empty()) {
         paddings = columns ? std::vector<PixelPadding>{{0, 0, kUsualConflicts}} : pixel_paddings(problem, tile);
       }
       for (const PixelPadding& padding : paddings) {
         tile.x_padding = padding.x, tile.gy_padding = padding.gy;
-        for (const int32_t strip : strips) {
-          for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
-            tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
-            if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
-            if (complete_in_waves(problem, &layout, padding.conflicts, 1, tiles.worst_us(), &trial)) {
-              tiles.consider(trial);
-            }
+        for (const auto& [strip, units] : strips_and_units) {
+          tile.strip = strip, tile.tile_units = units, tile.units_per_chunk = 1;
+          if (!make_mma_grad_weight_layout(problem, tile, &layout)) continue;
+          if (complete_in_waves(problem, &layout, padding.conflicts, 1, tiles.worst_us(), &trial)) {
+            tiles.consider(trial);
           }
         }
       }
     });
     for (const Plan& found : tiles.plans()) {
       trial = found;
-      if (bound_us(problem, instance, tile, columns ? kUsualConflicts : 1) > piped.worst_us()) continue;
+      if (takes_longer(problem, instance, tile, columns ? kUsualConflicts : 1, piped.worst_us())) continue;
       const double conflicts = columns ? kUsualConflicts : mma_grad_weight_conflicts(problem, tile);
-      if (bound_us(problem, instance, tile, conflicts) > piped.worst_us()) continue;
+      if (takes_longer(problem, instance, tile, conflicts, piped.worst_us())) continue;
       for (tile.stages = 2; tile.stages <= 4; ++tile.stages) {
         for (tile.loaders = 1; tile.loaders <= (columns ? 4 : 8); tile.loaders *= 2) {
           tile.units_per_chunk = 1;
@@ -346,7 +360,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       wanted.x_padding = banks.x_padding, wanted.gy_padding = banks.gy_padding;
       if (!make_mma_grad_weight_layout(problem, wanted, &layout)) continue;
       if (!complete(problem, layout, conflicts, HUGE_VAL, &plan)) continue;
-      plan.estimate_us *= reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
+      plan.estimate_us *= longer;
       plans->push_back(plan);
     }
   }

@@ -93,7 +93,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 
 }  // namespace
 
-void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
   MmaLayout begun;
   if (!begin_mma_layout(problem, &begun)) return;

@@ -111,7 +111,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 
 }  // namespace
 
-void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin

@@ -4,10 +4,13 @@
 #include <cmath>
 
 #include "nhwc_sm90a/layout.h"
+#include "plan/cost.h"
 
 namespace convt {
 namespace {
 
+constexpr double kLongerHalf = 1.09;
+constexpr double kShortRows = 0.92;
 constexpr int32_t kMostRowScale = 64;  // columns of a row from one position to the next
 
 // Cycles in which a CTA's warps gather the source of a stage: of each row of 32 elements that they ask for, and of each
@@ -78,6 +81,38 @@ double pack_source_us(const ConvTProblem& problem, const DeviceInfo& device, dou
   return 5.8 + moves * bytes / (device.copy_gb_per_s * 1e3);
 }
 
+// Bytes of the source that a kernel reads and of the result. Of grad_output what no tap reads stays where it is, but
+// short runs take as long as 192 bytes.
+struct Moved {
+  double source, result;
+};
+Moved moved_bytes(const ConvTProblem& problem, const NhwcWork& work) {
+  const auto element = static_cast<double>(element_bytes(problem.dtype));
+  const double input = element * input_elements(problem), output = element * output_elements(problem);
+  if (problem.direction == Direction::kForward) return {input, output};
+  const double read = static_cast<double>(work.windows) / (work.program.source_step_h * work.program.source_step_w);
+  return {read < 1 ? output * read * std::max(1.0, 192 / (static_cast<double>(problem.c_out) * element)) : output,
+          input};
+}
+
+// Of what packs the weights, and the source where that is packed.
+double pack_us(const ConvTProblem& problem, const DeviceInfo& device, const Plan& whole) {
+  const NhwcTile& plan = tile_of<NhwcTile>(whole);
+  const double packed = static_cast<double>(whole.packed_bytes) / 1e6;
+  const double weights = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
+  if (!plan.packs_source) return weights;
+  return pack_source_us(problem, device,
+                        static_cast<double>(whole.workspace_bytes - whole.packed_bytes - plan.sums_bytes)) +
+         weights;
+}
+
+// Cycles of the tensor cores for all windows of a chunk. In tf32x3 the fewer channels, the more time fragments take.
+double product_cycles(const NhwcInstance& instance, const NhwcWork& work) {
+  const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
+  return instance.precision == Precision::kTf32x3 ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n
+                                                  : 1.02 * products;
+}
+
 }  // namespace
 
 bool nhwc_has_rows(const ConvTProblem& problem) {
@@ -105,15 +140,13 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
 
   // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
   // from.
-  const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
-  // In tf32x3 the terms of the weights are read three times for two, and the fewer channels, the more time fragments
-  // take.
+  // In tf32x3 the terms of the weights are read three times for two.
   const bool split = instance.precision == Precision::kTf32x3;
   const double reads = split ? 1.5 : 1;
   const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
                          static_cast<double>(plan.num_windows) * plan.stage_bytes) /
                         128;
-  const double cycles = split ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n : 1.02 * products;
+  const double cycles = product_cycles(instance, work);
   const bool boxes = nhwc_group_places(instance, plan) > 0;
   const bool shares_boxes = boxes && work.most_taps > 1;
   const double tap = split                    ? 115
@@ -141,7 +174,6 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const int32_t all_stages = plan.num_chunks * plan.num_windows;
   const double part = plan.parts == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.parts)) / all_stages;
   const double cycles_of_us = device.clock_ghz * 1e3;
-  constexpr double kLongerHalf = 1.09;
   double all = (tiles + part) * stages * (busy + waits) + (tiles + (part > 0 ? 1 : 0)) * (stores + more);
   if (ctas > 1) {
     // While one of two CTAs waits or stores, the other has the tensor cores, and most of what issues instructions.
@@ -151,27 +183,12 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   }
   whole->compute_us = (element == 2 ? kLongerHalf : 1) * (all + add_parts_cycles(instance, plan)) / cycles_of_us;
 
-  // Of grad_output what no tap reads stays where it is, but short runs take as long as 192 bytes.
-  const double images = static_cast<double>(problem.batch) * element;
-  double input = images * static_cast<double>(problem.c_in) * problem.h.in * problem.w.in;
-  double output = images * static_cast<double>(problem.c_out) * problem.h.out * problem.w.out;
-  const double read =
-      forward ? 1 : static_cast<double>(plan.num_windows) / (work.program.source_step_h * work.program.source_step_w);
-  if (read < 1) output *= read * std::max(1.0, 192 / (static_cast<double>(problem.c_out) * element));
-  const double copy = device.copy_gb_per_s * 1e3;
-  (forward ? output : input) *= longer_by_partial_sectors(problem, plan);
-  whole->memory_us = (input + output) / copy;
-
-  const double packed = static_cast<double>(whole->packed_bytes) / 1e6;
-  const double pack = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
+  const Moved moved = moved_bytes(problem, work);
+  whole->memory_us =
+      (moved.source + moved.result * longer_by_partial_sectors(problem, plan)) / (device.copy_gb_per_s * 1e3);
   const double memory = 1.06 * whole->memory_us;
   constexpr double kZeroCounters = 2;
-  const double zero = plan.parts > 1 ? kZeroCounters : 0;
-  const double pixels =
-      plan.packs_source
-          ? pack_source_us(problem, device,
-                           static_cast<double>(whole->workspace_bytes - whole->packed_bytes - plan.sums_bytes))
-          : 0;
+  const double before = pack_us(problem, device, *whole) + (plan.parts > 1 ? kZeroCounters : 0);
   if (plan.gathers) {
     // Two CTAs of an SM bring their sources by the same path.
     const double longer = ctas > 1 ? 1.3 : 1;
@@ -179,13 +196,29 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
                              gather_cycles(problem, instance, work, plan) / cycles_of_us;
     double times[] = {whole->compute_us, gather_us, memory};
     std::sort(times, times + 3);
-    whole->estimate_us = zero + pack + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);
+    whole->estimate_us = before + 1.05 * (5.5 + times[2] + (element == 4 ? 0.5 : 0.65) * times[1]);
     return;
   }
-  whole->estimate_us = zero + pixels + pack +
-                       1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
+  whole->estimate_us =
+      before + 1.05 * (5.5 + std::max(whole->compute_us, memory) + 0.05 * std::min(whole->compute_us, memory));
   const double short_rows = short_rows_cycles(problem, device, work, plan);
-  if (short_rows > 0) whole->estimate_us = 0.92 * whole->estimate_us + short_rows / cycles_of_us;
+  if (short_rows > 0) whole->estimate_us = kShortRows * whole->estimate_us + short_rows / cycles_of_us;
+}
+
+double nhwc_bound_us(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
+                     const NhwcWork& work, const Plan& plan) {
+  const NhwcGrid grid = make_nhwc_grid(problem, work.program, tile_of<NhwcTile>(plan));
+  const double tiles = static_cast<double>(problem.groups * grid.channel_tiles * grid.phases_w * grid.phases_h *
+                                           grid.w_tiles * grid.h_tiles * grid.image_tiles);
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  const auto chunks =
+      static_cast<double>(ceil_div(work.k_channels, int64_t{nhwc_row_bytes(instance.k_steps) / element}));
+  const double cycles = tiles / device.num_sms * chunks * product_cycles(instance, work);
+  const double compute_us = (element == 2 ? kLongerHalf : 1) * cycles / (device.clock_ghz * 1e3);
+  const Moved moved = moved_bytes(problem, work);
+  const double memory_us = 1.06 * (moved.source + moved.result) / (device.copy_gb_per_s * 1e3);
+  const double least = 1.05 * (5.5 + std::max(compute_us, memory_us) + 0.05 * std::min(compute_us, memory_us));
+  return kRounded * (problem.groups > 1 ? kShortRows : 1) * (pack_us(problem, device, plan) + least);
 }
 
 }  // namespace convt

@@ -32,4 +32,9 @@ bool nhwc_has_rows(const ConvTProblem& problem);
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* plan);
 
+// No plan of a tile has a shorter estimate, whatever its splits, parts and stores. `plan`: what is known before it is
+// laid out.
+double nhwc_bound_us(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
+                     const NhwcWork& work, const Plan& plan);
+
 }  // namespace convt

@@ -61,7 +61,6 @@ bool result_has_maps(const ConvTProblem& problem) {
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
              Plan* whole) {
   NhwcTile& plan = tile_of<NhwcTile>(*whole);
-  plan.block_n = instance.block_n;
   plan.box_w = plan.tile_w + work.extra_w;
   plan.box_h = plan.tile_h + work.extra_h;
   const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
@@ -151,10 +150,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
 }
 
 // The plan with the tiles of its last wave divided among the SMs that would have none of them, and whether that is
-// faster.
+// faster. No such plan has a shorter estimate than `bound_us`.
 bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
-            const Plan& plan, Plan* best) {
+            const Plan& plan, double bound_us, Plan* best) {
   constexpr double kWorthIt = 0.97;
+  if (bound_us >= kWorthIt * plan.estimate_us) return false;
   const NhwcTile& tile = tile_of<NhwcTile>(plan);
   const int64_t divided = tile.num_tiles % device.num_sms;
   *best = plan;
@@ -176,9 +176,9 @@ bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
 }
 
 // The `most` best tiles of an instance, the best one first, and the best one of those that divide their last wave where
-// its estimate is below theirs.
+// its estimate is below theirs. Those with longer estimates than `most_us` may be left out.
 std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
-                        const NhwcWork& work, size_t most, const Plan& begun) {
+                        const NhwcWork& work, size_t most, double most_us, const Plan& begun) {
   std::vector<Plan> plans, divided;
   const int32_t positions = 64 * kNhwcConsumers * instance.blocks;
   const auto add = [&](int32_t tile_w) {
@@ -193,6 +193,9 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       tile.tile_w = tile_w;
       tile.tile_h = tile_h;
       tile.tile_n = static_cast<int32_t>(std::min<int64_t>(positions / (tile_w * tile_h), problem.batch));
+      tile.block_n = instance.block_n;
+      const double bound_us = nhwc_bound_us(problem, device, instance, work, plan);
+      if (bound_us > most_us) continue;
       for (tile.splits = 1; tile.splits <= kNhwcMostSplits; tile.splits *= 2) {
         // Rows leave whole, where there is room for them.
         tile.rows = tile.splits == 1 && !tile.staged && nhwc_has_rows(problem);
@@ -204,7 +207,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
         estimate_nhwc(problem, device, instance, work, &plan);
         plans.push_back(plan);
         Plan made;
-        if (divide(problem, device, instance, work, plan, &made)) divided.push_back(made);
+        if (divide(problem, device, instance, work, plan, bound_us, &made)) divided.push_back(made);
       }
     }
   };
@@ -272,7 +275,7 @@ struct NhwcSource {
 
 // Those of an instance.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work, int32_t index,
-               const NhwcSource& source, std::vector<Plan>* plans) {
+               const NhwcSource& source, Candidates* plans) {
   const NhwcInstance& instance = kNhwcInstances[index];
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (source.gathers && !nhwc_can_gather(instance.k_steps, element)) return;
@@ -297,15 +300,16 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Nhwc
   if (source.packs) begun.workspace_bytes += static_cast<int64_t>(packed_source_bytes(problem));
   for (const bool staged : {false, true}) {
     tile.staged = staged;
-    for (const Plan& plan : tiles(problem, device, instance, work, source.most, begun)) {
+    for (const Plan& plan : tiles(problem, device, instance, work, source.most, plans->most_us, begun)) {
       if (tile_of<NhwcTile>(plan).num_tiles <= kLimit) plans->push_back(plan);
     }
+    plans->update_most();
   }
 }
 
 }  // namespace
 
-void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction == Direction::kGradWeight || result_stride(problem)[1] > INT32_MAX) return;
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
   NhwcWork work{}, apart{};

@@ -92,7 +92,7 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   return blocks < kLimit;
 }
 
-void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!makes_patches(problem) || problem.direction != Direction::kForward) return;
   for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
     const PatchDirectInstance& instance = kPatchDirectInstances[index];

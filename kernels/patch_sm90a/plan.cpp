@@ -270,7 +270,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
   return 0;
 }
 
-void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!makes_patches(problem)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;

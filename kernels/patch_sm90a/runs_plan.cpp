@@ -150,7 +150,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   return layout->num_blocks < kLimit;
 }
 
-void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!makes_patches(problem) || problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
   // Tiles that end within an image take longer than a little smaller ones that do not.
   int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));

@@ -135,22 +135,37 @@ Cache& cache() {
   return *only;
 }
 
-}  // namespace
+constexpr int64_t kChoiceAlone = -1;  // in the place of the preferred candidate
 
-std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
-                                                      int64_t preferred, bool has_residuals) {
-  const Key key = make_key(problem, device, preferred, has_residuals);
+// What the key is remembered by, or what `search` finds now.
+template <typename Search>
+Plans remembered(const Key& key, const Search& search) {
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (Plans known = cache().find(key)) return known;
   }
-  // A race runs several candidates of one problem: they are planned once.
-  std::vector<Plan> candidates = preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device);
-  if (has_residuals) put_waiting_plans_last(&candidates, std::exchange(preferred, 0));
-  auto plans = std::make_shared<const std::vector<Plan>>(plans_of_calls(candidates, preferred));
+  auto plans = std::make_shared<const std::vector<Plan>>(search());
   const std::lock_guard<std::mutex> lock(mutex);
   cache().insert(key, plans);
   return plans;
+}
+
+}  // namespace
+
+std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
+                                                      int64_t preferred, bool has_residuals) {
+  return remembered(make_key(problem, device, preferred, has_residuals), [&] {
+    // A race runs several candidates of one problem: they are planned once.
+    std::vector<Plan> candidates = preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device);
+    int64_t first = preferred;
+    if (has_residuals) put_waiting_plans_last(&candidates, std::exchange(first, 0));
+    return plans_of_calls(candidates, first);
+  });
+}
+
+std::shared_ptr<const std::vector<Plan>> cached_choice(const ConvTProblem& problem, const DeviceInfo& device) {
+  return remembered(make_key(problem, device, kChoiceAlone, false),
+                    [&] { return std::vector<Plan>{choose_plan(problem, device)}; });
 }
 
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device) {

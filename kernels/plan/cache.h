@@ -20,6 +20,9 @@ namespace convt {
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
                                                       int64_t preferred = 0, bool has_residuals = false);
 
+// choose_plan() alone, remembered alike: most calls need no other, and searching for all takes several times as long.
+std::shared_ptr<const std::vector<Plan>> cached_choice(const ConvTProblem& problem, const DeviceInfo& device);
+
 // All candidate_plans(), of which this thread's last problem is remembered: for races, tests and tuning, which run one
 // after the other.
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device);

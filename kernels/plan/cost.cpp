@@ -28,14 +28,17 @@ double useful_pairs(const Axis& axis) {
 
 }  // namespace
 
-void estimate_in_proportion(const DeviceInfo& device, bool float64, double longer, Plan* plan) {
+double proportion(const DeviceInfo& device, bool float64, double longer) {
   auto rate = [float64](const DeviceInfo& gpu) {
     return multiply_adds_per_cycle(gpu, float64) * gpu.num_sms * gpu.clock_ghz;
   };
-  const double slower = longer * rate(h200()) / rate(device);
-  plan->compute_us *= slower;
-  plan->memory_us *= slower;
-  plan->estimate_us *= slower;
+  return longer * rate(h200()) / rate(device);
+}
+
+void estimate_in_proportion(double longer, Plan* plan) {
+  plan->compute_us *= longer;
+  plan->memory_us *= longer;
+  plan->estimate_us *= longer;
 }
 
 double useful_multiply_adds(const ConvTProblem& problem) {

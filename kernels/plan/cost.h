@@ -30,10 +30,13 @@ inline bool is_exact(const ConvTProblem& problem) {
   return problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
 }
 
-// A plan that was estimated for the reference GPU, h200(), on `device`, and `longer` times as long: in proportion to
-// the rates of multiply-adds. So the candidates of a gradient of the weight, whose plans decide bits, have the same
-// order on every GPU.
-void estimate_in_proportion(const DeviceInfo& device, bool float64, double longer, Plan* plan);
+// `longer` times what a plan takes on `device` relative to the reference GPU, h200(): in proportion to the rates of
+// multiply-adds, so that the candidates of a gradient of the weight, whose plans decide bits, have the same order on
+// every GPU.
+double proportion(const DeviceInfo& device, bool float64, double longer = 1);
+
+// Makes the plan's times so many times as long.
+void estimate_in_proportion(double longer, Plan* plan);
 
 // Slabs are arrays of partial sums, as large as the weight, that reduce/ adds to its gradient.
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
@@ -71,11 +74,15 @@ void each_units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pix
   }
 }
 
+// A lower bound times this is one in floating point too, whose sums may have another order.
+inline constexpr double kRounded = 1 - 1e-9;
+
 // The plans of one instance with the shortest estimates: there are thousands, and a few are enough. Of equal estimates
 // the one with the lower number comes first, and of equal numbers the one that was considered first.
 class BestPlans {
  public:
-  explicit BestPlans(size_t most) : most_(most) {}
+  // No plan whose estimate is longer than `longest_us` is kept.
+  explicit BestPlans(size_t most, double longest_us = HUGE_VAL) : most_(most), longest_us_(longest_us) {}
 
   void consider(const Plan& plan, int32_t number = 0) {
     if (plan.estimate_us > worst_us()) return;
@@ -91,7 +98,9 @@ class BestPlans {
   }
 
   // No plan whose estimate is longer is kept.
-  double worst_us() const { return plans_.size() < most_ ? HUGE_VAL : plans_.back().estimate_us; }
+  double worst_us() const {
+    return plans_.size() < most_ ? longest_us_ : std::min(longest_us_, plans_.back().estimate_us);
+  }
 
   const std::vector<Plan>& plans() const { return plans_; }
 
@@ -99,12 +108,10 @@ class BestPlans {
 
  private:
   size_t most_;
+  double longest_us_;
   std::vector<Plan> plans_;
   std::vector<int32_t> numbers_;
 };
-
-// A lower bound times this is one in floating point too, whose sums may have another order.
-inline constexpr double kRounded = 1 - 1e-9;
 
 // Parts of a search, each with a lower bound of the estimates of its plans. Most parts are never visited: those of the
 // shortest bounds are first, and none whose bound is longer than the estimates of all plans that are kept.

@@ -50,7 +50,8 @@ inline epilogue::Fuses fuses_nothing(const ConvTProblem&) { return epilogue::Fus
 inline epilogue::Fuses fuses_channels(const ConvTProblem&) { return epilogue::Fuses::kChannels; }
 inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fuses::kResults; }
 
-// X(tile, name, engine, serves, fuses). Of equal estimates the plans of the first row come first.
+// X(tile, name, engine, serves, fuses). Of equal estimates the plans of the first row come first. On tensor cores the
+// families whose search takes longest are last: choose_plan() shortens them by what the others have found.
 // clang-format off
 #define CONVT_FAMILIES(X)                                                                         \
   X(SimtTile, simt, "simt", any_class, fuses_nothing)                                             \
@@ -69,17 +70,17 @@ inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fus
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
   X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, fuses_results)                       \
   X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores, fuses_results)                 \
-  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)         \
-  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)       \
-  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
-  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                             \
   X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
-  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
-  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
   X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
   X(PortableTile, portable, "portable", on_portable_tensor_cores, fuses_results)                  \
-  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)
+  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)\
+  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, fuses_nothing)           \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
+  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
+  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                             \
+  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)         \
+  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)
 // clang-format on
 
 // The tile of one of them, or of none yet.
@@ -88,11 +89,12 @@ using FamilyTile = std::variant<std::monostate CONVT_FAMILIES(CONVT_ROW)>;
 #undef CONVT_ROW
 
 struct Plan;
+struct Candidates;
 
 // Each adds its candidates of a problem that it `serves`, nothing where it has no kernel for it.
 // add_simt_plans() throws std::invalid_argument for a class that has no order of sums in the problem's dtype.
 #define CONVT_ROW(tile, name, ...) \
-  void add_##name##_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+  void add_##name##_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 CONVT_FAMILIES(CONVT_ROW)
 #undef CONVT_ROW
 
@@ -101,7 +103,7 @@ struct Family {
   const char* engine;
   bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
   epilogue::Fuses (*fuses)(const ConvTProblem& problem);
-  void (*add)(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans);
+  void (*add)(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 };
 
 #define CONVT_ROW(tile, name, engine, serves, fuses) {#name, engine, &serves, &fuses, &add_##name##_plans},

@@ -3,6 +3,8 @@
 // Must not know: torch, CUDA.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -43,6 +45,18 @@ struct Plan {
 };
 
 static_assert(sizeof(Plan) <= 256, "thousands are looked at for a problem");
+
+// What families add plans to. In a search for the best plan alone, they may leave out plans whose estimates are longer
+// than `most_us`, the shortest one found so far.
+struct Candidates : std::vector<Plan> {
+  bool only_best = false;
+  double most_us = HUGE_VAL;
+
+  void update_most() {
+    if (!only_best) return;
+    for (const Plan& plan : *this) most_us = std::min(most_us, plan.estimate_us);
+  }
+};
 
 // The tile of a plan that is of this family. Throws std::bad_variant_access where it is of another.
 template <typename T>

@@ -81,7 +81,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Porta
 
 }  // namespace
 
-void add_portable_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_portable_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight || problem.batch < 1) return;
   for (int32_t index = 0; index < kNumPortableGradWeightInstances; ++index) {
     const PortableGradWeightInstance& instance = kPortableGradWeightInstances[index];

@@ -109,7 +109,7 @@ int32_t splits_of(const PortableLayout& layout, const DeviceInfo& device) {
 
 }  // namespace
 
-void add_portable_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_portable_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   for (int32_t index = 0; index < kNumPortableInstances; ++index) {
     const PortableInstance& instance = kPortableInstances[index];
     if (instance.dtype != problem.dtype) continue;

@@ -230,7 +230,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
 
 }  // namespace
 
-void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   for (const bool channels_last : {false, true}) {
     if (!serves(problem, channels_last)) continue;
     const size_t before = plans->size();

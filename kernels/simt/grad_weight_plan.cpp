@@ -187,7 +187,7 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
 
 }  // namespace
 
-void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const DeviceInfo reference = h200();
@@ -234,7 +234,13 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
         }
       }
     }
-    BestPlans found(1);
+    // Measured in float32: 1.1 to 2.6 times as long where output channels do not fill whole vectors.
+    const double ragged = problem.dtype == DataType::kFloat32 && group_co % 4 != 0 ? 1.75 : 1;
+    // And 1.2 to 1.9 times as long as estimated in channels_last.
+    const bool channels_last = is_channels_last(problem.x_stride) && is_channels_last(problem.y_stride);
+    const double scattered = problem.dtype == DataType::kFloat32 && channels_last ? 1.4 : 1;
+    const double longer = proportion(device, problem.dtype == DataType::kFloat64, ragged * scattered);
+    BestPlans found(1, plans->most_us / (kRounded * longer));
     Plan trial = begin_plan(instance.name, Precision::kIeee, SimtGradWeightTile{});
     SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(trial);
     blocks.search(found, [&](const Block& block, int32_t number) {
@@ -251,12 +257,7 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     });
     if (found.plans().empty()) continue;
     Plan best = found.plans().front();
-    // Measured in float32: 1.1 to 2.6 times as long where output channels do not fill whole vectors.
-    const double ragged = problem.dtype == DataType::kFloat32 && group_co % 4 != 0 ? 1.75 : 1;
-    // And 1.2 to 1.9 times as long as estimated in channels_last.
-    const bool channels_last = is_channels_last(problem.x_stride) && is_channels_last(problem.y_stride);
-    const double scattered = problem.dtype == DataType::kFloat32 && channels_last ? 1.4 : 1;
-    estimate_in_proportion(device, problem.dtype == DataType::kFloat64, ragged * scattered, &best);
+    estimate_in_proportion(longer, &best);
     plans->push_back(best);
   }
 }

@@ -270,7 +270,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
 
 }  // namespace
 
-void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction == Direction::kGradWeight) {
     served_order(problem);  // refuses what no direction has
     return;

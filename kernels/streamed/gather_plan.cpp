@@ -157,7 +157,7 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& pl
   return true;
 }
 
-void add_thin_gather_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_gather_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   ThinDirectLayout direct;
   if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || !make_thin_direct_layout(problem, &direct)) return;
   const bool forward = problem.direction == Direction::kForward;

@@ -148,7 +148,7 @@ bool make_thin_streamed_layout(const ConvTProblem& asked, const ThinStreamedTile
   return true;
 }
 
-void add_thin_streamed_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_streamed_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || problem.direction == Direction::kGradWeight) return;
   const bool forward = problem.direction == Direction::kForward;
   const auto channels = static_cast<int32_t>((forward ? problem.c_out : problem.c_in) / problem.groups);

@@ -186,7 +186,7 @@ StridedGrid make_strided_grid(const ConvTProblem& problem, const StridedTile& pl
   return grid;
 }
 
-void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_strided_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction == Direction::kGradWeight) return;
   if (!doubles(problem.h) || !doubles(problem.w) || problem.h.kernel != problem.w.kernel || problem.w.in % 4 != 0 ||
       source_on_vectors(problem) == OnVectors::kNothing || is_channels_last(result_stride(problem))) {

@@ -165,7 +165,7 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
   return true;
 }
 
-void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradInput) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin

@@ -255,7 +255,7 @@ ThinWeightPitches make_thin_weight_pitches(const ThinGradWeightLayout& layout, c
   return pitches;
 }
 
-void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight) return;
   // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/engines/thin.md).
   if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
@@ -296,7 +296,7 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     // Measured in float32: 1.3 to 2.1 times as long as estimated where the input's columns are copied one by one.
     const double scattered = problem.dtype == DataType::kFloat32 && problem.x_stride[3] != 1 ? 1.4 : 1;
     best.estimate_us = estimate_us;
-    estimate_in_proportion(device, false, scattered, &best);
+    estimate_in_proportion(proportion(device, false, scattered), &best);
     plans->push_back(best);
   }
 }

@@ -216,14 +216,14 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   return true;
 }
 
-void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_outer_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight || problem.dtype != DataType::kFloat32 || problem.groups != 1) return;
   if (!pixels_follow_each_other(problem.x_stride, problem.c_in, problem.w.in)) return;
   if (!pixels_follow_each_other(problem.y_stride, problem.c_out, problem.w.out)) return;
   for (int32_t index = 0; index < kNumThinOuterWeightInstances; ++index) {
     Plan best = best_plan(problem, index);
     if (best.kernel == nullptr) continue;
-    estimate_in_proportion(device, false, 1, &best);
+    estimate_in_proportion(proportion(device, false), &best);
     plans->push_back(best);
   }
 }

@@ -143,7 +143,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Thin
 
 }  // namespace
 
-void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kForward) return;
   ThinLayout begun;
   if (!begin_thin_layout(problem, &begun)) return;
@@ -173,7 +173,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, std::
   for (int32_t index = 0; index < kNumThinInstances; ++index) {
     const ThinInstance& instance = kThinInstances[index];
     if (instance.dtype != problem.dtype) continue;
-    BestPlans best(4);
+    BestPlans best(4, plans->most_us);
     for (const bool split : {false, true}) {
       if (split && h.out_stride == 1) continue;
       const int32_t phases = (split ? 1 : h.num_filled) * w.num_filled;

@@ -118,7 +118,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Upsam
 
 }  // namespace
 
-void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_upsample_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!serves(problem)) return;
   const auto* instance = std::find_if(std::begin(kUpsampleInstances), std::end(kUpsampleInstances),
                                       [&problem](const UpsampleInstance& one) { return one.dtype == problem.dtype; });

@@ -154,7 +154,7 @@ WindowGrid make_window_grid(const ConvTProblem& problem, const WindowTile& plan)
   return grid;
 }
 
-void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, std::vector<Plan>* plans) {
+void add_window_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!serves(problem)) return;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t sector = 32 / element;

@@ -102,6 +102,16 @@ def test_what_was_not_asked_for_longest_goes_first(plan_module):
 
 
 @few_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_the_choice_alone_is_the_first_of_all_plans(plan_module, problem, device):
+    """Searched for with less effort, and remembered apart from the others."""
+    choice = plan_module.cached_choice(problem, DEVICES[device])
+    plans = plan_module.cached_plans(problem, DEVICES[device]).plans
+    assert choice.plans == plans[:1]
+    assert choice.same(plan_module.cached_choice(problem, DEVICES[device]))
+
+
+@few_problems
 @given(problem=problems(dtypes=True), preferred=st.integers(0, 40))
 def test_a_preferred_candidate_comes_first(plan_module, problem, preferred):
     """And behind it what serves a call that cannot have it; a number that the problem does not have counts as 0."""

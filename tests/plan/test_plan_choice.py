@@ -177,3 +177,24 @@ def test_kernels_of_two_channels_are_for_few(plan_module, c_out, few, groups, st
 def test_instances_have_distinct_names(plan_module):
     names = [instance["name"] for instance in plan_module.instances()]
     assert len(set(names)) == len(names)
+
+
+@many_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_the_choice_is_the_best_candidate(plan_module, problem, device):
+    """Its search leaves out whatever cannot be better, and never more than that."""
+    candidates = plan_module.candidates(problem, DEVICES[device])
+    choice = plan_module.choose(problem, DEVICES[device])
+    assert choice == candidates[0]
+    assert choice["estimate_us"] == min(plan["estimate_us"] for plan in candidates)
+    assert len({str(plan) for plan in candidates}) == len(candidates)  # the choice is there once
+
+
+@many_problems
+@given(problem=problems(dtypes=True))
+def test_no_kernel_without_tensor_cores_is_estimated_near_their_rate(plan_module, problem):
+    """choose() does not look at these families where less than 1.5 times their floor would already be too long."""
+    floor = plan_module.floor_us(problem, (*H200[:5], 10**9))  # of the multiply-adds alone
+    for plan in plan_module.candidates(problem, H200):
+        if plan["engine"] in ("simt", "thin") and problem["dtype"] != FLOAT64:
+            assert plan["estimate_us"] > 1.5 * floor

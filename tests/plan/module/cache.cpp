@@ -39,6 +39,9 @@ void add_cache(py::module_& module) {
         return Remembered{convt::cached_plans(problem_of(problem), device_of(device), preferred, has_residuals)};
       },
       py::arg("problem"), py::arg("device"), py::arg("preferred") = 0, py::arg("has_residuals") = false);
+  module.def("cached_choice", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return Remembered{convt::cached_choice(problem_of(problem), device_of(device))};
+  });
   module.def("contenders", [](const py::dict& problem, const std::array<int64_t, 6>& device, size_t most) {
     return convt::contenders(convt::candidate_plans(problem_of(problem), device_of(device)), most);
   });
