@@ -26,6 +26,7 @@ from convt_ext.bench.report import make_console
 from convt_ext.bench.runner import our_call
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo_models import DCGANGenerator, UNet
+from convt_ext.tuning import race
 
 # Both sides in float32 without TF32, so that a difference is a difference and not a rounding of operands.
 _MODE = MODES["ieee"]
@@ -38,7 +39,7 @@ Model = tuple[str, nn.Module, tuple[int, ...]]  # name, model, input shape
 def run_demo(*, force_cpu: bool = False) -> int:
     """Shows the demo; 0 when every comparison held, 1 otherwise."""
     console = make_console()
-    with cudnn_benchmark(), torch_switches(_MODE), torch.no_grad():
+    with cudnn_benchmark(), race.forced(True), torch_switches(_MODE), torch.no_grad():
         if torch.cuda.is_available() and not force_cpu:
             if convt_ext.is_available():
                 return _demo_on_gpu(console)

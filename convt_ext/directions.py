@@ -80,6 +80,9 @@ class Directions:
         """Whether an eager call is known to be PyTorch's own, and its casts under autocast too, which PyTorch keeps."""
         return False
 
+    def count(self, calls: bool, backward: bool) -> None:
+        """Counts a call, its backward or both, where benchmarks wait for them; `serves` counts eager calls itself."""
+
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
         """Whether an eager call is better here than as PyTorch's own.
 

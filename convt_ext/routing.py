@@ -90,7 +90,7 @@ on_gpu = operator.attrgetter("is_cuda")
 _LIGHT_BYTES = 1 << 27
 
 # Problems whose decision is remembered, per process: 2 to 3 KiB each.
-_NUM_DECISIONS = 1024
+_NUM_DECISIONS = 4096
 
 
 def route(
@@ -126,6 +126,8 @@ def route(
         )  # fmt: skip
         known = _known.get(key)
         if known is not None:
+            if input.dim() == 3:
+                input = input.unsqueeze(0)
             if lowers and not known.is_torchs(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
@@ -137,10 +139,8 @@ def route(
         unsupported = _extension.unsupported_reason(index)
         if unsupported is not None:
             return Unavailable("our kernels cannot run", unsupported)
-        if key is not None and input.dim() == 4:
-            if len(_known) >= _NUM_DECISIONS:
-                _known.clear()
-            _known[key] = decision[3]  # type: ignore[misc]
+        if key is not None:
+            _known.put(key, decision[3])  # type: ignore[misc]
     return decision
 
 
@@ -154,15 +154,41 @@ def known(input, weight, bias, stride, padding, output_padding, groups, dilation
     return _known.get(key)
 
 
-# What calls have been decided to, by all that a decision reads: most calls are found here. Those that are not tensors'
-# own sizes and dtypes are in the state that surrounds them.
-_known: dict[tuple[Any, ...], Eager] = {}
+class _Known:
+    """Decisions by all that they read: most calls are found here.
+
+    Decisions that were used recently stay. A call that is found in the newer half pays nothing for that: a full half
+    becomes the older one, and what is found in the older one moves to the newer.
+    """
+
+    def __init__(self) -> None:
+        self._newer: dict[tuple[Any, ...], Eager] = {}
+        self._older: dict[tuple[Any, ...], Eager] = {}
+
+    def get(self, key: tuple[Any, ...]) -> Eager | None:
+        found = self._newer.get(key)
+        if found is None:
+            found = self._older.get(key)
+            if found is not None:
+                self.put(key, found)
+        return found
+
+    def put(self, key: tuple[Any, ...], decision: Eager) -> None:
+        if len(self._newer) >= _NUM_DECISIONS // 2:
+            self._newer, self._older = {}, self._newer
+        self._newer[key] = decision
+
+    def clear(self) -> None:
+        self._newer, self._older = {}, {}
+
+
+_known = _Known()
 
 
 def _key(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers, index
 ) -> tuple[Any, ...]:
-    """All that a decision about 4-D operands depends on while cuDNN is enabled; legal arguments are ints by now."""
+    """All that a decision depends on while cuDNN is enabled; legal arguments are ints by now."""
     dtype = input.dtype
     return (
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,

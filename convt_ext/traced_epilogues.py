@@ -33,6 +33,7 @@ def run_forward_then(input, weight, bias, numbers, channels_last, operations, sc
     if channels_last is None:
         channels_last = traced_ops.result_format(input, weight, numbers)
     directions = traced_ops.directions_now(input, weight, bias, numbers)
+    directions.count(True, False)
     result = directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
     return traced_ops.formatted(result, channels_last)
 

@@ -108,7 +108,9 @@ def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     """What the op runs: below autograd, for tensors that nothing traces."""
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
-    return formatted(directions_now(input, weight, bias, numbers).forward(input, weight, bias), channels_last)
+    directions = directions_now(input, weight, bias, numbers)
+    directions.count(True, False)
+    return formatted(directions.forward(input, weight, bias), channels_last)
 
 
 def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
@@ -116,6 +118,7 @@ def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> 
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
     directions = directions_now(input, weight, None, numbers)
+    directions.count(False, True)
     of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*wanted, False))
     return (
         None if of_input is None else formatted(of_input, channels_last[0]),

@@ -6,7 +6,6 @@ Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import importlib
 import json
@@ -28,7 +27,7 @@ from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.gpus import GPUS
-from convt_ext.tuning.tune import replay
+from convt_ext.tuning import race
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--race",
         choices=("on", "off"),
         default="on",
-        help="off: the library itself measures nothing, and chooses by its tables and estimates (default on)",
+        help="on: each shape is benchmarked in its first call; off: never, the cost model chooses (default on)",
     )
     parser.add_argument(
         "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
@@ -151,7 +150,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
         if not convt_ext.is_available():
             return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
-    with _racing(args.race == "on"):
+    with race.forced(args.race == "on"):  # at once: the rows are of the choices that stay
         if cases or args.steps:
             return _run_programs(args, argv, cases, timer)
         return _run(args, argv, layers, timer)
@@ -177,13 +176,6 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
         raise ValueError(
             "--neighbours has layers of its own and calls them by name: there is no --csv and no --default"
         )
-
-
-def _racing(on: bool) -> contextlib.AbstractContextManager[None]:
-    """Inside, the library may measure candidates itself in a shape's first call; `off`, it does not."""
-    if on:
-        return contextlib.nullcontext()
-    return replay()
 
 
 def _machine(timer: Timer | None) -> tuple[torch.device, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +18,7 @@ from convt_ext.bench.modes import MODES
 from convt_ext.bench.results import ResultFile, replace_file
 from convt_ext.bench.runner import Settings, Skipped, run
 from convt_ext.bench.summary import parts, served_by, summarise
+from convt_ext.tuning import race
 
 CPU = torch.device("cpu")
 
@@ -160,30 +159,23 @@ def test_without_errors_no_reference_is_made(monkeypatch):
     assert (row["ours_us"], "failure" in row) == (10.0, False)
 
 
-@pytest.mark.parametrize(("words", "expected"), [([], []), (["--race", "on"], []), (["--race", "off"], [True])])
-def test_race_off_measures_inside_of_replay(monkeypatch, tmp_path, words, expected):
-    state = SimpleNamespace(active=False, runs=[])
-
-    @contextlib.contextmanager
-    def replay():
-        state.active = True
-        yield
-        state.active = False
+@pytest.mark.parametrize(("words", "measures"), [([], True), (["--race", "on"], True), (["--race", "off"], False)])
+def test_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
+    runs = []
 
     class Watching(FixedTimer):
         def times_us(self, calls):
-            state.runs.append(state.active)
+            runs.append(race._forced)
             return super().times_us(calls)
 
-    monkeypatch.setattr(command, "replay", replay)
     out = tmp_path / "run.json"
     monkeypatch.setattr(command, "_layers", lambda args: list(SMALL[:1]))
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
     assert bench([*words, *more], Watching([])) == 0
-    assert state.runs == [bool(expected)] * 2
-    assert not state.active
+    assert runs == [measures] * 2
+    assert race._forced is None
     rows = json.loads(out.read_text())["rows"]
-    assert [row["first_call_ms"] is None for row in rows] == [bool(expected)] * 2
+    assert [row["first_call_ms"] is None for row in rows] == [not measures] * 2
     assert all(row["error"] is None for row in rows)
 
 

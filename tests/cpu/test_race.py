@@ -1,4 +1,4 @@
-"""Races in first calls: when there is one, what it decides, and what it leaves alone. Times are pretended."""
+"""Benchmarks in calls: when there is one, what it decides, and what it leaves alone. Times are pretended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
 @pytest.fixture
 def nothing_known(monkeypatch):
+    """Where nothing else is said, a benchmark is worth its time in the first call."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(race, "_WORTH", 0)
     verdicts.forget_measured()
     routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
@@ -96,6 +98,104 @@ def test_each_direction_is_raced_once(raced):
     assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT] * 2
 
 
+@pytest.fixture
+def after_ten_calls(monkeypatch):
+    """A benchmark is worth its time after ten calls of a direction; the cost model's choice runs our plan 0 before."""
+    monkeypatch.setattr(race, "calls_before", lambda estimate: 10)
+
+
+def test_a_shape_is_benchmarked_once_it_has_come_back(raced, numbers, after_ten_calls):
+    """And changes what it runs once: directions that are asked for together are benchmarked together."""
+    tensors = operands()
+    for _ in range(10):
+        step(tensors)
+    assert raced == []
+    assert {seen[1] for seen in numbers} == {(0, 0, 0)}
+    step(tensors)
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    numbers.clear()
+    for _ in range(20):
+        step(tensors)
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert numbers == [("run_recorded", (3, 3, 3)), ("run_gradients", (3, 3, 3))] * 20
+
+
+def test_until_then_pytorchs_node_records_the_call(raced, numbers, after_ten_calls):
+    """A call whose benchmark is still to come takes no longer than any other."""
+    for _ in range(3):
+        step(operands())
+    assert [name for name, _ in numbers] == ["run_recorded", "run_gradients"] * 3
+
+
+def test_shapes_count_their_own_calls(raced, after_ten_calls):
+    small, large = operands(batch=2), operands(batch=3)
+    for _ in range(8):
+        step(small), step(large)
+    assert raced == []
+    for _ in range(3):
+        step(small)
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_unbatched_calls_are_counted_too(raced, after_ten_calls):
+    x, weight, bias = operands()
+    with torch.no_grad():
+        for _ in range(11):
+            result = convt_ext.conv_transpose2d(x[0], weight, bias, stride=2)
+    assert raced == [FORWARD]
+    assert torch.allclose(result, F.conv_transpose2d(x[0], weight, bias, stride=2), atol=1e-5)
+
+
+def test_a_direction_that_is_wanted_later_counts_from_then_on(raced, after_ten_calls):
+    x, weight, bias = operands()
+    for _ in range(11):
+        with torch.no_grad():
+            convt_ext.conv_transpose2d(x, weight, bias, stride=2)
+    assert raced == [FORWARD]
+    for _ in range(10):
+        step([x, weight, bias])
+    assert raced == [FORWARD]
+    step([x, weight, bias])
+    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_compiled_programs_count_their_calls(raced, after_ten_calls):
+    tensors = operands()
+    program = torch.compile(lambda *inputs: convt_ext.conv_transpose2d(*inputs, stride=2), backend="aot_eager")
+    for _ in range(12):
+        result = program(*tensors)
+        torch.autograd.grad(result, tensors, torch.ones_like(result))
+    assert sorted(raced) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+
+
+def test_frozen_weights_count_their_calls(raced, after_ten_calls):
+    module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
+    module.freeze_weights()
+    with torch.no_grad():
+        for _ in range(11):
+            module(torch.randn(2, 4, 5, 6))
+    assert raced == [FORWARD]
+
+
+@pytest.mark.parametrize(("ours_us", "torch_us"), [(5.0, 0.0), (50.0, 80.0), (80.0, 50.0), (5000.0, 9000.0)])
+def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch, ours_us, torch_us):
+    """By the cost model, and whatever the clock says: 60 launches of both, each with an empty cache, and 10 ms."""
+    monkeypatch.setattr(race, "_WORTH", 10)
+    calls = race.calls_before(Verdict(False, 0, ours_us, torch_us, "estimated"))
+    us = min(ours_us, torch_us or ours_us)
+    assert calls * us == pytest.approx(10 * (10_000 + 60 * (us + 40)), abs=us)
+    assert 600 < calls < 50_000
+
+
+def test_tuning_benchmarks_in_the_first_call(monkeypatch):
+    monkeypatch.setattr(race, "_WORTH", 10)
+    estimate = Verdict(False, 0, 50.0, 80.0, "estimated")
+    with race.forced(True):
+        assert race.calls_before(estimate) == 0
+    assert race.calls_before(estimate) > 0
+    assert race.calls_before(estimate._replace(ours_us=float("inf"))) is None
+
+
 def test_a_direction_is_raced_when_it_is_first_wanted(raced):
     x, weight, bias = operands()
     with torch.no_grad():
@@ -158,9 +258,8 @@ def test_autocast_is_left_to_pytorch_where_the_call_is(raced):
     assert first[0].dtype is torch.bfloat16
     assert all(now is tensor for now, tensor in zip(operands_now, tensors, strict=True))
     assert "aten.convolution.default" in seen.names
-    directions._settle(FORWARD, Verdict(False, 0, 1.0, 500.0, MEASURED))
-    directions._settle(GRAD_INPUT, Verdict(False, 0, 1.0, 500.0, MEASURED))
-    directions._settle(GRAD_WEIGHT, Verdict(False, 0, 1.0, 500.0, MEASURED))
+    for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT):
+        directions._put(direction, Verdict(False, 0, 1.0, 500.0, MEASURED))
     assert not directions.serves(*tensors, 7)
     assert directions.serves(*(tensor.bfloat16() for tensor in tensors), 7)
 
@@ -265,9 +364,27 @@ def run(problem_bytes=1 << 20, with_torch=True):
 @pytest.mark.parametrize(("theirs", "by_torch"), [(10.0, True), (10.2, True), (10.4, False), (50.0, False)])
 def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
-    monkeypatch.setattr(race, "_times", lambda calls, num_ours, flush: [12.0, 10.0, 11.0, theirs][: len(calls)])
+    times = {4: [12.0, 10.0, 11.0, theirs], 3: [12.0, 10.0, 11.0], 2: [12.0, 10.0]}
+    monkeypatch.setattr(race, "_times", lambda calls, num_ours, flush: list(times[len(calls)]))
     assert run() == Verdict(by_torch, 1, 10.0, theirs, MEASURED)
     assert run(with_torch=False) == Verdict(False, 1, 10.0, 0.0, MEASURED)
+
+
+@pytest.mark.parametrize(("again", "candidate"), [([9.0, 10.0], 0), ([10.0, 10.0], 0), ([12.0, 10.0], 2)])
+def test_the_cost_models_plan_is_measured_again_before_another_replaces_it(monkeypatch, on_no_gpu, again, candidate):
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
+    times = [[20.0, 15.0, 10.0, 50.0], again]
+    measured = []
+
+    def pop(calls, num_ours, flush):
+        measured.append(len(calls))
+        return times.pop(0)
+
+    monkeypatch.setattr(race, "_times", pop)
+    found = run()
+    assert found.candidate == candidate
+    assert found.ours_us == min(again[0] if candidate == 0 else again[1], 10.0 if candidate == 2 else 20.0)
+    assert measured == [4, 2]
 
 
 @pytest.mark.parametrize(("tensors", "workspace"), [(1 << 30, 0), (1 << 20, 1 << 30)])

@@ -60,7 +60,7 @@ print(resident_mib() - before)
 
 @needs_binary
 @pytest.mark.parametrize(
-    ("kind", "warm", "count"), [("decisions", 1500, 3000), ("explanations", 1000, 3000), ("errors", 200, 3000)]
+    ("kind", "warm", "count"), [("decisions", 5000, 3000), ("explanations", 1000, 3000), ("errors", 200, 3000)]
 )
 def test_memory_does_not_grow(kind, warm, count):
     command = [sys.executable, "-c", PROGRAM, kind, str(warm), str(count)]

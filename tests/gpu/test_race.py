@@ -1,4 +1,4 @@
-"""Races on a real GPU: they change who computes and never what; first calls in graphs, threads and little memory."""
+"""Benchmarks on a real GPU: they change which kernel runs, never the result; in graphs, threads and little memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 
 
 @pytest.fixture(autouse=True)
-def nothing_known():
+def nothing_known(monkeypatch):
+    """A benchmark is worth its time in the first call."""
+    monkeypatch.setattr(race, "_WORTH", 0)
     verdicts.forget_measured()
     routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
@@ -86,6 +88,35 @@ def test_a_first_call_takes_little_longer(layer):
         torch.cuda.synchronize()
         spent.append(1e3 * (time.perf_counter() - start))
     assert statistics.median(spent) < 200, spent
+
+
+def test_a_shape_that_seldom_comes_is_not_measured(layer, monkeypatch):
+    """Each of sixteen sizes runs by the cost model in its first steps, and takes a few milliseconds more at most."""
+    monkeypatch.undo()
+    x, weight = layer
+    torch.autograd.grad(call(x, weight).sum(), layer)  # loads what any first call loads
+    spent = []
+    for height in range(3, 19):
+        part = torch.randn(4, 128, height, 16, device="cuda", requires_grad=True)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        torch.autograd.grad(call(part, weight).sum(), (part, weight))
+        torch.cuda.synchronize()
+        spent.append(1e3 * (time.perf_counter() - start))
+    assert verdicts.measured() == []
+    assert statistics.median(spent) < 100, spent
+
+
+def test_a_shape_is_measured_after_some_steps_and_then_stays(layer, monkeypatch):
+    monkeypatch.setattr(race, "calls_before", lambda estimate: 5)
+    found = []
+    for _ in range(12):
+        torch.autograd.grad(call(*layer).sum(), layer)
+        found.append(found_for(*layer, stride=2, padding=1))
+    assert len(verdicts.measured()) == 3
+    assert {one.source for one in found[4]} == {verdicts.ESTIMATED}
+    assert {one.source for one in found[5]} == {MEASURED}
+    assert all(later == found[5] for later in found[6:])
 
 
 def test_the_winner_of_two_races_is_one_of_the_fast_ones(layer):
