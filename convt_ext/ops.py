@@ -90,8 +90,9 @@ def remember(numbers: tuple[int, ...]) -> int:
     call = _calls.get(numbers, -1)
     if call < 0 and forward is not None:
         with _disable_current_modes():
-            call = _calls[numbers] = torch.ops.convt_ext._remember(numbers)
-        _numbers_of[call] = numbers
+            call = torch.ops.convt_ext._remember(numbers)
+        _numbers_of[call] = numbers  # first: another thread asks for the numbers of every call that it finds
+        _calls[numbers] = call
     return call
 
 

@@ -201,3 +201,15 @@ def test_a_node_keeps_what_it_needs_and_no_more():
         operands[1].mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
+
+
+def test_a_number_that_another_thread_finds_has_its_arguments(monkeypatch):
+    class Calls(dict):
+        def __setitem__(self, numbers, call):
+            super().__setitem__(numbers, call)
+            assert ops.remembered(self[numbers]) == numbers  # what a thread may ask at this moment
+
+    monkeypatch.setattr(ops, "_calls", Calls())
+    monkeypatch.setattr(ops, "_numbers_of", {})
+    numbers = (3, 3, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1)
+    assert ops.remembered(ops.remember(numbers)) == numbers
