@@ -8,12 +8,13 @@ computes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 # The operations of kernels/epilogue/program.h, by their numbers there.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH, SIGMOID, HARDSWISH, MISH, SOFTPLUS = (
@@ -23,8 +24,8 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH,
 # Added to an operation that has a tensor.
 HAS_TENSOR = 256
 
-# What users may write: one step, or several of them.
-Epilogue = Sequence[Any]
+# What users may write: steps, in order; None for no steps.
+Epilogue = Iterable[Any] | None
 
 
 class Step(NamedTuple):
@@ -45,21 +46,73 @@ class Step(NamedTuple):
     open_interval: bool = False
 
 
-def apply(result: Tensor, epilogue: Epilogue) -> Tensor:
+class _Traced(Exception):
+    """An operand is a Proxy: torch.fx records the call, and only a run of the graph has a value for it."""
+
+
+def entries_of(epilogue: Epilogue) -> tuple[Any, ...]:
+    """The entries of an epilogue, which may be an iterator: it gives them only once.
+
+    Raises:
+        TypeError: it is no list of entries.
+    """
+    if epilogue is None:
+        return ()
+    if isinstance(epilogue, (str, Tensor)) or not hasattr(epilogue, "__iter__"):
+        name = _shown(epilogue)
+        raise TypeError(f"epilogue must be a list of steps, but got {name}: write epilogue=[...] around a single step")
+    return tuple(epilogue)
+
+
+def apply(result: Tensor, epilogue: Sequence[Any]) -> Tensor:
     """PyTorch's own functions, one after the other: what an epilogue means, and what serves where no kernel does."""
     for entry in epilogue:
         function, *arguments = entry if isinstance(entry, tuple) else (entry,)
+        if isinstance(result, Proxy) and isinstance(function, nn.Module):
+            function = _recordable(function, result)
         result = function(result, *arguments)
     return result
 
 
-def steps_of(epilogue: Epilogue) -> tuple[Step, ...]:
-    """What a kernel runs for it.
+def _recordable(module: nn.Module, result: Proxy) -> Callable[..., Any]:
+    """What torch.fx can record: the module where the traced model contains it, else what its forward calls."""
+    try:
+        result.tracer.path_of_module(module)  # type: ignore[attr-defined]
+    except (AttributeError, NameError):  # of a tracer without modules, and of a module that the model does not contain
+        return module.forward
+    return module
+
+
+def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
+    """What a kernel runs for these entries; None where torch.fx records the call and an operand has no value yet.
 
     Raises:
         TypeError, ValueError: an entry that no kernel knows.
     """
-    return tuple(step for entry in epilogue for step in _steps_of_entry(entry))
+    steps: list[Step] = []
+    is_traced = False
+    for index, entry in enumerate(epilogue):
+        of_entry, arguments = _find(index, entry)
+        try:
+            steps.extend(of_entry(*arguments))
+        except _Traced:
+            is_traced = True
+        except TypeError as error:
+            what = str(error).rpartition("() ")[2]  # without the name of a function of ours
+            if not isinstance(entry, (tuple, nn.Module)):
+                what += f"; write further arguments into a tuple inside the list: epilogue=[({name_of(entry)}, ...)]"
+            raise TypeError(f"epilogue[{index}]: {_shown(entry)}: {what}") from None
+    return None if is_traced else tuple(steps)
+
+
+def check_names(epilogue: Sequence[Any]) -> None:
+    """As `steps_of`, for compilers, which must not ask for the values of operands.
+
+    Raises:
+        ValueError: an entry that no kernel knows.
+    """
+    for index, entry in enumerate(epilogue):
+        _find(index, entry)
 
 
 def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
@@ -104,32 +157,37 @@ def steps_in(operations: Sequence[int], numbers: Sequence[float], tensors: Seque
 
 def name_of(entry: Any) -> str:
     """An entry in a word: "relu", "GELU"."""
-    if isinstance(entry, tuple) and entry:
-        return name_of(entry[0])
-    return type(entry).__name__ if isinstance(entry, nn.Module) else _name(entry)
+    return _shown(entry[0] if isinstance(entry, tuple) and entry else entry)
 
 
-def _steps_of_entry(entry: Any) -> Sequence[Step]:
+def _find(index: int, entry: Any) -> tuple[Callable[..., Sequence[Step]], list[Any]]:
+    """What makes the steps of an entry, and its arguments."""
     if isinstance(entry, nn.Module):
-        of_module = _OF_MODULES.get(type(entry))
-        if of_module is not None:
-            return of_module(entry)
+        of_entry, arguments = _OF_MODULES.get(type(entry)), [entry]
     else:
-        function, *arguments = entry if isinstance(entry, tuple) else (entry,)
-        of_function = _OF_FUNCTIONS.get(function)
-        if of_function is not None:
-            try:
-                return of_function(*arguments)
-            except TypeError as error:
-                raise TypeError(f"epilogue: {_name(function)} with {arguments}: {error}") from None
-    raise ValueError(
-        f"epilogue: no kernel knows {_name(entry)}: expected functions of one tensor ({_NAMES}), tuples of such a "
-        f"function and its further arguments, or torch.nn's modules of the same names; call it on the result instead"
-    )
+        function, *arguments = entry if isinstance(entry, tuple) and entry else (entry,)
+        try:
+            of_entry = _OF_FUNCTIONS.get(function)
+        except TypeError:  # it has no hash, so it is no function
+            of_entry = None
+    if of_entry is None:
+        raise ValueError(
+            f"epilogue[{index}]: no kernel knows {_shown(entry)}: expected functions of one tensor ({_NAMES}), tuples "
+            f"of such a function and its further arguments, or torch.nn's modules of the same names; call it on the "
+            f"result instead"
+        )
+    return of_entry, arguments
 
 
-def _name(entry: Any) -> str:
-    return getattr(entry, "__name__", None) or repr(entry)
+def _shown(value: Any) -> str:
+    """A value in an error: without the elements of tensors, which may be on a GPU."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Tensor):
+        return f"a tensor of size {tuple(value.shape)}"
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    return getattr(value, "__name__", None) or repr(value)
 
 
 def _with_operand(operation: int) -> Callable[[Any], Sequence[Step]]:
@@ -143,6 +201,8 @@ def _with_operand(operation: int) -> Callable[[Any], Sequence[Step]]:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, Proxy):
+            raise _Traced
         raise TypeError(f"expected a number or a tensor, got {type(value).__name__}")
     return float(value)
 
@@ -159,10 +219,16 @@ def _rsub(other: Any) -> Sequence[Step]:
 
 
 def _gelu(*, approximate: str = "none") -> Sequence[Step]:
-    return (Step({"none": GELU, "tanh": GELU_TANH}[approximate]),)
+    if approximate not in ("none", "tanh"):
+        raise TypeError(f"approximate must be 'none' or 'tanh', but got {approximate!r}")
+    return (Step(GELU if approximate == "none" else GELU_TANH),)
 
 
 def _prelu(weight: Tensor) -> Sequence[Step]:
+    if not isinstance(weight, Tensor):
+        if isinstance(weight, Proxy):
+            raise _Traced
+        raise TypeError(f"expected a tensor, got {type(weight).__name__}")
     return (Step(LEAKY_RELU, tensor=weight if weight.numel() == 1 else weight.view(-1, 1, 1)),)
 
 
@@ -269,7 +335,7 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.Softplus: lambda module: _softplus(module.beta, module.threshold),
 }
 
-_NAMES = ", ".join(sorted({_name(function) for function in _OF_FUNCTIONS}))
+_NAMES = ", ".join(sorted({name_of(function) for function in _OF_FUNCTIONS}))
 
 # The modules that an epilogue takes.
 MODULES = tuple(_OF_MODULES)

@@ -17,7 +17,7 @@ from . import autocast, planner, routing
 from . import precision as precisions
 from .chosen import Chosen
 from .directions import Directions
-from .epilogue import Epilogue, name_of, steps_of
+from .epilogue import Epilogue, entries_of, name_of, steps_of
 from .gpus import GPUS, words_of
 from .tuning import verdicts
 
@@ -136,10 +136,11 @@ def explain(
 
 def _epilogue_words(epilogue: Epilogue, served_by: str, plan: dict[str, Any] | None) -> str:
     """What follows, and where that is computed in a call that records no gradient."""
-    if not epilogue:
+    entries = entries_of(epilogue)
+    if not entries:
         return ""
-    steps_of(epilogue)
-    names = ", ".join(name_of(entry) for entry in epilogue)
+    steps_of(entries)
+    names = ", ".join(map(name_of, entries))
     if served_by != "convt_ext" or plan is None:
         return f"{names}: PyTorch's functions, one after the other"
     fuses = plan["plan"]["fuses"]

@@ -15,7 +15,7 @@ from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
 from . import autograd, compiled, fused, routing
-from .epilogue import Epilogue, apply
+from .epilogue import Epilogue, apply, check_names, entries_of
 
 
 def conv_transpose2d(
@@ -55,11 +55,12 @@ def conv_transpose2d(
             float32. "ieee" is for every dtype, "half" for float16 and bfloat16, the others for float32. CPU
             tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
             whatever the word. Gradients are computed in the class of their forward pass.
-        epilogue: what follows the layer, computed before its result is written where our kernel can: functions of one
-            tensor (``torch.relu``), tuples of such a function and its further arguments (``(torch.add, residual)``,
-            ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). The result is that of PyTorch's functions, one after
-            the other: to the bit in "ieee" and "aten" where those are exactly rounded, within 4 units in the last
-            place where they are not; in tensor-core classes the steps are computed in float32 and rounded once.
+        epilogue: a list of what follows the layer, computed before its result is written where our kernel can:
+            functions of one tensor (``torch.relu``), tuples of such a function and its further arguments
+            (``(torch.add, residual)``, ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). None adds nothing. The
+            result is that of PyTorch's functions, one after the other: to the bit in "ieee" and "aten" where those are
+            exactly rounded, within 4 units in the last place where they are not; in tensor-core classes the steps are
+            computed in float32 and rounded once.
             Known are add, sub, rsub, mul, div, neg, clamp, relu, relu6, hardtanh, leaky_relu, prelu, silu, gelu, tanh,
             sigmoid, hardswish, mish and softplus. A gradient is recorded by those functions themselves where it does
             not follow from operands and result.
@@ -71,6 +72,7 @@ def conv_transpose2d(
         TypeError, RuntimeError, ValueError: what PyTorch raises for the same arguments, in its words.
         ValueError: an unknown precision, or one that the dtype cannot have; an entry of the epilogue that is not
             known.
+        TypeError: an epilogue that is no list, such as a single function; an entry with arguments that it cannot have.
         RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
 
     Determinism:
@@ -115,16 +117,19 @@ def _then(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
 ) -> Tensor:
     """With an epilogue; a compiler fuses PyTorch's functions with ours by itself."""
-    if not is_compiling():
+    entries = entries_of(epilogue)
+    if is_compiling():
+        check_names(entries)
+    else:
         result = fused.conv_transpose2d(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue
+            input, weight, bias, stride, padding, output_padding, groups, dilation, precision, entries
         )
         if result is not None:
             return result
     result = conv_transpose2d(
         input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision
     )
-    return apply(result, epilogue)
+    return apply(result, entries)
 
 
 _warned = False

@@ -30,7 +30,6 @@ from .epilogue import (
     SOFTPLUS,
     SUBTRACT,
     TANH,
-    Epilogue,
     Step,
     steps_of,
 )
@@ -45,7 +44,7 @@ _aten = torch.ops.aten
 
 
 def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Sequence[Any]
 ) -> Tensor | None:
     """The result, or None where PyTorch's functions are to follow one after the other.
 
@@ -55,6 +54,8 @@ def conv_transpose2d(
     asked = steps_of(epilogue)
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
+        return None
+    if asked is None:
         return None
     batched, weight, bias, directions = decision
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
