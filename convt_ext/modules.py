@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.common_types import _size_2_t
 
-from .epilogue import Epilogue, name_of, steps_of
+from . import scopes
+from .epilogue import Epilogue, entries_of, name_of, steps_of
 from .frozen import FrozenWeight
 from .functional import conv_transpose2d
-from .precision import checked_word
+from .precision import checked_word, use_precision
 
 
 class ConvTranspose2d(nn.ConvTranspose2d):
@@ -30,15 +31,18 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
             padding_mode, device, dtype: as PyTorch's class takes them.
         precision: None, or a precision class for every call of this module, as `convt_ext.conv_transpose2d` takes it.
-        epilogue: what follows every call of this module, as `convt_ext.conv_transpose2d` takes it. Modules among the
-            entries are registered, so that their parameters train, move and are saved; a tensor in a tuple is not.
+        epilogue: what follows every call of this module, as `convt_ext.conv_transpose2d` takes it; can be set later,
+            too. Modules among the entries are registered in `epilogue_modules`, so that their parameters train, move
+            and are saved, and what stands there when a call is made takes part; a tensor in a tuple is not registered.
 
     Shape:
         input (N, C_in, H, W) or (C_in, H, W); weight (in_channels, out_channels / groups, kH, kW);
         bias (out_channels,); result (N, C_out, OH, OW) or (C_out, OH, OW).
 
     Raises:
-        ValueError: an unknown precision; a padding_mode other than "zeros"; an output_size out of reach.
+        ValueError: an unknown precision; a padding_mode other than "zeros"; an output_size out of reach; an entry of
+            the epilogue that is not known.
+        TypeError: an epilogue that is no list of entries.
 
     Determinism and source of the formula: see `convt_ext.conv_transpose2d`.
 
@@ -49,11 +53,15 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         torch.Size([1, 4, 12, 12])
     """
 
-    # A class attribute, so that modules converted or pickled without one have it too. TorchScript cannot read a
-    # union in an annotation here.
+    # Class attributes, so that modules converted or pickled without them have them too. TorchScript cannot read these
+    # annotations as such.
     precision = None  # type: str | None
     _frozen = None
-    epilogue: tuple[Any, ...] = ()
+    # The entries of the epilogue; an int stands for the module of that index in epilogue_modules.
+    _entries = ()  # type: tuple[Any, ...]
+    # What `use_precision` had in force where this replica was made for a thread of nn.DataParallel.
+    _word = None  # type: str | None
+    __jit_unused_properties__ = ("epilogue",)
     _fold = None  # what fusing/folding.py keeps
 
     def __init__(
@@ -89,16 +97,32 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             dtype,
         )
         self.precision = checked_word(precision)
-        self._set_epilogue(epilogue)
+        self.epilogue = epilogue
 
-    def _set_epilogue(self, epilogue: Epilogue) -> None:
-        steps_of(epilogue)  # refuses what no kernel knows
-        if not epilogue:
-            return
-        self.epilogue = tuple(epilogue)
-        modules = [entry for entry in self.epilogue if isinstance(entry, nn.Module)]
+    @property
+    def epilogue(self) -> tuple[Any, ...]:
+        """What follows every call, with the modules that are registered now: a replica's are its own."""
+        if "epilogue_modules" not in self._modules:
+            return self._entries
+        modules = tuple(self.epilogue_modules)
+        return tuple([modules[one] if isinstance(one, int) else one for one in self._entries])
+
+    @epilogue.setter
+    def epilogue(self, epilogue: Epilogue) -> None:
+        entries = entries_of(epilogue)
+        steps_of(entries)  # refuses what no kernel knows
+        modules = [entry for entry in entries if isinstance(entry, nn.Module)]
+        index = iter(range(len(modules)))
+        self._entries = tuple(next(index) if isinstance(entry, nn.Module) else entry for entry in entries)
+        self._modules.pop("epilogue_modules", None)
         if modules:
             self.epilogue_modules = nn.ModuleList(modules)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "epilogue":
+            object.__setattr__(self, name, value)  # nn.Module would register a module without asking the property
+        else:
+            super().__setattr__(name, value)
 
     def __prepare_scriptable__(self) -> ConvTranspose2d:
         """What torch.jit.script compiles.
@@ -106,7 +130,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         Raises:
             RuntimeError: there is an epilogue.
         """
-        if self.epilogue:
+        if self._entries:
             raise RuntimeError(
                 f"TorchScript cannot compile the epilogue ({_names(self.epilogue)}) of a ConvTranspose2d: call these "
                 f"functions on the module's result instead"
@@ -128,15 +152,24 @@ class ConvTranspose2d(nn.ConvTranspose2d):
                 self.groups,
                 self.dilation,
             )
+        if self._word is not None and not scopes.is_entered():
+            with use_precision(self._word):
+                return self.forward(input, output_size)
         output_padding: Any = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
-        if self._frozen is not None and not self.epilogue and self._frozen.weight is self.weight and not is_compiling():
-            frozen = self._frozen.forward(
+        frozen: Any = self._frozen
+        if (
+            frozen is not None
+            and not self._entries
+            and frozen.weight is self._parameters.get("weight")  # a parametrization would compute `self.weight`
+            and not is_compiling()
+        ):
+            result = frozen.forward(
                 input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, self.precision
             )
-            if frozen is not None:
-                return frozen
+            if result is not None:
+                return result
         return conv_transpose2d(
             input,
             self.weight,
@@ -147,7 +180,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
             precision=self.precision,
-            epilogue=self.epilogue,
+            epilogue=self._entries and self.epilogue,
         )
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
@@ -217,18 +250,26 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         super()._load_from_state_dict(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_frozen", "_fold")}
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[misc]
+        return {name: value for name, value in state.items() if name not in ("_frozen", "_fold")}
+
+    def _replicate_for_data_parallel(self) -> ConvTranspose2d:
+        """PyTorch's; the replica runs in a thread, which no `use_precision` of this one reaches."""
+        replica: ConvTranspose2d = super()._replicate_for_data_parallel()  # type: ignore[misc]
+        replica._frozen = replica._fold = None
+        replica._word = scopes.now().word or self._word
+        return replica
 
     def extra_repr(self) -> str:
         """PyTorch's text, the precision where one is set, and what follows."""
         text = super().extra_repr()
         if self.precision is not None:
             text += f", precision={self.precision!r}"
-        return f"{text}, epilogue=({_names(self.epilogue)})" if self.epilogue else text
+        return f"{text}, epilogue=({_names(self.epilogue)})" if self._entries else text
 
 
-def _names(epilogue: Epilogue) -> str:
-    return ", ".join(name_of(entry) for entry in epilogue)
+def _names(entries: tuple[Any, ...]) -> str:
+    return ", ".join(map(name_of, entries))
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
@@ -242,4 +283,4 @@ class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ign
     def __init__(self, *args: Any, precision: str | None = None, epilogue: Epilogue = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.precision = checked_word(precision)
-        self._set_epilogue(epilogue)
+        self.epilogue = epilogue

@@ -69,6 +69,11 @@ def traced_word() -> str | None:
     return _traced.words[-1] if _traced.words else _nothing.now.word
 
 
+def is_entered() -> bool:
+    """Whether a `use_precision` is in force, also one of None."""
+    return len(_traced.words) > 0 or len(_nothing.now.entries) > 0
+
+
 def _put(entries: tuple[_Entry, ...]) -> None:
     _state.set(_State(entries) if entries else _nothing)
 

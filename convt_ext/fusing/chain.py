@@ -122,6 +122,7 @@ def _may_fuse(conv: Any, input: Any) -> bool:
         and input.dim() == 4
         and type(conv.weight) in routing.PLAIN
         and is_bare(conv)
+        and conv._word is None
         and not nn_module._has_any_global_hook()
         and torch._C._get_tracing_state() is None
         and not torch._C._are_functorch_transforms_active()

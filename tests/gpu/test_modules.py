@@ -10,7 +10,7 @@ from served import served_by, switch, tf32
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from convt_ext import ConvTranspose2d, conv_transpose2d, convert, explain
+from convt_ext import ConvTranspose2d, conv_transpose2d, convert, explain, use_precision
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +123,12 @@ def test_lazy_module():
     first = layer(x)
     assert type(layer) is ConvTranspose2d
     assert torch.equal(layer(x), first)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_data_parallel_keeps_precision_and_epilogue():
+    layer = ConvTranspose2d(64, 32, 4, stride=2, padding=1, epilogue=[nn.PReLU(32)], device="cuda:0")
+    x = torch.randn(4, 64, 16, 16, device="cuda:0")
+    with use_precision("ieee"):
+        expected = layer(x)
+        assert torch.equal(nn.DataParallel(layer, [0, 1])(x), expected)
