@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import ops, planner, routing
 from .directions import Directions
@@ -27,16 +28,12 @@ _MAX_TIMES, _MAX_MORE = 4, 4 << 20
 # Bytes on which kernels that pack may want their operands to begin.
 _ALIGNMENT = 16
 
-# Copies that a CUDA graph was captured with, and the memory of the weights that they are of. Each replay reads them and
-# nothing tells when the graph is gone, so they live as long as that memory, which a graph of PyTorch's operator reads.
-# (A weak reference to the weight itself would make torch.utils.swap_tensors refuse it.)
-_captured: list[tuple[StorageWeakRef, Tensor]] = []
-_captured_lock = threading.Lock()
 
-
-class _Copy(NamedTuple):
+@dataclass(slots=True)
+class _Copy:
     packed: Tensor | None  # None where nothing is kept: the problem's kernel does not pack, or too much
     stream: int  # that the memory belongs to; 0 on the CPU
+    is_captured: bool = False  # whether a CUDA graph reads it
 
 
 class _Uncounted:
@@ -97,6 +94,10 @@ class FrozenWeight:
         self._copies: dict[tuple[Any, ...], _Copy] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> Any:
+        """A copy or pickle is None: copied modules are not frozen. Those with a parametrization copy all attributes."""
+        return type(None), ()
+
     def forward(self, input: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor | None:
         """The result without packing; None where that is not for a call that packs, which the caller makes instead.
 
@@ -136,7 +137,7 @@ class FrozenWeight:
         result = None
         if copy.packed is not None:
             if is_packed and copy.packed.is_cuda:
-                self._lend(copy.packed, copy.stream, capturing)
+                self._lend(copy, copy.packed, capturing)
             try:
                 with torch._C._AutoDispatchBelowAutograd():
                     result = ops.forward_packed(
@@ -169,16 +170,15 @@ class FrozenWeight:
             return _Copy(None, 0)
         return _Copy(packed, torch.cuda.current_stream(packed.device).cuda_stream if packed.is_cuda else 0)
 
-    def _lend(self, packed: Tensor, stream: int, capturing: bool) -> None:
+    def _lend(self, copy: _Copy, packed: Tensor, capturing: bool) -> None:
         """Has the memory wait for a reader whom the allocator does not know of: a graph, or a stream not its own."""
         if capturing:
-            with _captured_lock:
-                _captured[:] = [entry for entry in _captured if not entry[0].expired()]
-                if not any(copy is packed for _, copy in _captured):
-                    _captured.append((StorageWeakRef(self.weight.untyped_storage()), packed))
+            if not copy.is_captured:
+                copy.is_captured = True
+                _keep_as_long_as(self.weight.untyped_storage(), packed)
             return
         # Asked on every call: a `torch.cuda.Stream` is made where there is something to tell the allocator.
-        if torch._C._cuda_getCurrentRawStream(packed.get_device()) != stream:
+        if torch._C._cuda_getCurrentRawStream(packed.get_device()) != copy.stream:
             packed.record_stream(torch.cuda.current_stream(packed.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
@@ -189,3 +189,17 @@ class FrozenWeight:
             while len(self._copies) >= _MAX_COPIES:
                 del self._copies[next(iter(self._copies))]
             self._copies[key] = copy
+
+
+def _keep_as_long_as(memory: torch.UntypedStorage, packed: Tensor) -> None:
+    """Holds a copy that a CUDA graph was captured with until the weight's memory is freed.
+
+    Each replay reads the copy and nothing tells when the graph is gone; a graph of PyTorch's operator reads that memory
+    itself. The weight's tensor is not asked when it dies: torch.utils.swap_tensors refuses a tensor with a weak
+    reference.
+    """
+    weakref.finalize(memory, _release, packed).atexit = False
+
+
+def _release(packed: Tensor) -> None:
+    """The last reference to `packed` was the finalizer's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -102,6 +103,45 @@ def test_copies_are_not_frozen(frozen):
     for other in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
         assert ran(other) == ["forward"]
     assert ran(frozen, torch.randn(9, 4, 5, 6)) == ["forward_packing"]
+
+
+def test_copies_with_a_parametrization_are_not_frozen(frozen):
+    """parametrize's class copies every attribute, whatever __getstate__ leaves out."""
+    assert ran(frozen) == ["forward_packing"]
+    computed = parametrizations.weight_norm(frozen)
+    assert ran(computed) == ["forward"]
+    other = copy.deepcopy(computed)
+    x = torch.randn(2, 4, 5, 6)
+    expected = computed(x)
+    assert other._frozen is None
+    assert torch.equal(other(x), expected)
+    with pytest.raises(RuntimeError, match="state_dict"):  # as PyTorch's
+        pickle.dumps(computed)
+    torch.nn.utils.parametrize.remove_parametrizations(computed, "weight")
+    torch.testing.assert_close(computed(x), expected)
+
+
+def test_a_parametrization_is_computed_once_for_a_call(frozen):
+    class Counted(nn.Module):
+        calls = 0
+
+        def forward(self, weight):
+            self.calls += 1
+            return weight * 2
+
+    counted = Counted()
+    torch.nn.utils.parametrize.register_parametrization(frozen, "weight", counted)
+    counted.calls = 0
+    ran(frozen)
+    assert counted.calls == 1
+
+
+@torch.no_grad()
+def test_memory_that_other_processes_share_is_packed_anew(frozen):
+    x = torch.randn(2, 4, 5, 6)
+    ran(frozen, x)
+    assert frozen.share_memory() is frozen
+    assert ran(frozen, x) == ["forward"]
 
 
 def written(frozen, write) -> None:
@@ -244,7 +284,6 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(state["stream"]))
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: state["stream"], raising=False)
-    monkeypatch.setattr(convt_ext.frozen, "_captured", [])
     return state
 
 
@@ -258,24 +297,33 @@ def test_another_stream_that_reads_a_copy_is_told_to_the_allocator(frozen, gpu, 
         assert told == expected
 
 
-def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(frozen, gpu):
-    """Each copy is held once, whichever of a weight's calls were captured."""
-    xs, other = (torch.randn(2, 4, 5, 6), torch.randn(1, 4, 5, 6)), layer(precision="tf32")
-    other.freeze_weights()
-    for made in (frozen, other):
-        for x in xs:
-            assert ran(made, x) == ["forward_packing"]
-    assert convt_ext.frozen._captured == []
+@pytest.mark.parametrize("swaps", [False, True])
+def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(packing, gpu, monkeypatch, swaps):
+    """Each copy is held once, whichever of a weight's calls were captured; nothing else needs to happen to free it."""
+    xs, holds = (torch.randn(2, 4, 5, 6), torch.randn(1, 4, 5, 6)), []
+    keep = convt_ext.frozen._keep_as_long_as
+    monkeypatch.setattr(convt_ext.frozen, "_keep_as_long_as", lambda *args: holds.append(1) or keep(*args))
+    made = layer(precision="tf32")
+    made.freeze_weights()
+    for x in xs:
+        assert ran(made, x) == ["forward_packing"]
+    copies = [weakref.ref(copy.packed) for copy in made._frozen._copies.values()]
+    assert holds == []
     gpu["capturing"] = True
-    assert ran(frozen, torch.randn(3, 4, 5, 6)) == ["forward"]  # nothing was packed before
-    for made, x, count in ((frozen, xs[0], 1), (frozen, xs[0], 1), (frozen, xs[1], 2), (other, xs[0], 3)):
+    assert ran(made, torch.randn(3, 4, 5, 6)) == ["forward"]  # nothing was packed before
+    for x, count in ((xs[0], 1), (xs[0], 1)):
         assert ran(made, x) == ["forward_packed"]
-        assert len(convt_ext.frozen._captured) == count
-    del made, other
+        assert len(holds) == count
+    memory = made.weight.data
+    if swaps:
+        torch.utils.swap_tensors(made.weight, nn.Parameter(torch.randn_like(made.weight)))
+    del made
     gc.collect()
-    ran(frozen, xs[1])
-    copies = [copy.packed for copy in frozen._frozen._copies.values()]
-    assert [any(held is copy for copy in copies) for _, held in convt_ext.frozen._captured] == [True, True]
+    assert [one() is not None for one in copies] == [True, False]
+    assert memory.shape == (4, 6, 3, 3)
+    del memory
+    gc.collect()
+    assert [one() is not None for one in copies] == [False, False]
 
 
 @pytest.mark.parametrize(("more", "calls"), [(0, ["forward_packing", "forward_packed"]), (1, ["forward", "forward"])])

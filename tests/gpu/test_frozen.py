@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from served import SeenOps
@@ -118,3 +121,23 @@ def test_memory_that_is_too_small_is_refused():
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
         torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False)
+
+
+@torch.no_grad()
+def test_a_captured_copy_is_freed_with_the_weight():
+    frozen, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    if not packs(x, plain):
+        pytest.skip("no kernel that packs on this GPU")
+    frozen(x)
+    packed = [weakref.ref(copy.packed) for copy in frozen._frozen._copies.values()]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        frozen(x)
+    weight = frozen.weight
+    del frozen
+    gc.collect()
+    assert packed[0]() is not None
+    del weight, graph
+    gc.collect()
+    assert packed[0]() is None
