@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import autograd, routing
+from . import autocast, autograd, routing
 from .directions import Eager, wanted_gradients
 from .epilogue import (
     ADD,
@@ -39,6 +39,9 @@ from .geometry import output_size
 # convolution: a pass over it takes less time than a node of Python takes on the host.
 _SMALL_BYTES = 1 << 25
 
+# The hooks of saved tensors in force. Where a release of PyTorch has none of this name, every call counts as watched.
+_saved_tensors_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: True)
+
 _LINEAR = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _aten = torch.ops.aten
 
@@ -52,12 +55,15 @@ def conv_transpose2d(
         TypeError, ValueError: an entry that no kernel knows; a precision, as `routing.route`.
     """
     asked = steps_of(epilogue)
+    if asked is None:
+        return None
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         return None
-    if asked is None:
-        return None
     batched, weight, bias, directions = decision
+    is_watched = torch.is_grad_enabled() and _saved_tensors_hooks(True) is not None
+    if is_watched and torch.is_autocast_enabled(routing.DEVICE_TYPE):  # a call left to PyTorch is not cast yet
+        batched, weight, bias = autocast.cast(batched, weight, bias, routing.DEVICE_TYPE)
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
     steps = _ready(asked, size[4 - input.dim() :], batched)
     if steps is None:
@@ -67,12 +73,17 @@ def conv_transpose2d(
             return None
         result = directions.forward_then(batched, weight, bias, steps)
     else:
-        wanted = wanted_gradients(batched, weight, bias)
-        is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
-        if not _are_differentiable(steps) or not directions.serves(batched, weight, bias, wanted):
+        if not _are_differentiable(steps):
             return None
-        if is_small and directions.is_recorded_by_torch(wanted):
-            return None
+        # Checkpointing compares what a call saves with what its recomputation saves. What is known about times may
+        # differ between both, so where hooks watch, a call is recorded in one way, and `directions` choose below it.
+        if not is_watched:
+            wanted = wanted_gradients(batched, weight, bias)
+            if not directions.serves(batched, weight, bias, wanted):
+                return None
+            is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
+            if is_small and directions.is_recorded_by_torch(wanted):
+                return None
         result = _Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
     return result.squeeze(0) if input.dim() == 3 else result
 

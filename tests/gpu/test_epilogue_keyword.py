@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from served import allow_tf32
+from served import allow_tf32, switch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
@@ -141,3 +142,19 @@ def test_modules_in_graphs():
         result.fill_(float("nan"))
         graph.replay()
         torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("chain", ["relu", "channel_tanh", "residual_relu", "silu"])
+def test_checkpointing_while_calls_are_measured(chain):
+    """What is known about times changes between a call and its recomputation."""
+    operands, arguments = layer("k4s2p1", torch.float32, False)
+    entries = chain_for(chain, F.conv_transpose2d(*operands, **arguments))
+    leaves = [one.detach().requires_grad_() for one in operands]
+
+    def call(*tensors):
+        return ours(*tensors, **arguments, epilogue=entries)
+
+    with allow_tf32(False), switch(torch.backends.cudnn, "benchmark", True):
+        for _ in range(4):
+            result = checkpoint(call, *leaves, use_reentrant=False)
+            assert all(one.isfinite().all() for one in torch.autograd.grad(result.sum(), leaves))
