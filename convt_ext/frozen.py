@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import ops, planner, routing
+from . import autocast, ops, planner, routing
 from .directions import Directions
 
 # Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
@@ -106,14 +106,16 @@ class FrozenWeight:
         """
         if torch.is_grad_enabled() and torch._C._any_requires_grad(input, self.weight, bias):
             return None
+        lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
+        if lowers and autocast.dtype_of(self.weight, routing.DEVICE_TYPE) is not self.weight.dtype:
+            return None  # the caller casts
         decision = routing.route(input, self.weight, bias, *arguments)
         if isinstance(decision, routing.Reason):
             return None
         batched, weight, bias, directions = decision
         if not directions.serves(batched, weight, bias, 0):
             return None
-        # Autocast made a copy of another dtype, or writes to the weight are not counted.
-        if weight is not self.weight or weight.is_inference():
+        if weight.is_inference():  # writes to it are not counted
             return None
         # Of operands between vectors another kernel may serve, which packs otherwise or nothing.
         if (batched.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
