@@ -51,7 +51,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         return reason
     was_float32 = input.dtype is torch.float32
     if torch.is_autocast_enabled(routing.DEVICE_TYPE):
-        input, weight, bias = autocast.cast(input, weight, bias, routing.DEVICE_TYPE)
+        input, weight, bias = autocast.traced_cast(input, weight, bias, routing.DEVICE_TYPE)
     dtype = input.dtype
     reason = routing.reason_by_layout(input, weight, bias)
     if reason is not None:

@@ -119,6 +119,18 @@ def test_autocast_of_mixed_operands():
     assert weight.grad.dtype is torch.float32
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_autocast_casts_parameters_once(records):
+    x, *parameters = leaves(named("k4s2p1"), torch.float32, "cuda")
+    counts = []
+    for call in (ours, F.conv_transpose2d):
+        with torch.set_grad_enabled(records), torch.autocast("cuda", dtype=torch.float16), SeenOps() as seen:
+            for _ in range(5):
+                call(x.detach(), *parameters, 2, 1)
+        counts.append(seen.names.count("aten._to_copy.default"))
+    assert counts == [7, 7]
+
+
 @pytest.mark.parametrize("precision", [None, "ieee"])
 def test_grad_scaler(precision):
     _, model = pair_of_models(precision)

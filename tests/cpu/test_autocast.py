@@ -1,0 +1,224 @@
+"""Casts under autocast on the CPU: as many as PyTorch makes, none older than PyTorch's cache allows."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from cpu_kernels import cpu_is_gpu
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from convt_ext import ConvTranspose2d, autocast, convert
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+BFLOAT16 = torch.bfloat16
+
+
+class Casts(TorchDispatchMode):
+    """Counts casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += func is torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
+
+
+def lowered(**named):
+    return torch.autocast("cpu", dtype=BFLOAT16, **named)
+
+
+def casts_of(model, x, calls=10, **named) -> int:
+    with lowered(**named), Casts() as casts:
+        for _ in range(calls):
+            model(x)
+    return casts.number
+
+
+def frozen(model):
+    model = convert(model.eval())
+    model.freeze_weights()
+    return model
+
+
+def plain_layer():
+    return nn.ConvTranspose2d(3, 4, 4)
+
+
+def with_relu():
+    return nn.Sequential(plain_layer(), nn.ReLU()).eval()
+
+
+MODELS = {
+    "plain": (plain_layer, convert),
+    "frozen": (plain_layer, frozen),
+    "fused": (with_relu, lambda model: convert(model, fuse=True)),
+}
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("records", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_as_many_casts_as_pytorch(name, records, cache):
+    make, converted = MODELS[name]
+    theirs, ours, x = make(), converted(make()), torch.randn(2, 3, 6, 6)
+    with torch.set_grad_enabled(records):
+        number = casts_of(theirs, x, cache_enabled=cache)
+        assert number == (12 if cache else 30)
+        assert casts_of(ours, x, cache_enabled=cache) == number
+    for parameter in (*theirs.parameters(), *ours.parameters()):
+        parameter.requires_grad_(False)
+    assert casts_of(ours, x) == casts_of(theirs, x) == 30
+
+
+def test_the_profiler_counts_as_many():
+    """In a region that has begun: what marks its beginning is one cast of an empty tensor."""
+    model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6)
+    with torch.no_grad(), lowered():
+        model(x)
+        with torch.profiler.profile() as profile:
+            for _ in range(10):
+                model(x)
+    assert sum(one.count for one in profile.key_averages() if one.key == "aten::_to_copy") == 10
+
+
+def test_gradients_flow_to_the_leaves():
+    """Of calls that share one cast, and of calls behind one that recorded nothing."""
+    mine, x = ConvTranspose2d(3, 4, 4, precision="ieee"), torch.randn(2, 3, 6, 6)
+    theirs = nn.ConvTranspose2d(3, 4, 4)
+    theirs.load_state_dict(mine.state_dict())
+    found = []
+    for model in (mine, theirs):
+        with lowered():
+            if model is mine:  # PyTorch's cache would lose the gradients of the calls that follow
+                with torch.no_grad():
+                    model(x)
+                with torch.inference_mode():
+                    model(x)
+            (model(x) + model(x)).float().square().sum().backward()
+            model(x).float().sum().backward()
+        assert model.weight.grad.dtype is torch.float32
+        found.append((model.weight.grad, model.bias.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-1)
+
+
+@torch.no_grad()
+def test_changed_weights_are_seen():
+    model, x = ConvTranspose2d(3, 4, 4, bias=False), torch.randn(2, 3, 6, 6)
+    with lowered():
+        before = model(x)
+        model.weight.mul_(2)  # PyTorch would miss it until the region ends
+        assert torch.equal(model(x), 2 * before)
+    model.weight.data.mul_(2)  # which nothing counts
+    with lowered():
+        assert torch.equal(model(x), 4 * before)
+        model.weight.data.mul_(2)
+        torch.clear_autocast_cache()
+        assert torch.equal(model(x), 8 * before)
+        model.weight = nn.Parameter(model.weight / 8)
+        assert torch.equal(model(x), before)
+
+
+def test_casts_live_as_long_as_the_outermost_region():
+    model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6)
+    with torch.no_grad(), lowered():
+        result = model(x)
+        casts = autocast._casts_of_region()
+        references = [weakref.ref(cast.result) for cast in casts.values()]
+        del casts
+        with lowered():
+            pass
+        with torch.autocast("cpu", enabled=False):
+            assert model(x).dtype is torch.float32
+        assert len(references) == 2
+        assert all(reference() is not None for reference in references)
+    assert autocast._casts_of_region() is None
+    gc.collect()
+    assert not any(reference() is not None for reference in references)
+    with lowered():  # a graph of that region keeps its casts, but no later region uses them
+        result = model(x)
+        assert autocast._casts_of_region() is not None
+    assert autocast._casts_of_region() is None
+    result.sum().backward()
+
+
+def test_nested_regions_of_two_dtypes():
+    model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6)
+    with lowered():
+        assert model(x).dtype is BFLOAT16
+        with torch.autocast("cpu", dtype=torch.float16):
+            assert model(x).dtype is torch.float16
+            with lowered(cache_enabled=False):
+                assert model(x).dtype is BFLOAT16
+        assert model(x).dtype is BFLOAT16
+
+
+def test_leaves_that_are_freed_are_not_mistaken():
+    """New tensors may have the ids of old ones."""
+    x = torch.ones(1, 1, 1, 1)
+    with torch.no_grad(), lowered():
+        for value in range(50):
+            model = ConvTranspose2d(1, 1, 1, bias=False)
+            model.weight = nn.Parameter(torch.full((1, 1, 1, 1), float(value)))
+            assert model(x).item() == value
+
+
+def test_threads():
+    """A region that ends in one thread clears the cache that another one uses, as PyTorch's."""
+    model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6)
+    with lowered():
+        expected = model(x).detach()
+    failures = []
+
+    def work(records):
+        try:
+            for _ in range(50):
+                with torch.set_grad_enabled(records), lowered():
+                    for _ in range(2):
+                        result = model(x)
+                        assert torch.equal(result, expected)
+                        assert result.requires_grad is records
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number % 2 == 0,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_what_watches_a_call_sees_nothing_else():
+    """The marker of a region is hidden from modes and from hooks of saved tensors, so recomputation matches."""
+    model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6, requires_grad=True)
+    seen = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    packed = []
+    with (
+        lowered(),
+        Seen(),
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: packed.append(tensor) or tensor, lambda tensor: tensor),
+    ):
+        model(x)
+    assert torch.ops.aten.addmm.default not in seen
+    assert all(tensor.numel() > 0 for tensor in packed)
+    with lowered():
+        result = checkpoint(model, x, use_reentrant=False)
+    result.float().sum().backward()
+    assert model.weight.grad is not None
