@@ -7,6 +7,8 @@
   Elsewhere it is left to the op, in which our kernels add it before they store.
 - Tensors of steps behind a forward pass (traced_epilogues.py) are read as they lie. One whose order of strides is still
   open gets the result's, in which kernels read fastest.
+- The partitioner of AOTAutograd, which every backend uses, treats our ops as compute-intensive: under
+  `activation_memory_budget` it weighs their FLOPs before it computes one again in the backward pass.
 
 Called by compiled.py while tracing. Importing this imports Inductor. What is taken from there has no public names: in a
 release without them the ops are compiled as any custom op is, which is right too and copies more.
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
+from torch._functorch import partitioners
 from torch._inductor import ir, lowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
@@ -36,6 +40,26 @@ def teach() -> None:
     ):
         lowering.make_fallback(op, layout_constraint=constrain)
         lowering.register_lowering(op, type_promotion_kind=None)(lower)
+    _teach_partitioner()
+
+
+def _teach_partitioner() -> None:
+    """Adds our convolutions to the list of compute-intensive ops, which the partitioner makes anew for each graph."""
+    ops = [getattr(torch.ops.convt_ext, name) for name in _COMPUTE_INTENSIVE]
+
+    def with_ours() -> Any:
+        op_types = make_list()
+        op_types.compute_intensive_ops.update(ops)
+        return op_types
+
+    with suppress(AttributeError):  # in a release without these names the ops are recomputed like any custom op
+        make_list = partitioners.get_default_op_list
+        with_ours()
+        partitioners.get_default_op_list = with_ours
+
+
+# The ops of the graphs that are partitioned: without an explicit precision, and with one.
+_COMPUTE_INTENSIVE = ("conv_transpose2d", "conv_transpose2d_backward", "forward", "grad_input", "grad_weight")
 
 
 class _DirectCall(ir.FallbackKernel):

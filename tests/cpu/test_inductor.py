@@ -9,14 +9,18 @@ import torch
 import torch.nn.functional as F
 from cases import each_case, named
 from cpu_kernels import RAN, cpu_is_gpu
+from functorch.compile import make_boxed_func
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._functorch import config as functorch_config
+from torch._functorch import partitioners
 from torch._inductor import config, lowering
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
+from convt_ext import ConvTranspose2d, ops, traced_ops
 from convt_ext import conv_transpose2d as ours
-from convt_ext import traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -173,3 +177,42 @@ def test_a_batch_that_hangs_on_data(layout):
         grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
     for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+
+
+def num_recomputed(layer, budget, **named) -> int:
+    """Convolutions that the backward of three layers runs again under a budget for what it may keep."""
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return make_boxed_func(graph)
+
+    layers = [layer(8, 8, 4, 2, 1, **named) for _ in range(3)]
+    model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2], nn.Tanh())
+    backend = aot_autograd(
+        fw_compiler=lambda graph, _: make_boxed_func(graph),
+        bw_compiler=keep,
+        partition_fn=partitioners.min_cut_rematerialization_partition,
+    )
+    torch._dynamo.reset()
+    with functorch_config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
+        program = torch.compile(model, backend=backend, fullgraph=True)
+        program(torch.randn(2, 8, 16, 16, requires_grad=True)).sum().backward()
+    (graph,) = graphs
+    forwards = (torch.ops.aten.convolution.default, traced_ops.forward, ops.forward)
+    return sum(node.target in forwards for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("budget", [0.2, 0.5, 0.8])
+def test_no_more_is_recomputed_than_of_pytorchs_operator(budget, precision):
+    theirs = num_recomputed(nn.ConvTranspose2d, budget)
+    assert num_recomputed(ConvTranspose2d, budget, precision=precision) <= theirs < 3
+
+
+def test_a_partitioner_without_the_list_is_left_alone(monkeypatch):
+    monkeypatch.delattr(partitioners, "get_default_op_list")
+    convt_ext.inductor._teach_partitioner()
+    monkeypatch.setattr(partitioners, "get_default_op_list", lambda: (), raising=False)
+    convt_ext.inductor._teach_partitioner()
+    assert partitioners.get_default_op_list() == ()
