@@ -6,6 +6,7 @@
 | race.py | times our best plans and PyTorch's operator in a call |
 | files.py | tuning files: reading, writing, merging, finding a call |
 | tune.py | measures a model or calls ahead of time; replay; ranks that agree |
+| restoring.py | runs a model or function and restores gradients, buffers and random numbers |
 | command.py | `python -m convt_ext tune` |
 | shipped.json | what was measured on an H200 |
 

@@ -130,7 +130,10 @@ def read(path: Path | str) -> Measured:
         OSError: it is not there, or may not be read.
         ValueError: it is no tuning file, or one of another version.
     """
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        content = None
     if not isinstance(content, dict) or content.get("convt_ext_tuning") != _VERSION:
         raise ValueError(f"{path} is no tuning file of version {_VERSION}: `python -m convt_ext tune` writes one")
     measured: Measured = {}
@@ -159,14 +162,41 @@ def write(path: Path | str, measured: Measured) -> None:
         parts.append(f'  {{{head}, "calls": {{\n{lines}\n  }}}}')
     text = f'{{"convt_ext_tuning": {_VERSION}, "measured": [\n' + ",\n".join(parts) + "\n]}\n"
     path = Path(path)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-        file.write(text)
+    handle, name = tempfile.mkstemp(dir=path.parent)
     try:
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
-    except OSError:
-        os.unlink(file.name)
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
         raise
+
+
+def check(path: Path | str) -> None:
+    """Raises what `add_to` would raise, before there is anything to write.
+
+    Raises:
+        OSError: the file cannot be read, or its folder is missing or not writable.
+        ValueError: it is no tuning file, or one of another version.
+    """
+    path = Path(path)
+    if path.exists():
+        read(path)
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):  # `write` makes a new file and moves it into place
+            pass
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"convt_ext cannot write the tuning file {path}: {error.strerror}; create the folder {path.parent}, make "
+            "it writable, or name a file elsewhere",
+        ) from None
+
+
+def add_to(path: Path | str, measured: Measured) -> None:
+    """Adds entries to those that a file has by now; it need not exist."""
+    write(path, merged((read(path) if Path(path).is_file() else {}, measured)))
 
 
 def merged(many: Iterable[Measured]) -> Measured:

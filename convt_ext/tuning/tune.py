@@ -12,29 +12,40 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from .. import planner, routing
 from ..convert import convert
 from ..modules import ConvTranspose2d
-from . import files, race, verdicts
+from . import files, race, restoring, verdicts
 
 
 def tune(
-    target: nn.Module | Callable[..., Any], *inputs: Any, file: str | Path | None = None, backward: bool = True
+    target: nn.Module | Callable[..., Any],
+    /,
+    *inputs: Any,
+    file: str | Path | None = None,
+    backward: bool = True,
+    **named: Any,
 ) -> files.Measured:
-    """Measures every `convt_ext` call that `target(*inputs)` makes, and its gradients: our best plans beside PyTorch's.
+    """Measures every `convt_ext` call that `target(*inputs, **named)` makes, and its gradients: our best plans and
+    PyTorch's operator.
 
-    Each call's shapes are timed on the GPU of its tensors, a few dozen launches each, as a race does in a first call
-    under `torch.backends.cudnn.benchmark = True`. What was found counts in this process from now on.
+    Each call's shapes are timed on the GPU of its tensors, a few dozen launches each, as with
+    `torch.backends.cudnn.benchmark = True`. What was found counts in this process from now on.
+
+    Gradients, buffers of the modules that ran, and the states of PyTorch's random number generators are restored, also
+    where `target` raises. Buffers of modules inside of compiled functions are not, nor is what a function does by
+    itself, such as an optimizer's step.
 
     Args:
         target: a module, of which a copy runs, converted where it has no `convt_ext.ConvTranspose2d`; or a function,
             such as one that makes explicit calls.
-        inputs: what it is called with; tensors of the sizes that will be used.
-        file: where the measurements go, beside those that it already has.
-        backward: measure gradients too, of what requires them.
+        inputs, named: what it is called with; tensors of the sizes that will be used. A target whose own keyword
+            arguments are named `file` or `backward` is wrapped in a function.
+        file: where the measurements go, beside those that it already has. Whether it can be written is checked before
+            anything runs.
+        backward: measure gradients too, of everything that requires them.
 
     Returns:
         The measurements, by environment and call, as the file holds them.
@@ -46,14 +57,16 @@ def tune(
 
     Example:
         >>> convt_ext.tune(generator, torch.randn(64, 100, 1, 1, device="cuda"), file="tuning.json")  # doctest: +SKIP
+        >>> convt_ext.tune(decoder, x, skip=features, file="tuning.json")  # doctest: +SKIP
     """
-    before = files.read(file) if file is not None and Path(file).is_file() else {}
+    if file is not None:
+        files.check(file)
     if isinstance(target, nn.Module):
         target = copy.deepcopy(target)
         if not any(isinstance(module, ConvTranspose2d) for module in target.modules()):
             target = convert(target)
     with _measuring():
-        _run(target, inputs, backward)
+        restoring.run(target, inputs, named, backward)
         found = as_entries(verdicts.measured())
     if not found:
         raise RuntimeError(
@@ -63,35 +76,27 @@ def tune(
     files.add(found)
     routing.forget()
     if file is not None:
-        files.write(file, files.merged((before, found)))
+        files.add_to(file, found)
     return found
-
-
-def _run(target: Callable[..., Any], inputs: tuple[Any, ...], backward: bool) -> None:
-    with torch.set_grad_enabled(backward):
-        outputs = [leaf for leaf in tree_leaves(target(*inputs)) if isinstance(leaf, Tensor) and leaf.requires_grad]
-    if not backward or not outputs:
-        return
-    wanted = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
-    if isinstance(target, nn.Module):
-        wanted += [parameter for parameter in target.parameters() if parameter.requires_grad]
-    gradients = [torch.randn_like(output) for output in outputs]
-    if wanted:
-        torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)
-    else:  # what a function holds is not known
-        torch.autograd.backward(outputs, gradients)
 
 
 @contextmanager
 def _measuring() -> Iterator[None]:
     """Inside, each direction of each new shape is raced, whatever is known of it."""
-    before = race.force(True)
+    before, earlier = race.force(True), verdicts.measured()
     routing.forget()
     try:
         with verdicts.begun_again():
             yield
+        measured = verdicts.measured()
+    except BaseException:
+        measured = []
+        raise
     finally:
         race.force(before)
+        verdicts.forget_measured()
+        for one in (*earlier, *measured):
+            verdicts.remember(*one)
         routing.forget()
 
 

@@ -280,6 +280,20 @@ def test_tune_on_the_gpu(tmp_path):
         convt_ext.use_tuning(None)
 
 
+def test_tune_restores_what_a_function_changes():
+    model = torch.nn.Sequential(
+        convt_ext.ConvTranspose2d(16, 32, 4, 2, 1), torch.nn.BatchNorm2d(32), torch.nn.Dropout()
+    ).cuda()
+    x = torch.randn(4, 16, 16, 16, device="cuda")
+    before, random = [one.clone() for one in model.buffers()], torch.cuda.get_rng_state()
+    found = convt_ext.tune(lambda x: model(x), x)
+    assert [len(calls) for calls in found.values()] == [2]
+    assert all(torch.equal(one, other) for one, other in zip(before, model.buffers(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(random, torch.cuda.get_rng_state())
+    convt_ext.use_tuning(None)
+
+
 def test_every_contender_of_a_layer_computes_the_same(layer):
     """A race may choose any of them."""
     x, weight = (tensor.detach() for tensor in layer)
