@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from kernel_instances import kernel_instances
 
 import convt_ext  # noqa: F401
 
@@ -52,7 +51,6 @@ CLASSES = {
     "ieee_bf16": (torch.bfloat16, "ieee"),
 }
 
-_KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -61,57 +59,22 @@ def kernel_names() -> list[str]:
 
     From its text and not from the binary: a list of tests must not depend on the machine.
     """
-    return [kernel for kernel in _kernels("exact") if "_grad_" not in kernel]
+    return [kernel for kernel in kernel_instances("exact") if "_grad_" not in kernel]
 
 
 def gradient_kernels(direction: str) -> list[str]:
     """The kernel instances of "grad_input" or "grad_weight", in the same way."""
-    return [kernel for kernel in _kernels("exact") if f"_{direction}_" in kernel]
+    return [kernel for kernel in kernel_instances("exact") if f"_{direction}_" in kernel]
 
 
 def tensor_core_kernels() -> list[str]:
     """The kernel instances of the engines on tensor cores, of all three directions."""
-    return _kernels("tensor cores")
+    return kernel_instances("tensor cores")
 
 
 def portable_kernels() -> list[str]:
     """Those of them that GPUs other than Hopper can run."""
     return [kernel for kernel in tensor_core_kernels() if kernel.startswith("portable_")]
-
-
-def _kernels(kind: str) -> list[str]:
-    kernels = []
-    for path in sorted(_KERNELS.glob("*/instances.h")):
-        room = path.parent.name
-        if kind != ("tensor cores" if room.endswith("_sm90a") or room == "portable" else "exact"):
-            continue
-        text = path.read_text()
-        (prefix,) = set(re.findall(r'\{"(\w+_)" #symbol', text))
-        macros = _macros(text)
-        for name in dict.fromkeys(re.findall(r"(CONVT_\w+)\(CONVT_ROW\)", text)):
-            kernels += [prefix + symbol for symbol in re.findall(r"ROW\((\w+)", _expand(f"{name}(ROW)", macros))]
-    return kernels
-
-
-def _macros(text: str) -> dict[str, tuple[list[str], str]]:
-    """The parameters and the body of each macro of a list of kernels."""
-    lines = re.findall(r"^#define (CONVT_\w+)\(([^)]*)\) (.*)$", text.replace("\\\n", " "), re.MULTILINE)
-    return {name: (re.findall(r"\w+", parameters), body) for name, parameters, body in lines if name != "CONVT_ROW"}
-
-
-def _expand(text: str, macros: dict[str, tuple[list[str], str]]) -> str:
-    """What the preprocessor makes of it.
-
-    >>> _expand("BOTH(ROW)", {"BOTH": (["X"], "X(a, 1) OF(X, b)"), "OF": (["X", "type"], "X(type##_c, 2)")})
-    'ROW(a, 1) ROW(b_c, 2)'
-    """
-    call = re.compile(rf"\b({'|'.join(macros)})\(([^()]*)\)")
-    while found := call.search(text):
-        parameters, body = macros[found[1]]
-        values = dict(zip(parameters, re.split(r",\s*", found[2]), strict=True))
-        body = re.sub(r"\w+", lambda word, values=values: values.get(word[0], word[0]), body)
-        text = text[: found.start()] + re.sub(r"\s*##\s*", "", body) + text[found.end() :]
-    return text
 
 
 def class_of(kernel: str) -> str:

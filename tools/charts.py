@@ -3,7 +3,8 @@
     python tools/charts.py
 
 Called by `make charts`, after measuring. README.md has a block `<!-- figures: NAME -->` … `<!-- /figures -->` for each
-text that is made here, so no figure in it is typed by hand. The chart needs the package matplotlib. It is the same for
+text that is made here, so no figure in it is typed by hand. Each figure names the list of layers and the GPU. Rows of
+kernels that no longer exist are refused. The chart needs the package matplotlib. It is the same for
 the same results (a matplotlib of another release may draw other lines), and it holds the digest of what it was drawn
 from. tests/packaging/test_charts.py compares both with the result files.
 """
@@ -28,13 +29,14 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 # By its path: the package would load torch, and may be installed from other sources.
 SUMMARY = runpy.run_path(str(CHECKOUT / "convt_ext/bench/summary.py"))
+kernel_instances = runpy.run_path(str(CHECKOUT / "tests/kernel_instances.py"))["kernel_instances"]
 
 RESULTS = "benchmarks/results"
 CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"  # what the chart and the headline are of
 ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
 NETWORKS = ("h200_model_layers_nchw.json", "h200_model_layers_nhwc.json")  # what is said of TF32
 CHART = "docs/speed.svg"
-_LAYERS = "benchmarks/README.md#csv-of-layers"
+_LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
 MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps"'
 
 DIRECTIONS = {"fwd": "forward pass", "dx": "gradient of the input", "dw": "gradient of the weight"}
@@ -76,6 +78,23 @@ def read_results(folder: Path) -> Results:
     whole = calls is not None and steps is not None
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, STEPS))) if whole else None
     return Results(calls, steps, read(ESTIMATE), tuple(map(read, NETWORKS)), digest.hexdigest() if digest else None)
+
+
+def refuse_missing_kernels(results: Results) -> None:
+    """Ends the program where a row was measured with a kernel that the sources no longer contain."""
+    existing = {None, "torch", *kernel_instances("exact"), *kernel_instances("tensor cores")}
+    named = zip((CALLS, ESTIMATE, *NETWORKS), (results.calls, results.estimate, *results.networks), strict=True)
+    found = []
+    for name, content in named:
+        rows = content["rows"] if content else []
+        missing = [row["kernel"] for row in rows if row["kernel"] not in existing]
+        if missing:
+            found.append(f"{name}: {len(missing)} of {len(rows)} rows ({', '.join(sorted(set(missing)))})")
+    if found:
+        raise SystemExit(
+            "convt_ext: these result files name kernels that do not exist; measure them again (make bench-results):\n"
+            + "\n".join(found)
+        )
 
 
 def digest_in(chart: str) -> str | None:
@@ -122,16 +141,16 @@ def _speed(results: Results) -> str:
     runs = list(dict.fromkeys(_run(content) for content in (calls, steps)))
     first = summary.median_first_call_ms
     lines = [
-        f"**Calls: {summary.speedup:.2f} times as fast** as PyTorch's operator. This is the geometric mean over all "
-        f"{summary.num_calls} calls of [{layers} layers that nothing was fitted to]({_LAYERS}): forward passes and "
-        "both gradients, TF32 and bfloat16, NCHW and channels_last. A call that PyTorch's operator serves counts as "
-        f"1. All together take {_ms(summary.ours_ms)} ms instead of {_ms(summary.torch_ms)} ms.",
-        f"**Our kernels serve {summary.num_ours} of these calls**, {summary.speedup_of_ours:.2f} times as fast in the "
-        f"geometric mean. Of them {summary.num_slower[0]} took more than 2 % longer than PyTorch's operator, and "
-        f"{summary.num_slower[2]} more than 10 %; the slowest has {summary.worst:.2f} times PyTorch's speed.",
-        f"**Whole steps: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time, "
+        f"**Calls: {summary.speedup:.2f} times as fast** as PyTorch's operator on an {calls['gpu']}. This is the "
+        f"geometric mean over all {summary.num_calls} calls of the {layers} held-out layers in {_LAYERS}: forward "
+        "passes and both gradients, TF32 and bfloat16, NCHW and channels_last. A call that PyTorch's operator runs "
+        f"counts as 1. All together take {_ms(summary.ours_ms)} ms instead of {_ms(summary.torch_ms)} ms.",
+        f"**Our kernels run {summary.num_ours} of these calls**, {summary.speedup_of_ours:.2f} times as fast in the "
+        f"geometric mean. {_slower(summary)}; the slowest has {summary.worst:.2f} times PyTorch's speed.",
+        f"**Whole steps: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time on an {steps['gpu']}, "
         f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean. These are {len(ratios)} training and "
-        f"inference steps of {_listed(programs)}, each converted by `convt_ext.convert`.",
+        f"inference steps of {_listed(programs)} (`python -m convt_ext bench --steps`), each converted by "
+        "`convt_ext.convert`.",
         *_without_measuring(results.estimate),
         f"Measured on {_listed(runs)}, all else with `cudnn.benchmark = True`"
         + ("." if first is None else f", where a first call of a shape takes {first:.0f} ms more in the median."),
@@ -145,11 +164,18 @@ def _without_measuring(estimate: dict[str, Any] | None) -> list[str]:
         return []
     summary = SUMMARY["summarise"](estimate["rows"])
     return [
-        "Without `torch.backends.cudnn.benchmark` nothing is measured in first calls, and estimates decide: then all "
-        f"{summary.num_calls} calls are {summary.speedup:.2f} times as fast. Of the {summary.num_ours} that are ours "
-        f"{summary.num_slower[0]} took more than 2 % longer than PyTorch's operator, and {summary.num_slower[2]} more "
-        "than 10 %."
+        "With `torch.backends.cudnn.benchmark` off, a cost model picks the kernel and nothing is measured: then all "
+        f"{summary.num_calls} calls of {_LAYERS} are {summary.speedup:.2f} times as fast on an {estimate['gpu']}. Our "
+        f"kernels run {summary.num_ours} of them. {_slower(summary)}."
     ]
+
+
+def _slower(summary: Any) -> str:
+    few, _, many = summary.num_slower
+    if few == 0:
+        return "None of these is more than 2 % slower than PyTorch's operator"
+    verb = "is" if few == 1 else "are"
+    return f"{few} of these {verb} more than 2 % slower than PyTorch's operator, and {many} more than 10 %"
 
 
 def _float32(results: Results) -> str:
@@ -159,11 +185,12 @@ def _float32(results: Results) -> str:
     ours = [row for row in rows if row["precision"] == "default" and SUMMARY["counts"](row)]
     ours = [row for row in ours if row["error"] is not None and row["torch_error"] is not None]
     quiet = [row["error"] for row in ours if row["torch_error"] < _FLOAT32_ERROR <= row["error"]]
+    gpus = _listed(list(dict.fromkeys(f"an {content['gpu']}" for content in results.networks if content)))
     errors = f": its error is below {_number(_FLOAT32_ERROR)} there, ours {_number(statistics.median(quiet))}"
     return _paragraph(
         f"In {len(quiet)} of {len(ours)} TF32 calls of ours PyTorch had quietly computed in float32"
-        f"{errors if quiet else ''} (forward passes and gradients of the "
-        f"[layers of networks](benchmarks/model_layers.csv), {_listed([f'`{name}`' for name in NETWORKS])})."
+        f"{errors if quiet else ''} (forward passes and gradients of "
+        f"[model_layers.csv](benchmarks/model_layers.csv) on {gpus}, {_listed([f'`{name}`' for name in NETWORKS])})."
     )
 
 
@@ -223,7 +250,8 @@ def draw(results: Results, path: Path) -> None:
         left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.1))
         _draw_calls(left, results.calls["rows"])
         _draw_steps(right, measured_steps(results.steps["rows"]))
-        figure.suptitle(f"PyTorch's time / ours on an {results.calls['gpu']}", fontweight="bold")
+        gpus = list(dict.fromkeys(f"an {content['gpu']}" for content in (results.calls, results.steps)))
+        figure.suptitle(f"PyTorch's time / ours on {_listed(gpus)}", fontweight="bold")
         path.parent.mkdir(parents=True, exist_ok=True)
         words = f"Drawn by tools/charts.py from {CALLS} and {STEPS}, sha256 {results.digest}"
         figure.savefig(path, format="svg", metadata={"Description": words, "Date": None, "Creator": None})
@@ -254,8 +282,8 @@ def _draw_calls(axes: Axes, rows: Sequence[Row]) -> None:
     summary = SUMMARY["summarise"](rows)
     layers = len({row["layer"] for row in rows})
     axes.set_title(
-        f"All {summary.num_calls} calls of {layers} layers that nothing was fitted to: {summary.speedup:.2f}×\n"
-        f"(the {summary.num_calls - summary.num_ours} that PyTorch's operator serves are at 1×)"
+        f"All {summary.num_calls} calls of the {layers} held-out layers in unseen_validation.csv: "
+        f"{summary.speedup:.2f}×\n(the {summary.num_calls - summary.num_ours} that PyTorch's operator runs are at 1×)"
     )
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -301,6 +329,7 @@ def _short(value: float) -> str:
 
 def main() -> None:
     results = read_results(CHECKOUT / RESULTS)
+    refuse_missing_kernels(results)
     readme = CHECKOUT / "README.md"
     readme.write_text(rewrite(readme.read_text(encoding="utf-8"), figures(results)), encoding="utf-8")
     print("README.md has the figures of the result files")

@@ -22,7 +22,7 @@ README = "begins\n<!-- figures: speed -->\n<!-- /figures -->\n<!-- figures: floa
 def call(ours_us, torch_us, chosen="ours", direction="fwd", **others):
     return {
         "layer": "one", "direction": direction, "precision": "default", "layout": "nchw", "ours_us": ours_us,
-        "torch_us": torch_us, "chosen": chosen, "kernel": "torch" if chosen == "torch" else "some_kernel",
+        "torch_us": torch_us, "chosen": chosen, "kernel": "torch" if chosen == "torch" else "flat_tf32_2x2",
         "error": 3e-4, "torch_error": 3e-4, "first_call_ms": 20.0, "retimed": False, **others,
     }  # fmt: skip
 
@@ -82,13 +82,14 @@ def test_examples(tool):
 def test_figures_are_those_of_the_results(tool, tree):
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
     assert "**Calls: 1.47 times as fast**" in text  # the third root of 4 * 1 * 0.8
-    assert "all 3 calls of [2 layers" in text
+    assert "as PyTorch's operator on an NVIDIA H200" in text
+    assert "all 3 calls of the 2 held-out layers in [unseen_validation.csv](benchmarks/unseen_validation.csv)" in text
     assert "65.0 ms instead of 85.0 ms" in text
-    assert "**Our kernels serve 2 of these calls**, 1.79 times as fast" in text
-    assert "1 took more than 2 % longer than PyTorch's operator, and 1 more than 10 %" in text
+    assert "**Our kernels run 2 of these calls**, 1.79 times as fast" in text
+    assert "1 of these is more than 2 % slower than PyTorch's operator, and 1 more than 10 %" in text
     assert "the slowest has 0.80 times PyTorch's speed" in text
-    assert "**Whole steps: 0.90 to 2.00 times as fast** in wall time, 1.48 in the geometric mean" in text
-    assert "3 training and inference steps of Net and Other" in text
+    assert "**Whole steps: 0.90 to 2.00 times as fast** in wall time on an NVIDIA H200, 1.48 in the geometric" in text
+    assert "3 training and inference steps of Net and Other (`python -m convt_ext bench --steps`)" in text
     assert "an NVIDIA H200 with torch 2.11.0+cu130 and cuDNN 9.19 (2026-01-02)" in text
     assert "20 ms more in the median" in text
 
@@ -96,16 +97,46 @@ def test_figures_are_those_of_the_results(tool, tree):
 def test_without_measuring(tool, tree):
     """What estimates alone are worth stands beside it, once it has been measured."""
     before = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "estimates decide" not in before
-    (tree / tool.RESULTS / tool.ESTIMATE).write_text(json.dumps({**RUN, "rows": [call(1.0, 1.2), call(1.2, 1.0)]}))
+    assert "a cost model" not in before
+    content = {**RUN, "gpu": "NVIDIA H100", "rows": [call(1.0, 1.2), call(1.2, 1.0)]}
+    (tree / tool.RESULTS / tool.ESTIMATE).write_text(json.dumps(content))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "all 2 calls are 1.00 times as fast. Of the 2 that are ours 1 took more than 2 % longer" in text
+    assert (
+        "all 2 calls of [unseen_validation.csv](benchmarks/unseen_validation.csv) are 1.00 times as fast on an " in text
+    )
+    assert "on an NVIDIA H100. Our kernels run 2 of them. 1 of these is more than 2 % slower" in text
 
 
 def test_calls_that_pytorch_computed_in_float32(tool, tree):
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["float32"].split())
     assert text.startswith("In 2 of 6 TF32 calls of ours PyTorch had quietly computed in float32")  # of two files
     assert "its error is below 2e-5 there, ours 3e-4" in text
+    assert "of [model_layers.csv](benchmarks/model_layers.csv) on an NVIDIA H200, " in text
+
+
+def test_none_is_slower(tool, tree):
+    path = tree / tool.RESULTS / tool.CALLS
+    path.write_text(json.dumps({**RUN, "rows": [call(1.0, 1.0)]}))
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "None of these is more than 2 % slower than PyTorch's operator; the slowest has 1.00 times" in text
+
+
+@pytest.mark.parametrize("name", ["CALLS", "ESTIMATE", "NETWORKS"])
+def test_rows_of_kernels_that_do_not_exist_are_refused(tool, tree, name):
+    path = tree / tool.RESULTS / (tool.NETWORKS[1] if name == "NETWORKS" else getattr(tool, name))
+    rows = [*CALLS, call(None, None, None, kernel=None), *[call(1.0, 2.0, kernel="no_such_kernel")] * 2]
+    path.write_text(json.dumps({**RUN, "rows": rows}))
+    with pytest.raises(SystemExit, match=rf"{path.name}: 2 of 6 rows \(no_such_kernel\)"):
+        tool.main()
+    assert (tree / "README.md").read_text() == README
+    assert not (tree / tool.CHART).exists()
+
+
+@pytest.mark.parametrize(
+    "kernel", ["flat_tf32_2x2", "portable_bf16_weight_64", "thin_grad_weight_f32_outer_8x4x2", "simt_ieee_f32_8x8"]
+)
+def test_kernels_that_exist(tool, kernel):
+    assert kernel in {*tool.kernel_instances("exact"), *tool.kernel_instances("tensor cores")}
 
 
 def test_without_results_no_figure_is_written(tool, tree, capsys):
