@@ -86,6 +86,8 @@ class FrozenWeight:
             has the address of what was packed.
     """
 
+    fold: Any = None  # what fusing/folding.py keeps
+
     def __init__(self, weight: Tensor) -> None:
         see_uncounted_writes()
         self.weight = weight

@@ -10,6 +10,17 @@ from torch import nn
 UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
 
+X = torch.randn(2, 4, 5, 6)
+
+
+def layer(**settings) -> nn.ConvTranspose2d:
+    return nn.ConvTranspose2d(4, 6, 3, stride=2, **settings)
+
+
+def with_norm(**settings) -> nn.Sequential:
+    return nn.Sequential(layer(**settings), nn.BatchNorm2d(6), nn.ReLU())
+
+
 def randomized(model: nn.Module) -> nn.Module:
     """In eval mode, with a BatchNorm that does something."""
     for norm in model.modules():
