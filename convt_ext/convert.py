@@ -43,15 +43,17 @@ def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) 
         model: any module, also a single `ConvTranspose2d`.
         precision: precision class of the converted modules, or None to follow PyTorch's switches.
         fuse: whether the convolutions also take what follows them, into the kernel that computes them. In every
-            `nn.Sequential`, and in models traced by `torch.fx`: a BatchNorm2d that directly follows and is in eval mode
-            (it becomes part of the weight and the bias), activations, Dropout in eval mode; in traced models also
-            operations such as `relu(y)`, `y + residual` and `y * 0.5` whose operand nobody else reads. Each call
-            looks at the modules anew. In training mode, where gradients are recorded through a BatchNorm, with hooks,
-            while something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
+            `nn.Sequential`, and in models traced by `torch.fx` before or after they were converted: a BatchNorm2d that
+            directly follows and is in eval mode (it becomes part of the weight and the bias), activations, Dropout in
+            eval mode; in traced models also operations such as `relu(y)`, `y + residual` and `y * 0.5` whose operand
+            nobody else reads. Each call looks at the modules and operands anew, and runs as they are those that no
+            kernel takes. In training mode, where gradients are recorded through a BatchNorm, with hooks, while
+            something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
             Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
-            rounding (docs/numerics.md). It sees the writes to parameters and buffers that `freeze_weights` sees, and
-            misses the same ones, such as `weight.data.mul_(2)`. Called by itself, a convolution computes what it did;
-            `freeze_weights()` does nothing for calls in which it takes something.
+            rounding (docs/numerics.md). Each call folds anew, where the weight is not larger than the result. After
+            `freeze_weights()` on the convolution the folded weight is kept, until a write that PyTorch counts;
+            `freeze_weights` lists the writes that it does not count, and so are those to running statistics other than
+            by training the module. Called by itself, a convolution computes what it did.
 
     Returns:
         `model` itself.

@@ -7,7 +7,8 @@ know where the followers come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,40 @@ from torch.compiler import is_compiling
 from torch.nn.modules import module as nn_module
 from torch.overrides import has_torch_function_unary
 
-from .. import epilogue, routing
+from .. import autocast, epilogue, routing
 from ..functional import conv_transpose2d
 from ..modules import ConvTranspose2d
-from .folding import can_fold, folded
+from .folding import can_fold, folded, result_size
+from .functions import Call
+
+# What may follow a convolution: a module, or a call in a graph.
+Follower = nn.Module | Call
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A call of `conv_transpose2d` in a graph, in the place of a module: what `torch.fx` makes of ours."""
+
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: int
+    dilation: Any
+    precision: str | None
+
+    # As a module's.
+    epilogue: ClassVar[tuple[()]] = ()
+    _frozen: ClassVar[None] = None
+    _word: ClassVar[None] = None
+
+    def forward(self, input: Any) -> Any:
+        *arguments, precision = vars(self).values()
+        return conv_transpose2d(input, *arguments, precision=precision)
+
+    __call__ = forward
+
 
 # Exact types, as in epilogue.py. In eval mode they give back their input.
 _DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
@@ -38,7 +69,7 @@ def obstacle(follower: Any, is_first: bool) -> str | None:
     """Why no convolution takes this follower, whatever mode it is in; None where one does.
 
     Args:
-        follower: a module, or an entry of an epilogue.
+        follower: a module, or what a graph calls.
         is_first: whether everything between the convolution and this gives back its input.
     """
     if not isinstance(follower, nn.Module):
@@ -61,9 +92,9 @@ def gives_back_its_input(follower: Any) -> bool:
     return type(follower) is nn.Identity or type(follower) in _DROPOUTS
 
 
-def is_bare(module: nn.Module) -> bool:
+def is_bare(module: Any) -> bool:
     """Whether calling the module runs the forward of its class and nothing else."""
-    return not (
+    return isinstance(module, Functional) or not (
         module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
@@ -73,25 +104,31 @@ def is_bare(module: nn.Module) -> bool:
     )
 
 
-def run(conv: Any, followers: Sequence[Any], input: Any) -> Any:
-    """`epilogue.apply(conv(input), followers)`, with as many followers as possible in the convolution's epilogue.
+def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
+    """Conv and its followers, one after the other, with as many as possible in the convolution's epilogue.
 
     A BatchNorm2d is folded where it is in eval mode and no gradient is recorded.
     """
     if not _may_fuse(conv, input):
-        return epilogue.apply(conv(input), followers)
+        return _apply(conv(input), followers)
     norm, entries, num_taken = _take(conv, followers, input)
     if norm is None and not entries:
-        return epilogue.apply(conv(input), followers[num_taken:])
+        return _apply(conv(input), followers[num_taken:])
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     result = conv_transpose2d(
         input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation,
         precision=conv.precision, epilogue=(*conv.epilogue, *entries),
     )  # fmt: skip
-    return epilogue.apply(result, followers[num_taken:])
+    return _apply(result, followers[num_taken:])
 
 
-def _take(conv: Any, followers: Sequence[Any], input: Tensor) -> tuple[Any, list[Any], int]:
+def _apply(result: Any, followers: Sequence[Follower]) -> Any:
+    for follower in followers:
+        result = follower(result)
+    return result
+
+
+def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any, list[Any], int]:
     """The BatchNorm to fold, the entries of the epilogue, and how many followers these are."""
     norm: Any = None
     entries: list[Any] = []
@@ -101,26 +138,65 @@ def _take(conv: Any, followers: Sequence[Any], input: Tensor) -> tuple[Any, list
             return norm, entries, num_taken
         kind = type(follower)
         if kind in _NORMS:
-            if not can_fold(conv, follower, input):
+            if not can_fold(conv, follower, input):  # type: ignore[arg-type]
                 return norm, entries, num_taken
             norm = follower
         elif kind in _DROPOUTS:
-            if follower.training:
+            if follower.training:  # type: ignore[union-attr]
                 return norm, entries, num_taken
         elif kind is not nn.Identity:
-            entries.append(follower)
+            entry = _entry(follower, conv, input)
+            if entry is None:
+                return norm, entries, num_taken
+            entries.append(entry)
     return norm, entries, len(followers)
+
+
+def _entry(follower: Follower, conv: Any, input: Tensor) -> Any:
+    """What an epilogue takes for it; None where, with what its operands are in this call, that may differ from it."""
+    entry: Any = follower
+    if isinstance(follower, Call):
+        for operand in follower.operands:
+            if isinstance(operand, Tensor) and not _is_plain(operand, follower, conv, input):
+                return None
+        entry = (follower.entry, *follower.operands) if follower.operands else follower.entry
+    try:
+        epilogue.steps_of((entry,))
+    except Exception:  # PyTorch's own function takes it or says what is wrong
+        return None
+    return entry
+
+
+def _is_plain(operand: Tensor, call: Call, conv: Any, input: Tensor) -> bool:
+    """Whether an epilogue computes what the call computes with it."""
+    if type(operand) not in routing.PLAIN or operand.layout is not torch.strided:
+        return False
+    if call.is_reversed and operand.dim() == 0 and operand.device.type == "cpu":
+        return False  # PyTorch rounds such an operand to half precision, and not where it is the second one
+    if not call.writes:
+        return True
+    # The result keeps the convolution's dtype and size; PyTorch refuses operands that are wider or larger.
+    dtype, device = conv.weight.dtype, input.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = autocast.dtype_of(conv.weight, device)
+    if operand.is_complex() or (operand.dim() > 0 and torch.promote_types(operand.dtype, dtype) != dtype):
+        return False
+    size = result_size(conv, input)
+    return operand.dim() <= 4 and all(
+        length in (1, whole) for length, whole in zip(reversed(operand.shape), reversed(size), strict=False)
+    )
 
 
 def _may_fuse(conv: Any, input: Any) -> bool:
     """Whether this is an ordinary call: what traces or transforms it has to see PyTorch's modules."""
     return (
         not is_compiling()
-        and isinstance(conv, ConvTranspose2d)
-        and type(conv).forward is ConvTranspose2d.forward
+        and isinstance(conv, (ConvTranspose2d, Functional))
+        and type(conv).forward in (ConvTranspose2d.forward, Functional.forward)
         and type(input) in routing.PLAIN
         and input.dim() == 4
         and type(conv.weight) in routing.PLAIN
+        and conv.weight.is_floating_point()
         and is_bare(conv)
         and conv._word is None
         and not nn_module._has_any_global_hook()

@@ -10,62 +10,25 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
+from ..arguments import pair
+from ..functional import conv_transpose2d
 from ..modules import ConvTranspose2d
-from . import chain
-
-# What a graph names (functions cannot stand among the arguments of a node that is traced again), and the names of
-# further arguments. What it computes is the function of that name in `_FUNCTIONS`.
-_ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "add": ("other",), "sub": ("other",), "rsub": ("other",), "mul": ("other",), "div": ("other",), "neg": (),
-    "clamp": ("min", "max"), "relu": ("inplace",), "relu6": ("inplace",), "leaky_relu": ("negative_slope", "inplace"),
-    "silu": ("inplace",), "tanh": (), "sigmoid": (), "hardtanh": ("min_val", "max_val", "inplace"),
-    "hardswish": ("inplace",), "mish": ("inplace",), "softplus": ("beta", "threshold"), "gelu": (),
-}  # fmt: skip
-_FUNCTIONS: dict[str, Any] = {
-    name: getattr(F if hasattr(F, name) and name not in ("relu", "tanh", "sigmoid") else torch, name)
-    for name in _ARGUMENTS
-} | {"gelu_tanh": nn.GELU("tanh")}
-
-# Functions and methods as they stand in graphs, those that write to their first argument included.
-_OPERATORS = {
-    operator.add: "add", operator.iadd: "add", operator.sub: "sub", operator.isub: "sub", operator.mul: "mul",
-    operator.imul: "mul", operator.truediv: "div", operator.itruediv: "div", operator.neg: "neg",
-}  # fmt: skip
-_BY_NAME = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "clip": "clamp",
-} | {name: name for name in _ARGUMENTS}  # fmt: skip
-_OF_FUNCTIONS: dict[Any, str] = _OPERATORS | {
-    function: to
-    for name, to in _BY_NAME.items()
-    for owner in (torch, F)
-    if (function := getattr(owner, name, None)) is not None
-}
-_OF_METHODS = {
-    written: to for name, to in _BY_NAME.items() for written in (name, f"{name}_") if hasattr(Tensor, written)
-}
-
-# With the operands the other way round.
-_REVERSED = {operator.add: "add", operator.sub: "rsub", operator.mul: "mul"}
+from . import chain, functions
 
 
-def run_chain(input: Any, conv: nn.Module, followers: tuple[Any, ...]) -> Any:
+def run_chain(input: Any, conv: Any, followers: tuple[Any, ...]) -> Any:
     """What a node of a fused graph calls.
 
     Args:
-        followers: modules, and tuples of the name of a function and its further arguments.
+        conv: a module, or what `chain.Functional` is made of.
+        followers: modules, and for each call its name, further arguments and keywords, as `functions.call_of` takes
+            them (functions cannot stand among the arguments of a node that is traced again).
     """
-    return chain.run(conv, tuple(_entry(one) for one in followers), input)
-
-
-def _entry(follower: Any) -> Any:
-    if isinstance(follower, nn.Module):
-        return follower
-    name, *arguments = follower
-    return _FUNCTIONS[name] if not arguments else (_FUNCTIONS[name], *arguments)
+    if not isinstance(conv, nn.Module):
+        conv = chain.Functional(*conv)
+    return chain.run(conv, [one if isinstance(one, nn.Module) else functions.call_of(*one) for one in followers], input)  # type: ignore[misc]
 
 
 def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
@@ -78,18 +41,16 @@ def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
     done: list[str] = []
     left: list[str] = []
     for node in list(model.graph.nodes):
-        conv = _module(model, node)
-        if not isinstance(conv, ConvTranspose2d) or len(node.args) != 1 or node.kwargs:
+        conv = _convolution(model, node)
+        if conv is None:
             continue
-        label = f"{prefix}{node.target}"
+        label = f"{prefix}{_label(node)}"
         nodes, followers, reason = _chain_behind(model, node, conv)
         if reason is not None:
             left.append(f"{reason[0]} behind {label} ({reason[1]})")
         if nodes:
-            done.append(
-                f"{label} with {', '.join(str(one.target) if one.op == 'call_module' else one.name for one in nodes)}"
-            )
-            _replace(model.graph, node, nodes, followers)
+            done.append(f"{label} with {', '.join(map(_label, nodes))}")
+            _replace(model.graph, node, conv, nodes, followers)
     if done:
         model.graph.lint()
         model.recompile()
@@ -104,8 +65,26 @@ def _label(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
 
 
+def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chain.Functional | None:
+    """What the node calls, on its first argument, where that can take what follows.
+
+    Tracing records a module of ours as a call of `conv_transpose2d`, since it is none of torch.nn's.
+    """
+    conv = _module(model, node)
+    if isinstance(conv, ConvTranspose2d):
+        return conv if len(node.args) == 1 and not node.kwargs else None
+    if node.target is not conv_transpose2d or len(node.args) != 8 or not node.kwargs.keys() <= {"precision"}:
+        return None
+    _, weight, bias, stride, padding, output_padding, groups, dilation = node.args
+    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    if type(groups) is not int or None in (stride, padding, output_padding, dilation):
+        return None
+    precision: Any = node.kwargs.get("precision")
+    return chain.Functional(weight, bias, stride, padding, output_padding, groups, dilation, precision)
+
+
 def _chain_behind(
-    model: fx.GraphModule, node: fx.Node, conv: ConvTranspose2d
+    model: fx.GraphModule, node: fx.Node, conv: ConvTranspose2d | chain.Functional
 ) -> tuple[list[fx.Node], list[Any], tuple[str, str] | None]:
     """Nodes that conv takes, what `run_chain` is given for each, and a node that it does not take, with the reason."""
     nodes: list[fx.Node] = []
@@ -152,16 +131,16 @@ def _may_write(model: fx.GraphModule, node: fx.Node) -> bool:
     """Whether a node may do more than compute its result."""
     if node.op in ("placeholder", "get_attr"):
         return False
-    if node.kwargs.get("inplace") or "out" in node.kwargs or any(argument is True for argument in node.args):
+    if node.kwargs.get("inplace") or "out" in node.kwargs:
+        return True
+    if any(argument is True for argument in (*node.args, *node.kwargs.values())):
         return True
     module = _module(model, node)
     if module is not None:
         of_torch = type(module).__module__.startswith(("torch.nn.", "convt_ext."))
         return not of_torch or "dropout" in type(module).__name__.lower() or bool(getattr(module, "inplace", False))
-    if node.target is run_chain:
-        return False
     of_module = getattr(node.target, "__module__", None) or "torch"  # PyTorch's compiled functions have none
-    if node.op == "call_function" and not of_module.startswith(("torch", "_operator", "math", "builtins")):
+    if node.op == "call_function" and of_module.partition(".")[0] not in _PURE_PACKAGES:
         return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
     if name.startswith("__"):
@@ -171,60 +150,42 @@ def _may_write(model: fx.GraphModule, node: fx.Node) -> bool:
     return name.endswith("_") or "dropout" in name
 
 
+# In these, functions that write or draw random numbers say so in their names or arguments.
+_PURE_PACKAGES = frozenset({"torch", "convt_ext", "_operator", "math", "builtins"})
 _WRITING = frozenset(name for name in dir(operator) if name.startswith("i") and hasattr(operator, name[1:]))
 
 
 def _function(node: fx.Node, operand: fx.Node) -> tuple[Any, ...] | None:
     """What `run_chain` is given for a call of a function or method on operand; None where that is none of ours."""
-    names = {"call_function": _OF_FUNCTIONS, "call_method": _OF_METHODS}.get(node.op)
-    arguments = node.args
-    if names is None or operand in node.kwargs.values():
+    if node.op not in ("call_function", "call_method") or operand not in node.args:
         return None
-    try:
-        name = names.get(node.target)
-    except TypeError:  # a target that cannot be a key
+    position = node.args.index(operand)
+    arguments = (*node.args[:position], *node.args[position + 1 :])
+    if position > 1 or operand in (*arguments, *node.kwargs.values()):
         return None
-    if arguments.count(operand) != 1:
+    name = functions.name_of(node.target, is_reversed=position == 1)
+    call = None if name is None else functions.call_of(name, arguments, node.kwargs)
+    if call is None or not all(_is_operand(value) for value in call.operands):
         return None
-    if arguments[0] is not operand:
-        name = _REVERSED.get(node.target) if node.op == "call_function" else None  # type: ignore[arg-type]
-        arguments = arguments[::-1]
-    if name is None:
-        return None
-    if name == "gelu":
-        approximate = node.kwargs.get("approximate", "none")
-        if len(arguments) > 1 or set(node.kwargs) - {"approximate"} or approximate not in ("none", "tanh"):
-            return None
-        return ("gelu",) if approximate == "none" else ("gelu_tanh",)
-    expected = _ARGUMENTS[name]
-    given = dict(zip(expected, arguments[1:], strict=False)) | node.kwargs
-    if len(arguments) - 1 > len(expected) or set(given) - set(expected):
-        return None
-    given.pop("inplace", None)  # nobody else reads what it writes to
-    if not all(_is_operand(value) or (value is None and name == "clamp") for value in given.values()):
-        return None
-    names_given = [one for one in expected if one in given]
-    if names_given != list(expected[: len(names_given)]):
-        if name != "clamp":  # `clamp(max=...)` alone is common
-            return None
-        return (name, None, given["max"])
-    return (name, *(given[one] for one in names_given))
+    return name, arguments, dict(node.kwargs)
 
 
 def _is_operand(value: Any) -> bool:
-    return isinstance(value, fx.Node) or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    """Whether an epilogue may take it; what a node stands for is known when the graph runs."""
+    return value is None or isinstance(value, fx.Node) or type(value) in (int, float)
 
 
-def _replace(graph: fx.Graph, conv: fx.Node, nodes: list[fx.Node], followers: list[Any]) -> None:
+def _replace(graph: fx.Graph, node: fx.Node, conv: Any, nodes: list[fx.Node], followers: list[Any]) -> None:
     last = nodes[-1]
     with graph.inserting_before(last):
         arguments = tuple(
-            graph.get_attr(str(node.target)) if isinstance(follower, nn.Module) else follower
-            for node, follower in zip(nodes, followers, strict=True)
+            graph.get_attr(str(one.target)) if isinstance(follower, nn.Module) else follower
+            for one, follower in zip(nodes, followers, strict=True)
         )
-        made = graph.call_function(run_chain, (conv.args[0], graph.get_attr(str(conv.target)), arguments))
+        called = graph.get_attr(str(node.target)) if isinstance(conv, nn.Module) else tuple(vars(conv).values())
+        made = graph.call_function(run_chain, (node.args[0], called, arguments))
     made.meta = dict(last.meta)
     made.meta["is_wrapped"] = True  # so that unpickling, which traces the code again, keeps the call
     last.replace_all_uses_with(made)
-    for node in reversed((conv, *nodes)):
-        graph.erase_node(node)
+    for one in reversed((node, *nodes)):
+        graph.erase_node(one)

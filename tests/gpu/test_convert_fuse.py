@@ -67,9 +67,11 @@ def test_folding_is_within_its_bound(calls, dtype, groups, bias, channels_last):
     x = inputs(channels_last, dtype)
     exact, bound = copy.deepcopy(model).double()(x.double()), folding_bound(model[0], model[1], x)
     convert(model, precision="ieee", fuse=True)
+    assert ((model(x).double() - exact).abs() <= bound).all()
+    model[0].freeze_weights()
     for _ in range(2):  # folding, and what it kept
         assert ((model(x).double() - exact).abs() <= bound).all()
-    assert len(calls) == 2
+    assert len(calls) == 3
 
 
 def test_new_weights_are_seen_also_by_a_graph(calls):
@@ -87,8 +89,19 @@ def test_new_weights_are_seen_also_by_a_graph(calls):
     torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-5)
 
 
+def test_writes_that_pytorch_does_not_count_are_seen(calls):
+    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "ieee", fuse=True)
+    x = inputs()
+    model(x)
+    for one in (*model.parameters(), model[1].running_mean, model[1].running_var):
+        one.data.copy_(one.data * 0.5)
+    torch.testing.assert_close(model(x), nn.Sequential(*model)(x), rtol=1e-4, atol=1e-5)
+    assert len(calls) == 2
+
+
 def test_another_stream_uses_what_was_folded(calls):
     model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "ieee", fuse=True)
+    model[0].freeze_weights()
     x = inputs()
     expected = model(x)
     torch.cuda.synchronize()
@@ -111,6 +124,25 @@ def test_residual_in_a_traced_model(calls):
     x = inputs()
     assert torch.equal(model(x), plain(x))
     assert [len(entries) for entries in calls] == [3]
+
+
+def test_in_place_operands_keep_the_dtype(calls):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = layer()
+
+        def forward(self, x, residual):
+            return torch.relu(torch.tanh(self.up(x)).add_(residual))
+
+    plain = fx.symbolic_trace(convert(Net().cuda().eval(), precision="half").bfloat16())
+    model = convert(copy.deepcopy(plain), fuse=True)
+    x = inputs(dtype=torch.bfloat16)
+    for residual in (torch.rand(24, 1, 1, device="cuda"), torch.rand(24, 1, 1, device="cuda").bfloat16()):
+        expected, found = plain(x, residual), model(x, residual)
+        assert found.dtype is expected.dtype is torch.bfloat16
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+    assert [len(entries) for entries in calls] == [1, 3]
 
 
 def test_training_step(calls):

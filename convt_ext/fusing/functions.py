@@ -1,0 +1,137 @@
+"""The functions and methods of PyTorch that may follow a convolution in a graph, and what an epilogue takes for each.
+
+graph.py puts their names into the nodes that it makes, chain.py runs them. A name stands for one spelling, since
+`y += r`, `y.add(r)` and `torch.add(y, r)` differ where r is no plain tensor: a call that no epilogue takes is made
+exactly as the graph made it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# What an epilogue takes, under its name in PyTorch, and the names of its further arguments.
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "add": ("other",), "sub": ("other",), "mul": ("other",), "div": ("other",), "neg": (), "clamp": ("min", "max"),
+    "relu": ("inplace",), "relu6": ("inplace",), "leaky_relu": ("negative_slope", "inplace"), "silu": ("inplace",),
+    "tanh": (), "sigmoid": (), "hardtanh": ("min_val", "max_val", "inplace"), "hardswish": ("inplace",),
+    "mish": ("inplace",), "softplus": ("beta", "threshold"), "gelu": (),
+}  # fmt: skip
+_SPELLINGS = {name: name for name in _PARAMETERS} | {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "clip": "clamp",
+}  # fmt: skip
+_OPERATORS = {
+    "add": "add", "iadd": "add", "sub": "sub", "isub": "sub", "mul": "mul", "imul": "mul", "truediv": "div",
+    "itruediv": "div", "neg": "neg",
+}  # fmt: skip
+_REVERSED = {"add": torch.add, "sub": torch.rsub, "mul": torch.mul}
+_GELU_TANH = nn.GELU("tanh")
+
+
+class _Spelling(NamedTuple):
+    function: Callable[..., Any]  # called with the result of what is before it, then with the other arguments
+    entry: Any
+    parameters: tuple[str, ...]
+    writes: bool
+
+
+class Call(NamedTuple):
+    """A call of a function on what is before it.
+
+    Attributes:
+        function: called with the result of what is before it, then with the arguments and keywords.
+        entry: what an epilogue takes for it, before the operands.
+        operands: numbers and tensors; nodes while a graph is made.
+        writes: whether it writes to that result, and so keeps its dtype and size.
+        is_reversed: whether its operand is the first one.
+    """
+
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    keywords: Mapping[str, Any]
+    entry: Any
+    operands: tuple[Any, ...]
+    writes: bool
+    is_reversed: bool
+
+    def __call__(self, result: Any) -> Any:
+        return self.function(result, *self.arguments, **self.keywords)
+
+
+def name_of(target: Any, is_reversed: bool) -> str | None:
+    """The name of a function, or of the method with that name, as it stands in a graph; None where none is known.
+
+    Args:
+        is_reversed: whether the result of what is before it is its second argument.
+    """
+    try:
+        name = _NAMES.get(target)
+    except TypeError:  # a target that cannot be a key
+        return None
+    if not is_reversed or name is None:
+        return name
+    return f"reversed {name}" if f"reversed {name}" in _KNOWN else None
+
+
+def call_of(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Call | None:
+    """The call of what has that name; None where no epilogue takes it with these arguments, whatever tensors are."""
+    function, entry, parameters, writes = _KNOWN[name]
+    given = dict(zip(parameters, arguments, strict=False)) | dict(keywords)
+    if entry is F.gelu and (approximate := given.pop("approximate", "none")) != "none":
+        if approximate != "tanh":
+            return None
+        entry = _GELU_TANH
+    if len(arguments) > len(parameters) or not given.keys() <= set(parameters):
+        return None
+    in_place = given.pop("inplace", False)
+    if type(in_place) is not bool:
+        return None
+    if entry is torch.clamp:  # `clamp(max=...)` alone is common
+        given.setdefault("min", None)
+    operands = tuple(given[one] for one in parameters[: len(given)] if one in given)
+    if len(operands) < len(given):
+        return None
+    return Call(function, arguments, keywords, entry, operands, writes or in_place, name.startswith("reversed "))
+
+
+def _method(name: str, result: Any, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(result, name)(*arguments, **keywords)
+
+
+def _reversed(function: Callable[..., Any], result: Any, other: Any) -> Any:
+    return function(other, result)
+
+
+def _spellings() -> tuple[dict[str, _Spelling], dict[Any, str]]:
+    """What is known by its name, and the names by the targets of a graph's nodes."""
+    known: dict[str, _Spelling] = {}
+    names: dict[Any, str] = {}
+
+    def add(name: str, target: Any, function: Any, to: str, writes: bool = False) -> None:
+        entry = getattr(F, to, None) or getattr(torch, to)
+        known[name] = _Spelling(function, entry, _PARAMETERS[to], writes)
+        names[target] = name
+
+    for spelling, to in _SPELLINGS.items():
+        for owner in (torch, F):
+            if (function := getattr(owner, spelling, None)) is not None:
+                add(f"{owner.__name__}.{spelling}", function, function, to)
+        for method in (spelling, f"{spelling}_"):
+            if hasattr(Tensor, method):
+                add(f"Tensor.{method}", method, partial(_method, method), to, writes=method != spelling)
+    for spelling, to in _OPERATORS.items():
+        function = getattr(operator, spelling)
+        add(f"operator.{spelling}", function, function, to, writes=spelling != to and spelling.startswith("i"))
+    for spelling, entry in _REVERSED.items():
+        function = partial(_reversed, getattr(operator, spelling))
+        known[f"reversed operator.{spelling}"] = _Spelling(function, entry, ("other",), False)
+    return known, names
+
+
+_KNOWN, _NAMES = _spellings()
