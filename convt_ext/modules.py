@@ -62,7 +62,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # What `use_precision` had in force where this replica was made for a thread of nn.DataParallel.
     _word = None  # type: str | None
     __jit_unused_properties__ = ("epilogue",)
-    _fold = None  # what fusing/folding.py keeps
 
     def __init__(
         self,
@@ -242,7 +241,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return super().train(mode)
 
     def _apply(self, fn: Any, recurse: bool = True) -> ConvTranspose2d:
-        self._frozen = self._fold = None
+        self._frozen = None
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -251,12 +250,12 @@ class ConvTranspose2d(nn.ConvTranspose2d):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[misc]
-        return {name: value for name, value in state.items() if name not in ("_frozen", "_fold")}
+        return {name: value for name, value in state.items() if name != "_frozen"}
 
     def _replicate_for_data_parallel(self) -> ConvTranspose2d:
         """PyTorch's; the replica runs in a thread, which no `use_precision` of this one reaches."""
         replica: ConvTranspose2d = super()._replicate_for_data_parallel()  # type: ignore[misc]
-        replica._frozen = replica._fold = None
+        replica._frozen = None
         replica._word = scopes.now().word or self._word
         return replica
 
