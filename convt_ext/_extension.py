@@ -31,6 +31,8 @@ _REINSTALL = (
     "or build one on this machine (README.md, Build from source)"
 )
 
+_NO_GPU = "PyTorch sees no CUDA GPU: CPU tensors get PyTorch's own operator"
+
 
 def _load() -> str | None:
     """Load the binary, which registers the ops. Returns None, or why there are no ops."""
@@ -97,20 +99,36 @@ def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
 
 @functools.cache
 def capability(device_index: int) -> tuple[int, int]:
-    """Compute capability of an installed GPU; cached, because the hot path asks on every call."""
-    return torch.cuda.get_device_capability(device_index)
+    """Compute capability of an installed GPU. (0, 0) where PyTorch sees no such NVIDIA GPU: tensors on it are fake, or
+    torch is a ROCm build, which numbers AMD's GPUs in the same way."""
+    if torch.version.hip is not None:
+        return 0, 0
+    try:
+        return torch.cuda.get_device_capability(device_index)
+    except (RuntimeError, AssertionError):  # no driver or no GPU; a CPU build of torch
+        return 0, 0
 
 
 @functools.cache
 def unsupported_reason(device_index: int) -> str | None:
-    """None when this binary has code for this GPU; otherwise one line that says what to do."""
+    """None when this binary can run on this GPU; otherwise one line that says what to do.
+
+    Asks PyTorch and the driver alone: the binary's own CUDA runtime raises errors where the driver is too old for it.
+    """
     if load_error is not None:
         return load_error
+    if torch.version.hip is not None:
+        return (
+            f"torch {torch.__version__} is a build for ROCm and convt_ext has kernels for NVIDIA GPUs: "
+            "install a build of torch for CUDA on a machine with an NVIDIA GPU"
+        )
     old_driver = _driver.too_old_reason(_build_info()["cuda"])
     if old_driver is not None:
         return old_driver
     built = _build_info()["architectures"]
     found = capability(device_index)
+    if found == (0, 0):
+        return _NO_GPU
     if any(runs_on(architecture, found) for architecture in built):
         return None
     return (
@@ -125,7 +143,7 @@ def unavailable_reason() -> str | None:
     if load_error is not None:
         return load_error
     if not torch.cuda.is_available():
-        return "PyTorch sees no CUDA GPU: CPU tensors get PyTorch's own operator"
+        return _NO_GPU
     reasons = [unsupported_reason(index) for index in range(torch.cuda.device_count())]
     return None if None in reasons else reasons[0]
 

@@ -37,6 +37,8 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
         word = _requested(precision)
         if decision.remedy is not None and word is not None:
             routing.refuse_when_explicit(decision, input.dtype, precision, word)
+        if isinstance(decision, routing.Unavailable):
+            _warn_once(decision.text, decision.remedy)
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     op, arguments = decision
     result = op(*arguments)
@@ -168,6 +170,14 @@ def _teach_inductor() -> None:
 @_constant
 def _unsupported_reason(index: int) -> str | None:
     return _extension.unsupported_reason(index)
+
+
+@_constant
+def _warn_once(text: str, remedy: str) -> None:
+    """As an eager call does, while tracing."""
+    from . import functional  # imports this module
+
+    functional.warn_once(routing.Unavailable(text, remedy))
 
 
 @_constant

@@ -34,7 +34,8 @@ class Explanation:
         reason: why, in one line.
         precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h", "phases_w",
-            "floor_us", "torch_us"), or None where there is no binary or nothing to plan.
+            "floor_us", "torch_us"), or None where the binary is missing or cannot run on the GPU, or where there is
+            nothing to plan.
         problem: sizes in words.
         device: the GPU that the plan is for, in words.
         gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
@@ -177,8 +178,10 @@ def _why_ours(precision: str | None, wanted: str | None) -> str:
 
 
 def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
-    """The six numbers of the GPU to plan for (without a binary perhaps the first alone), and what to call it."""
+    """The numbers of the GPU to plan for (the first alone where the binary cannot run on it), and the GPU in words."""
     if isinstance(device, Sequence) and not isinstance(device, str):
+        if len(device) != len(planner.H200):
+            raise ValueError(f"device must be six ints, as `explain` lists them, but got {len(device)}: {device!r}")
         return tuple(device), "the GPU described by device="
     if device is None and not input.is_cuda:
         return planner.H200, f"{words_of('H200')}, as if the tensors were on one"
@@ -207,6 +210,8 @@ def _plan(
     )  # fmt: skip
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else wanted), None
+    if len(numbers) == 1:
+        return wanted, None
     input, weight, bias, directions = decision
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:

@@ -107,7 +107,7 @@ def conv_transpose2d(
         if decision.remedy is not None:
             routing.refuse_when_explicit(decision, input.dtype, precision)
         if isinstance(decision, routing.Unavailable):
-            _warn_once(decision)
+            warn_once(decision)
         return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
@@ -135,7 +135,7 @@ def _then(
 _warned = False
 
 
-def _warn_once(reason: routing.Reason) -> None:
+def warn_once(reason: routing.Reason) -> None:
     """Say once per process that an installation does not do what it was installed for."""
     global _warned
     if not _warned:

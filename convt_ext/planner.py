@@ -37,8 +37,9 @@ _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bflo
 
 @functools.cache
 def device_numbers(device_index: int) -> tuple[int, ...]:
-    """The six numbers of an installed GPU (see `gpus.GPUS`); the first alone where no binary plans for it."""
-    if ops.device is None:
+    """The six numbers of an installed GPU (see `gpus.GPUS`); the first alone where the binary cannot run on it, whose
+    runtime may then fail to query it."""
+    if ops.device is None or _extension.unsupported_reason(device_index) is not None:
         major, minor = _extension.capability(device_index)
         return (10 * major + minor,)
     with _disable_current_modes():  # asking is no part of the user's computation
