@@ -17,6 +17,7 @@ PyTorch's operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -133,10 +134,16 @@ def _only_torch_can(directions: Directions) -> bool:
     return True
 
 
-# A node that no backward comes to. Where the engine would execute it all the same, it was told of no inputs that alone
-# are wanted, and executes all that it comes to.
-with torch.enable_grad():
-    _stranger: Any = torch.zeros((), requires_grad=True).clone().grad_fn
+def _in_new_thread(function: Callable[[], Any]) -> Any:
+    """What `function` returns without the modes of this thread: inference mode, no_grad, a default device, modes of
+    __torch_function__ and __torch_dispatch__."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(function).result()
+
+
+# A node that no backward pass reaches. Where the engine would execute it all the same, the user named no inputs for
+# `autograd.grad`, and it executes every node that it reaches. The package may be imported under any mode.
+_stranger: Any = _in_new_thread(lambda: torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn)
 
 
 def requested(ctx: Any, count: int) -> Sequence[bool]:
