@@ -22,11 +22,10 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from . import ops, routing
+from . import _torch, ops, routing
 from .directions import (
     Directions,
     Eager,
@@ -59,7 +58,7 @@ def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) 
             if not directions.is_torchs_to_try(error, 1):
                 raise
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
-    return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 import convt_ext
-from convt_ext import _extension, reference
+from convt_ext import _extension, _torch, reference
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.operands import LAYOUTS, Operands, make_operands
 
@@ -75,7 +74,7 @@ def check_cpu_path() -> Iterator[Outcome]:
     for layer in PROBLEMS:
         operands = make_operands(layer, torch.float32, torch.device("cpu"))
         arguments = operands.input, operands.weight, operands.bias
-        ours, theirs = _ours(layer, operands, None), F.conv_transpose2d(*arguments, **layer.arguments)
+        ours, theirs = _ours(layer, operands, None), _torch.conv_transpose2d(*arguments, **layer.arguments)
         equal = torch.equal(ours, theirs)
         yield Outcome(f"CPU, {layer.name}", equal, "equal to PyTorch" if equal else "differs from PyTorch")
 

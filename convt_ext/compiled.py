@@ -14,14 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from . import _extension, autocast, ops, planner, routing, scopes, traced_ops
+from . import _extension, _torch, autocast, ops, planner, routing, scopes, traced_ops
 from . import precision as precisions
 from .arguments import legal_output_size, pair
 from .geometry import result_is_channels_last
@@ -39,7 +38,7 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
             routing.refuse_when_explicit(decision, input.dtype, precision, word)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
-        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     op, arguments = decision
     result = op(*arguments)
     return result.squeeze(0) if input.dim() == 3 else result
@@ -134,18 +133,18 @@ def _reason_by_context():
 # What a tracer cannot follow, or must not ask twice: asked while tracing, and part of the program then.
 
 
-def _constant(function: Callable[..., Any]) -> Callable[..., Any]:
+def constant(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compiler.assume_constant_result`, which imports a second's worth of torch._dynamo to set this mark."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
-@_constant
+@constant
 def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
     return precisions.class_by_switches(dtype, planner.capability(planner.device_numbers(index)), exporting)
 
 
-@_constant
+@constant
 def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
     """Whether a call that names no precision may be ours; what is exported names the class, and PyTorch's is cores."""
     if exporting:
@@ -153,12 +152,12 @@ def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
     return routing.may_be_ours(served, planner.device_numbers(index))
 
 
-@_constant
+@constant
 def _cudnn_enabled() -> bool:
     return precisions.cudnn_enabled()
 
 
-@_constant
+@constant
 def _teach_inductor() -> None:
     with suppress(ImportError, AttributeError):  # what a release of PyTorch has none of
         from . import fusion, inductor  # imports torch._inductor, of which a program that is not compiled has no need
@@ -167,12 +166,12 @@ def _teach_inductor() -> None:
         fusion.install()
 
 
-@_constant
+@constant
 def _unsupported_reason(index: int) -> str | None:
     return _extension.unsupported_reason(index)
 
 
-@_constant
+@constant
 def _warn_once(text: str, remedy: str) -> None:
     """As an eager call does, while tracing."""
     from . import functional  # imports this module
@@ -180,11 +179,11 @@ def _warn_once(text: str, remedy: str) -> None:
     functional.warn_once(routing.Unavailable(text, remedy))
 
 
-@_constant
+@constant
 def _is_exporting() -> bool:
     return is_exporting()  # asked for by traced code, it is True in torch 2.10 whatever happens
 
 
-@_constant
+@constant
 def _exports_to_onnx() -> bool:
     return torch.onnx.is_in_onnx_export()

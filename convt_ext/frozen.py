@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from . import autocast, ops, planner, routing
+from . import _torch, autocast, ops, planner, routing
 from .directions import Directions
 
 # Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
@@ -106,6 +107,8 @@ class FrozenWeight:
         Args:
             arguments: stride, padding, output_padding, groups, dilation, precision.
         """
+        if F.conv_transpose2d is not _torch.conv_transpose2d:  # a tool has replaced it: functional.py calls that
+            return None
         if torch.is_grad_enabled() and torch._C._any_requires_grad(input, self.weight, bias):
             return None
         lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)

@@ -6,7 +6,11 @@ the unsqueeze of an unbatched input. Must not know kernels, plans or memory form
 
 from __future__ import annotations
 
+import logging
+import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,7 +18,7 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import autograd, compiled, fused, routing
+from . import _torch, autograd, compiled, fused, routing, scopes
 from .epilogue import Epilogue, apply, check_names, entries_of
 
 
@@ -54,7 +58,9 @@ def conv_transpose2d(
             algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores that add up in
             float32. "ieee" is for every dtype, "half" for float16 and bfloat16, the others for float32. CPU
             tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
-            whatever the word. Gradients are computed in the class of their forward pass.
+            whatever the word. Without a word, a function that a tool (a profiler, a quantizer) has put in the place of
+            ``torch.nn.functional.conv_transpose2d`` is called instead of our kernel. Gradients are computed in
+            the class of their forward pass.
         epilogue: a list of what follows the layer, computed before its result is written where our kernel can:
             functions of one tensor (``torch.relu``), tuples of such a function and its further arguments
             (``(torch.add, residual)``, ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). None adds nothing. The
@@ -91,6 +97,9 @@ def conv_transpose2d(
     Source of the formula: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning"
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+        result = _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return apply(result, epilogue) if epilogue else result
     if epilogue:
         return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if is_compiling():
@@ -108,7 +117,7 @@ def conv_transpose2d(
             routing.refuse_when_explicit(decision, input.dtype, precision)
         if isinstance(decision, routing.Unavailable):
             warn_once(decision)
-        return F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
 
@@ -130,6 +139,58 @@ def _then(
         input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision
     )
     return apply(result, entries)
+
+
+# PyTorch's operator, whatever tools put in its place.
+_BUILTIN = _torch.conv_transpose2d
+
+
+class _InsideOfTool(threading.local):
+    """Whether this thread is inside of a function that replaces PyTorch's: it may call `conv_transpose2d` above."""
+
+    active = False
+
+
+_inside_of_tool = _InsideOfTool()
+
+
+def _is_for_tools(keyword: str | None) -> bool:
+    """Whether a replaced `torch.nn.functional.conv_transpose2d` is called in the place of our kernel: not where a
+    precision is asked for, which it cannot be told."""
+    if _inside_of_tool.active or F.conv_transpose2d is conv_transpose2d:
+        return False
+    word = scopes.traced_word() if is_compiling() else scopes.now().word
+    return keyword is None and word is None
+
+
+def _torchs_or_a_tools(*arguments: Any) -> Tensor:
+    """PyTorch's operator, or the function that a tool has put in its place."""
+    function: Callable[..., Tensor] = F.conv_transpose2d
+    if function is _BUILTIN or function is conv_transpose2d or _inside_of_tool.active:
+        return _BUILTIN(*arguments)
+    _log_tool_once()
+    _inside_of_tool.active = True
+    try:
+        return function(*arguments)
+    finally:
+        _inside_of_tool.active = False
+
+
+_logged = False
+
+
+@compiled.constant
+def _log_tool_once() -> None:
+    global _logged
+    if not _logged:
+        _logged = True
+        function = F.conv_transpose2d
+        name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+        logging.getLogger("convt_ext").warning(
+            "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, except where "
+            "a precision is asked for",
+            name,
+        )
 
 
 _warned = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from served import allow_tf32
 
 from convt_ext import _extension, epilogue, geometry, ops, planner, routing
@@ -34,7 +33,7 @@ def _forward(
 ):
     RAN.append("forward")
     CODES.append(precision)
-    result = F.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    result = torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _formatted(result, channels_last)
 
 
@@ -81,7 +80,7 @@ def _run_forward(input, weight, bias, call):
     """As the binary's in kernels/binding/eager.cpp, as the four below."""
     *arguments, channels_last = ops.arguments_of(call)
     if _by_torch(call) & 1:
-        return F.conv_transpose2d(input, weight, bias, *arguments[:5])
+        return torch.conv_transpose2d(input, weight, bias, *arguments[:5])
     return _forward(input, weight, bias, *arguments, channels_last)
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
+from convt_ext import _torch
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import without_cudnn
 
@@ -65,7 +65,7 @@ def torch_call(layer: Layer, direction: str, operands: Operands) -> Callable[[],
     """PyTorch's operator for one direction, without autograd's bookkeeping."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
-        return lambda: F.conv_transpose2d(input, weight, bias, **layer.arguments)
+        return lambda: _torch.conv_transpose2d(input, weight, bias, **layer.arguments)
     if grad_output is None:
         raise ValueError(f"direction {direction!r} needs operands with a grad_output")
     which = {"dx": 0, "dw": 1}[direction]
