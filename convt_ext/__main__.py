@@ -17,7 +17,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, GPU, and whether the kernels can run here (and why not)")
-    commands.add_parser("check", help="self-test of this installation; ends with status 1 when something is wrong")
+    commands.add_parser("check", help="self-test of this installation (needs numpy); status 1 when a check fails")
     demo = commands.add_parser("demo", help="the KernelBench layers and two converted models beside PyTorch")
     demo.add_argument("--cpu", action="store_true", help="the reduced demo, even with a GPU")
     bench.add_arguments(commands.add_parser("bench", help="measure layers beside PyTorch (needs a GPU)"))

@@ -139,7 +139,9 @@ def unsupported_reason(device_index: int) -> str | None:
 
 
 def unavailable_reason() -> str | None:
-    """None when a visible GPU can run the kernels; otherwise one line that says why none can."""
+    """None when calls may run the kernels on a visible GPU; otherwise one line that says why none can."""
+    if DISABLED:
+        return "CONVT_EXT_DISABLE is set: unset it, or set it to 0, before the program starts"
     if load_error is not None:
         return load_error
     if not torch.cuda.is_available():
@@ -149,7 +151,7 @@ def unavailable_reason() -> str | None:
 
 
 def is_available() -> bool:
-    """Whether the binary is loaded and a visible GPU can run it.
+    """Whether the binary is loaded, a visible GPU can run it, and CONVT_EXT_DISABLE is not set.
 
     Never raises. Where it is False, `convt_ext.conv_transpose2d` still works through PyTorch's operator.
 
