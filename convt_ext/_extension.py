@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import _driver
+from . import _driver, _torch
 from ._version import __version__
 
 # The stable ABI that the binary is built against exists from this release on.
@@ -39,6 +39,9 @@ def _load() -> str | None:
     release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     if release < _MINIMUM_TORCH:
         return f"convt_ext needs torch >= 2.10 and found torch {torch.__version__}: upgrade torch"
+    unknown_torch = _torch.missing_reason()
+    if unknown_torch is not None:
+        return unknown_torch
     try:
         importlib.import_module("convt_ext._C")
     except ModuleNotFoundError as error:

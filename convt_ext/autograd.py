@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
 from . import _torch, ops, routing
+from ._torch import forward_ad
 from .directions import (
     Directions,
     Eager,
@@ -37,10 +38,10 @@ from .directions import (
 )
 from .precision import CODES
 
-_any_requires_grad = torch._C._any_requires_grad
-_transforms_active = torch._C._are_functorch_transforms_active
-_num_dispatch_modes = torch._C._len_torch_dispatch_stack
-_will_execute = torch._C._will_engine_execute_node
+_any_requires_grad = _torch.any_requires_grad
+_transforms_active = _torch.transforms_active
+_num_dispatch_modes = _torch.num_dispatch_modes
+_will_execute = _torch.will_engine_execute_node
 
 
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
@@ -295,7 +296,7 @@ def without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
         refuse_tangents(name, *(one for one in arguments if isinstance(one, Tensor)))
         if torch.is_grad_enabled() and _any_requires_grad(*arguments):
             raise NotImplementedError(f"convt_ext::{name} has no gradient: use convt_ext::{instead}")
-        with torch._C._AutoDispatchBelowAutograd():
+        with _torch.AutoDispatchBelowAutograd():
             return op(*arguments)
 
     return run

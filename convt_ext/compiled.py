@@ -15,9 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling, is_exporting
 
 from . import _extension, _torch, autocast, ops, planner, routing, scopes, traced_ops
@@ -26,7 +23,7 @@ from .arguments import legal_output_size, pair
 from .geometry import result_is_channels_last
 
 # Tensors as tracers hold them.
-_PLAIN = routing.PLAIN | {FakeTensor, FunctionalTensor}
+_PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
 def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision) -> Tensor:
@@ -121,9 +118,9 @@ def _reason_by_context():
         return routing.MODE
     if _extension.DISABLED:
         return routing.DISABLED
-    if torch._C._are_functorch_transforms_active():
+    if _torch.transforms_active():
         return routing.TRANSFORM
-    if forward_ad._current_level >= 0:
+    if _torch.forward_ad._current_level >= 0:
         return routing.FORWARD_AD
     if _exports_to_onnx():
         return routing.ONNX

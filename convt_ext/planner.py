@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _extension, ops, precision
+from ._torch import disable_current_modes
 from .geometry import output_size
 from .gpus import GPUS
 
@@ -42,7 +42,7 @@ def device_numbers(device_index: int) -> tuple[int, ...]:
     if ops.device is None or _extension.unsupported_reason(device_index) is not None:
         major, minor = _extension.capability(device_index)
         return (10 * major + minor,)
-    with _disable_current_modes():  # asking is no part of the user's computation
+    with disable_current_modes():  # asking is no part of the user's computation
         return tuple(ops.device(device_index))
 
 
@@ -138,7 +138,7 @@ def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice |
     Raises:
         RuntimeError: sizes or arguments that no call can have.
     """
-    with _disable_current_modes():
+    with disable_current_modes():
         answer = ops.plan(*problem._question(direction), preferred)
     return Choice(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
 
@@ -148,7 +148,7 @@ def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
 
     Of the gradient of the weight in the exact classes the planner's choice alone: it decides the order of the sums.
     """
-    with _disable_current_modes():
+    with disable_current_modes():
         answer = ops.contenders(*problem._question(direction))
     found = [Contender(answer[i], answer[i + 1] * 1e-3, answer[i + 2]) for i in range(0, len(answer), 3)]
     return found[:1] if direction == 2 and problem.code in EXACT_CODES else found
@@ -166,6 +166,6 @@ def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:
     """
     if ops.plan is None:
         return None
-    with _disable_current_modes():
+    with disable_current_modes():
         text = ops.explain(*problem._question(direction))
     return json.loads(ctypes.string_at(text.data_ptr(), text.numel()))

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import Parameter
-from torch.overrides import has_torch_function_unary
-from torch.utils._device import DeviceContext
 
-from . import _extension, autocast, planner, scopes
+from . import _extension, _torch, autocast, planner, scopes
 from . import precision as precisions
+from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen
 from .directions import Eager
@@ -75,8 +73,8 @@ BACKWARD_IN_DUAL_LEVEL = Reason(
     "run the backward outside of the dual level",
 )
 
-_transforms_active = torch._C._are_functorch_transforms_active
-_tracing_state = torch._C._get_tracing_state
+_transforms_active = _torch.transforms_active
+_tracing_state = _torch.tracing_state
 
 # Exact types: a subclass may carry a meaning that a kernel would lose.
 PLAIN = frozenset({Tensor, Parameter})
@@ -342,7 +340,7 @@ def _reason_by_context() -> Reason | None:
 
 def only_default_device_modes() -> bool:
     """Whether the active modes are those of torch.set_default_device, which say nothing about this operator."""
-    return all(type(mode) is DeviceContext for mode in torch.overrides._get_current_function_mode_stack())
+    return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
 def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None, word: str | None = None) -> None:
