@@ -66,6 +66,8 @@ transforms_active = _read("torch._C:_are_functorch_transforms_active")
 num_dispatch_modes = _read("torch._C:_len_torch_dispatch_stack")
 function_modes = _read("torch.overrides:_get_current_function_mode_stack", tuple)
 has_torch_function_unary = _read("torch.overrides:has_torch_function_unary")
+# What packs saved tensors now, or None; in doubt something does.
+saved_tensors_hooks = _read_optional("torch._C:_autograd._top_saved_tensors_default_hooks", lambda _: True)
 disable_current_modes = _read("torch.utils._python_dispatch:_disable_current_modes", contextlib.nullcontext)
 tracing_state = _read("torch._C:_get_tracing_state")
 has_any_global_hook = _read("torch.nn.modules.module:_has_any_global_hook")
@@ -79,6 +81,7 @@ if _current_level is _does_nothing:
 # ---- the dispatcher
 
 AutoDispatchBelowAutograd = _read("torch._C:_AutoDispatchBelowAutograd", contextlib.nullcontext)
+DisableTorchDispatch = _read("torch._C:_DisableTorchDispatch", contextlib.nullcontext)
 ExcludeDispatchKeyGuard = _read("torch._C:_ExcludeDispatchKeyGuard", contextlib.nullcontext)
 _keys = _read("torch._C:DispatchKeySet")
 _of_cuda, _of_cpu = _read("torch._C:DispatchKey.AutocastCUDA"), _read("torch._C:DispatchKey.AutocastCPU")
@@ -92,6 +95,7 @@ FakeTensor = _read("torch._subclasses.fake_tensor:FakeTensor", _NoTensor)
 FunctionalTensor = _read("torch._subclasses.functional_tensor:FunctionalTensor", _NoTensor)
 StorageWeakRef = _read("torch.multiprocessing.reductions:StorageWeakRef", _NoTensor)
 tree_leaves = _read("torch.utils._pytree:tree_leaves", lambda tree: [])
+tree_map_only = _read("torch.utils._pytree:tree_map_only", lambda kind, function, tree: tree)
 
 # ---- switches
 

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import _torch
+
 # What is cast: float64 is as exact as somebody wanted it, complex has no lower precision.
 _CAST = frozenset({torch.float16, torch.bfloat16, torch.float32})
 
@@ -102,7 +104,7 @@ def _begin_region(device: torch.device, dtype: torch.dtype) -> _Casts:
     """The dictionary that lives until PyTorch clears its cache; empty and short-lived where PyTorch caches nothing."""
     global _casts_of_region
     # Hidden from modes that watch the calls. `addmm` saves none of these tensors, so no saved-tensor hook sees them.
-    with torch.inference_mode(False), torch.enable_grad(), torch._C._DisableTorchDispatch():
+    with torch.inference_mode(False), torch.enable_grad(), _torch.DisableTorchDispatch():
         sentinel = _sentinels.get(device)
         if sentinel is None:
             sentinel = torch.empty((0, 0), dtype=torch.float32, device=device, requires_grad=True)

@@ -12,17 +12,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from . import ops, planner
+from . import _torch, ops, planner
 from . import precision as precisions
 from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
 from .epilogue import Step
 from .tuning import race, verdicts
 from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
+_below_autograd = _torch.AutoDispatchBelowAutograd
 
 
 class Chosen(Eager):

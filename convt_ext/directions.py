@@ -13,17 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import ops
+from . import _torch, ops
 from .epilogue import Step, apply_steps, lists_of
 from .geometry import grad_weight_is_channels_last
 from .planner import EXACT_CODES
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of input, weight and bias
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
+_below_autograd = _torch.AutoDispatchBelowAutograd
 
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
-_AUTOCAST = _AUTOCAST | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = _torch.autocast_keys
 
 _convolution = torch.ops.aten.convolution.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
@@ -271,7 +270,7 @@ class ByTorch(Directions):
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
     """PyTorch's transposed convolution in the operands' own dtype; of `arguments` the first five count."""
     stride, padding, output_padding, groups, dilation = arguments[:5]
-    with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+    with _torch.ExcludeDispatchKeyGuard(_AUTOCAST):
         return _convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 

@@ -109,7 +109,7 @@ class FrozenWeight:
         """
         if F.conv_transpose2d is not _torch.conv_transpose2d:  # a tool has replaced it: functional.py calls that
             return None
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(input, self.weight, bias):
+        if torch.is_grad_enabled() and _torch.any_requires_grad(input, self.weight, bias):
             return None
         lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
         if lowers and autocast.dtype_of(self.weight, routing.DEVICE_TYPE) is not self.weight.dtype:
@@ -146,7 +146,7 @@ class FrozenWeight:
             if is_packed and copy.packed.is_cuda:
                 self._lend(copy, copy.packed, capturing)
             try:
-                with torch._C._AutoDispatchBelowAutograd():
+                with _torch.AutoDispatchBelowAutograd():
                     result = ops.forward_packed(
                         batched, weight, bias, *directions.arguments, directions.candidates[0], copy.packed, is_packed
                     )
@@ -185,7 +185,7 @@ class FrozenWeight:
                 _keep_as_long_as(self.weight.untyped_storage(), packed)
             return
         # Asked on every call: a `torch.cuda.Stream` is made where there is something to tell the allocator.
-        if torch._C._cuda_getCurrentRawStream(packed.get_device()) != copy.stream:
+        if _torch.current_raw_stream(packed.get_device()) != copy.stream:
             packed.record_stream(torch.cuda.current_stream(packed.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:

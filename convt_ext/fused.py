@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import autocast, autograd, routing
+from . import _torch, autocast, autograd, routing
 from .directions import Eager, wanted_gradients
 from .epilogue import (
     ADD,
@@ -39,9 +39,6 @@ from .geometry import output_size
 # convolution: a pass over it takes less time than a node of Python takes on the host.
 _SMALL_BYTES = 1 << 25
 
-# The hooks of saved tensors in force. Where a release of PyTorch has none of this name, every call counts as watched.
-_saved_tensors_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: True)
-
 _LINEAR = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _aten = torch.ops.aten
 
@@ -61,7 +58,7 @@ def conv_transpose2d(
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision
-    is_watched = torch.is_grad_enabled() and _saved_tensors_hooks(True) is not None
+    is_watched = torch.is_grad_enabled() and _torch.saved_tensors_hooks(True) is not None
     if is_watched and torch.is_autocast_enabled(routing.DEVICE_TYPE):  # a call left to PyTorch is not cast yet
         batched, weight, bias = autocast.cast(batched, weight, bias, routing.DEVICE_TYPE)
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
@@ -90,7 +87,7 @@ def conv_transpose2d(
 
 def _requires_grad(input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> bool:
     tensors = (step.tensor for step in steps if step.tensor is not None)
-    return torch._C._any_requires_grad(input, weight, bias, *tensors)
+    return _torch.any_requires_grad(input, weight, bias, *tensors)
 
 
 def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:

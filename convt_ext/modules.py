@@ -7,19 +7,21 @@ and pickling are PyTorch's own, inherited.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.compiler import is_compiling
-from torch.nn.common_types import _size_2_t
 
 from . import scopes
 from .epilogue import Epilogue, entries_of, name_of, steps_of
 from .frozen import FrozenWeight
 from .functional import conv_transpose2d
 from .precision import checked_word, use_precision
+
+if TYPE_CHECKING:
+    from torch.nn.common_types import _size_2_t
 
 
 class ConvTranspose2d(nn.ConvTranspose2d):

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils.flop_counter import conv_flop_count, register_flop_formula
 
 from . import _extension
+from ._torch import conv_flop_count, disable_current_modes, register_flop_formula
 from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
@@ -89,7 +88,7 @@ def remember(numbers: tuple[int, ...]) -> int:
     binary. They are kept as long as the process runs."""
     call = _calls.get(numbers, -1)
     if call < 0 and forward is not None:
-        with _disable_current_modes():
+        with disable_current_modes():
             call = torch.ops.convt_ext._remember(numbers)
         _numbers_of[call] = numbers  # first: another thread asks for the numbers of every call that it finds
         _calls[numbers] = call

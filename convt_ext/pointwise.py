@@ -14,11 +14,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import epilogue
+from ._torch import FakeTensor
 from .epilogue import Step
 
 # Steps, each with the node of its tensor.

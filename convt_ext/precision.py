@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from . import scopes
+from . import _torch, scopes
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -44,8 +44,8 @@ _FIRST_WITH_CORES = (8, 0)
 
 # What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
 # cost six times as much, and every call asks.
-cudnn_enabled = torch._C._get_cudnn_enabled
-_fp32_precision = torch._C._get_fp32_precision_getter
+cudnn_enabled = _torch.get_cudnn_enabled
+_fp32_precision = _torch.get_fp32_precision
 
 
 class use_precision:

@@ -23,17 +23,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.utils.flop_counter import register_flop_formula
 
-from . import autograd, ops, routing, scopes
+from . import _torch, autograd, ops, routing, scopes
+from ._torch import forward_ad, register_flop_formula
 from .directions import ByTorch, Directions, Eager, Gradients
 from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from .precision import cudnn_enabled, use_precision
 
-_any_requires_grad = torch._C._any_requires_grad
-_transforms_active = torch._C._are_functorch_transforms_active
-_num_dispatch_modes = torch._C._len_torch_dispatch_stack
+_any_requires_grad = _torch.any_requires_grad
+_transforms_active = _torch.transforms_active
+_num_dispatch_modes = _torch.num_dispatch_modes
 
 
 class Traced(Directions):
@@ -47,7 +46,7 @@ class Traced(Directions):
         self.numbers = numbers
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
+        with _torch.AutoDispatchBelowAutograd():
             return forward(input, weight, bias, self.numbers, None)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
@@ -59,13 +58,13 @@ class Traced(Directions):
         return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
+        with _torch.AutoDispatchBelowAutograd():
             return grad_output.sum((0, 2, 3))  # which Inductor fuses with its neighbours
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         of_input = of_weight = None
         if wanted[0] or wanted[1]:
-            with torch._C._AutoDispatchBelowAutograd():
+            with _torch.AutoDispatchBelowAutograd():
                 of_input, of_weight = backward(grad_output, input, weight, self.numbers, None, list(wanted[:2]))
         return of_input, of_weight, self.grad_bias(grad_output) if wanted[2] else None
 

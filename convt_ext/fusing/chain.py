@@ -12,12 +12,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
-from torch.nn.modules import module as nn_module
-from torch.overrides import has_torch_function_unary
 
-from .. import autocast, epilogue, routing
+from .. import _torch, autocast, epilogue, routing
+from .._torch import forward_ad, has_torch_function_unary
 from ..functional import conv_transpose2d
 from ..modules import ConvTranspose2d
 from .folding import can_fold, folded, result_size
@@ -199,10 +197,10 @@ def _may_fuse(conv: Any, input: Any) -> bool:
         and conv.weight.is_floating_point()
         and is_bare(conv)
         and conv._word is None
-        and not nn_module._has_any_global_hook()
-        and torch._C._get_tracing_state() is None
-        and not torch._C._are_functorch_transforms_active()
+        and not _torch.has_any_global_hook()
+        and _torch.tracing_state() is None
+        and not _torch.transforms_active()
         and forward_ad._current_level < 0
-        and torch._C._len_torch_dispatch_stack() == 0
+        and _torch.num_dispatch_modes() == 0
         and (not has_torch_function_unary(input) or routing.only_default_device_modes())
     )

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import geometry, routing
+from .. import _torch, geometry, routing
 from ..frozen import num_uncounted_writes
 
 _HALVES = (torch.float16, torch.bfloat16)
@@ -44,7 +44,7 @@ def can_fold(conv: Any, norm: nn.BatchNorm2d, input: Tensor) -> bool:
     operands = [one for one in (mean, variance, norm.weight, norm.bias) if one is not None]
     if any(one.dtype not in known or type(one) not in routing.PLAIN for one in operands):
         return False
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(input, weight, conv.bias, norm.weight, norm.bias):
+    if torch.is_grad_enabled() and _torch.any_requires_grad(input, weight, conv.bias, norm.weight, norm.bias):
         return False
     return _is_frozen(conv) or weight.numel() <= math.prod(result_size(conv, input))
 
@@ -97,7 +97,7 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
 
 
 def _stream(tensor: Tensor) -> int:
-    return torch._C._cuda_getCurrentRawStream(tensor.get_device()) if tensor.is_cuda else 0
+    return _torch.current_raw_stream(tensor.get_device()) if tensor.is_cuda else 0
 
 
 def _fold(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:

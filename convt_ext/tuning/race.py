@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .. import _driver, planner
+from .. import _driver, _torch, planner
 from ..gpu_clock import GpuClock
 from .verdicts import MARGIN, MEASURED, Verdict
 
@@ -48,9 +48,9 @@ def is_wanted() -> bool:
     if _forced is not None:
         return _forced
     return (
-        torch._C._get_cudnn_benchmark()
-        and not torch._C._get_cudnn_deterministic()
-        and not torch._C._get_deterministic_algorithms()
+        _torch.get_cudnn_benchmark()
+        and not _torch.get_cudnn_deterministic()
+        and not _torch.get_deterministic_algorithms()
     )
 
 
@@ -84,7 +84,7 @@ def forced(measures: bool | None) -> Iterator[None]:
 
 def is_possible() -> bool:
     """Whether this moment allows it: launches of a race must neither be captured nor seen by who watches the calls."""
-    return torch._C._len_torch_dispatch_stack() == 0 and not torch.cuda.is_current_stream_capturing()
+    return _torch.num_dispatch_modes() == 0 and not torch.cuda.is_current_stream_capturing()
 
 
 def run(

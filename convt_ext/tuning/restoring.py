@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .._torch import tree_leaves, tree_map_only
 
 
 def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any], backward: bool) -> None:

@@ -11,9 +11,9 @@ from cpu_kernels import RAN, cpu_is_gpu
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from convt_ext import _torch
 from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
-from convt_ext import fused
 from convt_ext.chosen import Chosen
 from convt_ext.tuning import verdicts
 
@@ -96,6 +96,6 @@ def test_other_calls_are_chosen_as_ever(by_torch):
 
 def test_a_release_without_that_name_is_watched_always(monkeypatch):
     """The fallback of fused.py, by which results stay right."""
-    monkeypatch.setattr(fused, "_saved_tensors_hooks", lambda _: True)
+    monkeypatch.setattr(_torch, "saved_tensors_hooks", lambda _: True)
     result = ours(*leaves(), epilogue=[torch.relu])
     assert type(result.grad_fn).__name__ == "_ThenBackward"

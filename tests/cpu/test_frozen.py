@@ -15,7 +15,7 @@ from torch.nn.utils import parametrizations, vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
 
 import convt_ext.frozen
-from convt_ext import ConvTranspose2d, convert, planner
+from convt_ext import ConvTranspose2d, _torch, convert, planner
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -283,7 +283,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(state["stream"]))
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: state["stream"], raising=False)
+    monkeypatch.setattr(_torch, "current_raw_stream", lambda index: state["stream"])
     return state
 
 

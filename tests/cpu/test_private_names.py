@@ -36,32 +36,7 @@ def test_this_torch_lacks_nothing():
     assert _torch.missing_reason() is None
 
 
-# Names that these modules still read from torch itself: directions, chosen, frozen, ops, precision, traced_ops, fused,
-# pointwise, fusing/ and tuning/. A name that passes must be taken out.
-_NOT_YET = {
-    "torch._C:_any_requires_grad",
-    "torch._C:_are_functorch_transforms_active",
-    "torch._C:_len_torch_dispatch_stack",
-    "torch.overrides:has_torch_function_unary",
-    "torch.utils._python_dispatch:_disable_current_modes",
-    "torch._C:_AutoDispatchBelowAutograd",
-    "torch._C:DispatchKeySet",
-    "torch._C:DispatchKey.AutocastCUDA",
-    "torch._C:DispatchKey.AutocastCPU",
-    "torch.multiprocessing.reductions:StorageWeakRef",
-    "torch.utils._pytree:tree_leaves",
-    "torch._C:_get_cudnn_enabled",
-    "torch._C:_get_fp32_precision_getter",
-}
-
-
-def _each_name():
-    for path in _torch.required:
-        marks = [pytest.mark.xfail(reason="read from torch itself", strict=True)] if path in _NOT_YET else []
-        yield pytest.param(path, marks=marks, id=path)
-
-
-@pytest.mark.parametrize("path", _each_name())
+@pytest.mark.parametrize("path", _torch.required)
 def test_a_missing_name_is_a_reason(path):
     program = [sys.executable, "-c", _WITHOUT_A_NAME, path]
     found = subprocess.run(program, capture_output=True, text=True)
