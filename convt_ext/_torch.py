@@ -115,4 +115,4 @@ register_flop_formula = _read_optional(
 # ---- CUDA
 
 _read("torch.cuda:_sleep")  # gpu_clock.py calls it where it stands
-current_raw_stream = _read("torch._C:_cuda_getCurrentRawStream") if torch.version.cuda else _does_nothing
+current_raw_stream: Any = _read("torch._C:_cuda_getCurrentRawStream") if torch.version.cuda else _does_nothing

@@ -99,7 +99,7 @@ def conv_transpose2d(
     """
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         result = _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
-        return apply(result, epilogue) if epilogue else result
+        return apply(result, entries_of(epilogue)) if epilogue else result
     if epilogue:
         return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if is_compiling():

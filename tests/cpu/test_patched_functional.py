@@ -46,6 +46,13 @@ def expected(*tensors):
     return BUILTIN(*tensors, 2, 1)
 
 
+def test_steps_of_an_iterator_follow_a_tools_function(seen):
+    tensors = operands()
+    found = ours(*tensors, 2, 1, epilogue=iter([torch.relu, (torch.mul, 2.0)]))
+    assert torch.equal(found, 2 * expected(*tensors).relu())
+    assert len(seen) == 1
+
+
 def test_a_tool_sees_each_call_once(seen):
     tensors = operands()
     assert torch.equal(ours(*tensors, 2, 1), expected(*tensors))
