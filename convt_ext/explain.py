@@ -19,7 +19,7 @@ from .chosen import Chosen
 from .directions import Directions
 from .epilogue import Epilogue, entries_of, name_of, steps_of
 from .gpus import GPUS, words_of
-from .tuning import verdicts
+from .tuning import race, verdicts
 
 # Where a precision class would mean nothing.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -96,7 +96,8 @@ def explain(
 
     Returns:
         An `Explanation`; print it. Times of plans in it are the planner's estimates; where a measurement decided, the
-        reason has its times and says whether they come from a race in this process or from which tuning file.
+        reason has its times and says whether they come from a benchmark in this process or from which tuning file.
+        While a benchmark of the forward pass is still to come, the reason says after how many calls it runs.
 
     Raises:
         ValueError, RuntimeError: what the call itself raises because of `precision`. Arguments that
@@ -158,8 +159,9 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
         reason += f" ({verdict.why()})"
     if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
         reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs ours"
-    if directions.races and verdict.source == verdicts.ESTIMATED:
-        reason += "; the first call measures, because torch.backends.cudnn.benchmark is on"
+    calls = race.calls_before(verdict) if directions.races and verdict.source == verdicts.ESTIMATED else None
+    if calls is not None:
+        reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
     left = directions.left_to_torch(verdicts.GRAD_INPUT), directions.left_to_torch(verdicts.GRAD_WEIGHT)
     return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
 

@@ -49,10 +49,11 @@ def conv_transpose2d(
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or a pair (height, width).
         groups: number of blocks of channels that do not meet.
-        precision: None takes the class that PyTorch's switches ask for, and PyTorch's operator where that is
-            estimated to be faster than our kernel. Where the switches allow tensor cores (TF32, which is
-            PyTorch's default, float16, bfloat16), ours run on Hopper alone; on other GPUs PyTorch serves, and
-            "tf32" or "half" asks for ours.
+        precision: None takes the class that PyTorch's switches ask for, and the faster of our kernel and PyTorch's
+            operator: by a tuning file, else by a cost model. With ``torch.backends.cudnn.benchmark = True`` a shape
+            that is called often is then benchmarked once (docs/choosing.md). Where the switches allow tensor cores
+            (TF32, which is PyTorch's default, float16, bfloat16) on other GPUs than Hopper, PyTorch's operator runs
+            unless a benchmark or a tuning file favours ours; "tf32" or "half" asks for ours.
             A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds
             per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
             algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores that add up in
@@ -85,8 +86,9 @@ def conv_transpose2d(
         Our kernels are bit-identical from run to run, and in "ieee" and "aten" the results are so on every
         GPU and for every batch size; those of "tf32", "tf32x3" and of halves on tensor cores need not be.
         The weight's gradient depends on the batch size in every class. What PyTorch serves is as
-        deterministic as PyTorch. Under None the sizes of a call, its batch size among them, may decide who
-        serves it: ask for "ieee" where bits matter. `convt_ext.explain` tells which one serves a call.
+        deterministic as PyTorch. Under None the sizes of a call, its batch size among them, may decide which
+        implementation runs, and with ``torch.backends.cudnn.benchmark = True`` a benchmark may change it once
+        within a run: ask for "ieee" where bits matter. `convt_ext.explain` reports which implementation runs.
 
     Example:
         >>> import torch, convt_ext

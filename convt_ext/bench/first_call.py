@@ -1,8 +1,8 @@
-"""What the first call of a shape costs beyond PyTorch's own: we plan, and race our kernels beside PyTorch's operator.
+"""What the first call of a shape costs beyond PyTorch's own: it plans, and with `--race on` it benchmarks the shape.
 
 cuDNN searches among its algorithms in PyTorch's first call and remembers what it found for that thread alone. So all
-calls are made in one thread, PyTorch's first: a race then meets the algorithm that is timed beside ours later. Knows
-nothing of layers.
+calls are made in one thread, PyTorch's first: our benchmark then meets the algorithm that is timed against ours later.
+Knows nothing of layers.
 """
 
 from __future__ import annotations

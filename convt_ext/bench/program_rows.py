@@ -118,7 +118,7 @@ def _measure(row: Row, program: LayerProgram, case: Case, device: torch.device, 
     ours = _converted(model, case.mode)
     if case.mode == "compiled":
         ours, model, bare = map(_compiled, (ours, model, bare))
-    # PyTorch's first: a race in our first call meets the algorithm that cuDNN has found.
+    # PyTorch's first: the benchmark in our first call meets the algorithm that cuDNN has found.
     theirs = model(*inputs)[images]
     _compare(row, ours(*inputs)[images], theirs, reference)
     calls = (lambda: ours(*inputs), lambda: model(*inputs), lambda: bare(inputs[0]))

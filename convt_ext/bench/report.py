@@ -133,7 +133,8 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
         first = of_all.first_calls_ms
         console.print(
             f"A first call of ours takes longer than PyTorch's by {of_all.median_first_call_ms:.1f} ms in the median, "
-            f"{max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls together."
+            f"{max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls together: "
+            "it plans and benchmarks a shape."
         )
 
 

@@ -155,7 +155,7 @@ def _measure(
     first_ms: dict[str, float] = {}
 
     def try_ours() -> None:
-        # Who serves is asked after the first call, in which it may be decided by a race.
+        # The kernel is asked for after the first call, whose benchmark may choose it.
         try:
             result, first_ms["ours"] = first_call.timed(our_call(layer, direction, mode, operands), settings.device)
         finally:
@@ -174,7 +174,7 @@ def _measure(
         for side, call in calls.items():
             row[f"{side}_peak_bytes"] = timer.peak_bytes(call)
 
-    # PyTorch's first: a race meets the algorithm that cuDNN has found for this thread.
+    # PyTorch's first: our benchmark meets the algorithm that cuDNN has found for this thread.
     if settings.with_torch:
         guarded("torch", try_torch)
     guarded("ours", try_ours)

@@ -1,9 +1,9 @@
-"""Choosing by measuring: races in the first calls of a shape, and files of what was measured before.
+"""Choosing by measuring: benchmarks of shapes that are called often, and files of earlier measurements.
 
 | file | what it is |
 |---|---|
-| verdicts.py | who computes a direction of a problem, with which plan, and who says so |
-| race.py | times our best plans and PyTorch's operator in a call |
+| verdicts.py | which implementation and plan computes a direction of a problem, and what decided it |
+| race.py | when a shape is benchmarked; times our best plans and PyTorch's operator in a call |
 | files.py | tuning files: reading, writing, merging, finding a call |
 | tune.py | measures a model or calls ahead of time; replay; ranks that agree |
 | restoring.py | runs a model or function and restores gradients, buffers and random numbers |

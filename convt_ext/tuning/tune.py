@@ -1,6 +1,7 @@
 """`tune` measures the calls of a model ahead of time; `use_tuning`, `replay` and `agree` say which measurements count.
 
-What a race finds in a first call, found before it: into a file that can be kept, merged and committed.
+It runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
+committed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def tune(
     """Measures every `convt_ext` call that `target(*inputs, **named)` makes, and its gradients: our best plans and
     PyTorch's operator.
 
-    Each call's shapes are timed on the GPU of its tensors, a few dozen launches each, as with
-    `torch.backends.cudnn.benchmark = True`. What was found counts in this process from now on.
+    Each shape is benchmarked in its first call, a few dozen launches on the GPU of its tensors. With
+    `torch.backends.cudnn.benchmark = True` alone that waits for many calls. The measurements count in this process from
+    now on.
 
     Gradients, buffers of the modules that ran, and the states of PyTorch's random number generators are restored, also
     where `target` raises. Buffers of modules inside of compiled functions are not, nor is what a function does by
@@ -82,7 +84,7 @@ def tune(
 
 @contextmanager
 def _measuring() -> Iterator[None]:
-    """Inside, each direction of each new shape is raced, whatever is known of it."""
+    """Inside, each direction of each new shape is benchmarked in its first call, whatever is known of it."""
     before, earlier = race.force(True), verdicts.measured()
     routing.forget()
     try:
@@ -101,14 +103,14 @@ def _measuring() -> Iterator[None]:
 
 
 def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) -> files.Measured:
-    """Races of this process as a file holds them, without those of tensors that are not dense."""
+    """Benchmarks of this process as a file holds them, without those of tensors that are not dense."""
     found: files.Measured = {}
     for problem, direction, verdict in measured:
         key = files.key_of(problem, direction)
         if key is None or verdict.source != verdicts.MEASURED:
             continue
         answer = planner.plan(problem, direction)
-        assert answer is not None  # it was raced
+        assert answer is not None  # it was benchmarked
         plan = answer["candidates"][verdict.candidate]
         knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}
         entry = files.Entry(plan["kernel"], knobs, round(verdict.ours_us, 2), round(verdict.torch_us, 2))
@@ -128,7 +130,8 @@ def _environment(problem: planner.Problem) -> files.Environment:
 def use_tuning(file: str | Path | None) -> None:
     """Has this process follow a tuning file, in the place of the one that CONVT_EXT_TUNING names; None: of neither.
 
-    What the package has measured itself counts where the file says nothing. Races in this process count before both.
+    What the package has measured itself counts where the file says nothing. While `torch.backends.cudnn.benchmark` is
+    on, benchmarks of this process count before both; directions that a file covers are not benchmarked.
 
     Args:
         file: what `tune` or `python -m convt_ext tune` has written.
@@ -146,8 +149,8 @@ def use_tuning(file: str | Path | None) -> None:
 
 @contextmanager
 def replay() -> Iterator[None]:
-    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and estimates decide, alike on every
-    rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
+    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and the cost model decide, alike on
+    every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
     before = race.force(False)
     try:
         yield
@@ -158,7 +161,8 @@ def replay() -> Iterator[None]:
 def agree(group: Any = None) -> None:
     """Has all ranks of a process group choose as its first one does, now and later: nothing is measured any more.
 
-    Every rank calls it, after the steps in which shapes were raced, or after `use_tuning`. GPUs must be of one model.
+    Every rank calls it, after `tune`, after `use_tuning`, or after the steps in which shapes were benchmarked. GPUs
+    must be of one model.
 
     Args:
         group: of `torch.distributed`; None is the group of all.

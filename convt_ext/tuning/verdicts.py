@@ -1,7 +1,7 @@
-"""Who computes one direction of one problem, with which of our plans, and who says so.
+"""Which implementation computes one direction of one problem, with which of our plans, and what decided it.
 
-The answer is a `Verdict`. It comes from a race in this process, else from a tuning file, else from the planner's
-estimates. Called by chosen.py and routing.py. Must not know tensors, and launches nothing.
+The answer is a `Verdict`. It comes from a benchmark in this process, else from a tuning file, else from the cost
+model. Called by chosen.py and routing.py. Must not know tensors, and launches nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from . import files
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
 
-# How much faster ours must be than PyTorch's operator, both measured: by a race or for this cuDNN, and for another one,
-# which may have become faster.
+# How much faster ours must be than PyTorch's operator, both measured: by a benchmark or for this cuDNN, and for another
+# one, which may have become faster.
 MARGIN, MARGIN_OF_ANOTHER_CUDNN = 1.03, 1.15
 
-# Races that are remembered, the one that was asked for longest ago goes first: some 2 KiB each.
+# Benchmarks that are remembered, the one that was asked for longest ago goes first: some 2 KiB each.
 _MAX_MEASURED = 4096
 
 
@@ -62,7 +62,7 @@ _only_measured = False
 
 
 def find(problem: planner.Problem, direction: int) -> Verdict | None:
-    """What a race in this process or a tuning file says; None where neither does."""
+    """The choice of a benchmark in this process or of a tuning file; None where neither has one."""
     with _lock:
         found = _measured.get((problem, direction))
         if found is not None:
@@ -110,7 +110,7 @@ def estimated(problem: planner.Problem, direction: int) -> Verdict:
 
 
 def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None:
-    """Keeps what a race has found."""
+    """Keeps the choice of a benchmark."""
     with _lock:
         _measured[problem, direction] = verdict
         _measured.move_to_end((problem, direction))
@@ -119,12 +119,12 @@ def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None
 
 
 def measured() -> list[tuple[planner.Problem, int, Verdict]]:
-    """All that races in this process have found, and that is still remembered."""
+    """The choices of benchmarks in this process that are still remembered."""
     with _lock:
         return [(problem, direction, verdict) for (problem, direction), verdict in _measured.items()]
 
 
 def forget_measured() -> None:
-    """Has every shape raced again."""
+    """Has every shape benchmarked again."""
     with _lock:
         _measured.clear()

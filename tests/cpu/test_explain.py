@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from cases import CASES, each_case, named
 from pretend_gpu import A100, TURING, pretend_gpu  # noqa: F401
+from served import switch
 from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
@@ -87,6 +90,19 @@ def test_a_slower_kernel_is_the_reason(monkeypatch):
     assert explain(*kb69, precision="ieee").served_by == "convt_ext"
     with use_precision("ieee"):
         assert explain(*kb69).served_by == "convt_ext"
+
+
+@needs_binary
+def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(monkeypatch):
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    operands = torch.empty(3, 8, 5, 7, device="meta"), torch.empty(8, 4, 3, 3, device="meta")
+    assert "benchmark" not in explain(*operands).reason
+    with switch(torch.backends.cudnn, "benchmark", True):
+        found = explain(*operands)
+        assert "benchmark" not in explain(*operands, precision="ieee").reason
+    calls = re.search(r"; benchmarked after (\d+) calls, because torch.backends.cudnn.benchmark is on$", found.reason)
+    assert calls is not None
+    assert int(calls[1]) > 600
 
 
 @needs_binary
