@@ -152,8 +152,9 @@ def _speed(results: Results) -> str:
         f"inference steps of {_listed(programs)} (`python -m convt_ext bench --steps`), each converted by "
         "`convt_ext.convert`.",
         *_without_measuring(results.estimate),
-        f"Measured on {_listed(runs)}, all else with `cudnn.benchmark = True`"
-        + ("." if first is None else f", where a first call of a shape takes {first:.0f} ms more in the median."),
+        f"Measured on {_listed(runs)}, all else with `cudnn.benchmark = True` and after each shape was benchmarked"
+        + ("." if first is None else f", which takes {first:.0f} ms in the median.")
+        + " A program benchmarks a shape [after 600 calls or more](docs/choosing.md#benchmarks).",
     ]
     picture = f"![PyTorch's time over ours: every call, sorted, and whole steps of networks]({CHART})"
     return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])
