@@ -29,6 +29,7 @@ grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
 plan: Any = None
+plan_ahead: Any = None
 explain: Any = None
 contenders: Any = None
 device: Any = None
@@ -220,6 +221,7 @@ if _extension.load_error is None:
     grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)
     grad_bias = _raises_as_torch(torch.ops.convt_ext.grad_bias.default)
     plan = torch.ops.convt_ext.plan.default
+    plan_ahead = torch.ops.convt_ext.plan_ahead.default
     explain = torch.ops.convt_ext.explain.default
     contenders = torch.ops.convt_ext.contenders.default
     device = torch.ops.convt_ext.device.default

@@ -143,6 +143,14 @@ def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice |
     return Choice(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
 
 
+def plan_ahead(problem: Problem, directions: Sequence[int]) -> None:
+    """Has the binary plan these directions at the same time, so that `choice` finds them remembered."""
+    if ops.plan is None or len(directions) < 2:
+        return
+    with disable_current_modes():
+        ops.plan_ahead(*problem._question(directions[0]), directions[1:])
+
+
 def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
     """The few plans of ours that may be the fastest, the planner's choice first; none where no kernel of ours serves.
 

@@ -22,14 +22,18 @@ from ..gpu_clock import GpuClock
 from .verdicts import MARGIN, MEASURED, Verdict
 
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
-_MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
+_MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US, _BRIEF_US = 14, 3, 15_000.0, 1_500.0
 
 # What the first two looks find to be slower than the fastest by so much, relative and in microseconds, is out.
 _OUT, _OUT_US = 1.25, 2.0
 
-# A benchmark runs once the calls of a direction have taken so many times as long as it costs. On held-out layers its
-# choices take 8 % less time than the cost model's, so it pays for itself in about as many calls again: a shape that
-# stops coming loses little by the benchmark, and one that stays loses little by the calls before it.
+# After so many calls the cost model's choice is compared with PyTorch's operator: that takes little longer than cuDNN's
+# own search, which PyTorch's first call makes.
+_CALLS_BEFORE_PYTORCH = 8
+
+# Where the choice is confirmed, all plans are measured once the calls of a direction have taken so many times as long
+# as that costs. On held-out layers the best plan takes 8 % less time than the cost model's, so it pays for itself in
+# about as many calls again: a shape that stops coming loses little by it, and one that stays loses little by waiting.
 _WORTH = 10
 # About what it costs: planning and other work of the host, so many launches of the direction and of the kernel
 # that empties the cache.
@@ -55,12 +59,17 @@ def is_wanted() -> bool:
 
 
 def calls_before(estimate: Verdict) -> int | None:
-    """How many calls of a direction run by the cost model's choice before its benchmark; None where there is nothing to
-    compare. A function of the estimate alone, so that every run and every rank counts alike."""
+    """How many calls of a direction run by the cost model's choice before it is compared with PyTorch's operator.
+
+    None where there is nothing to compare."""
     if math.isinf(estimate.ours_us):
         return None
-    if _forced:
-        return 0
+    return 0 if _forced else min(_CALLS_BEFORE_PYTORCH, calls_before_all(estimate))
+
+
+def calls_before_all(estimate: Verdict) -> int:
+    """How many calls run before all of our plans that may be the fastest are measured: so many that it is worth its
+    time. A function of the estimate alone, so that every run and every rank counts alike."""
     us = max(1.0, min(estimate.ours_us, estimate.torch_us or math.inf))
     return math.ceil(_WORTH * (_COST_US + _NUM_LAUNCHES * (us + _EMPTY_US)) / us)
 
@@ -93,14 +102,16 @@ def run(
     run_ours: Callable[[int], Any],
     run_torch: Callable[[], Any] | None,
     device: torch.device,
+    only_choice: bool = False,
 ) -> Verdict | None:
-    """The verdict of a race; None where none of ours serves, or where memory is too short to find out.
+    """The fastest of our plans and PyTorch's operator; None where none of ours serves, or where memory is too short.
 
     Args:
         run_ours: runs the candidate of that number, on the current stream of `device`.
         run_torch: runs PyTorch's operator; None where it does not take part.
+        only_choice: of our plans the cost model's choice alone takes part, and a few launches are enough.
     """
-    contenders = planner.contenders(problem, direction)
+    contenders = [planner.Contender(0, 0.0, 0)] if only_choice else planner.contenders(problem, direction)
     if not contenders:
         return None
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
@@ -114,11 +125,11 @@ def run(
             return None
         try:
             flush = torch.empty(flush_bytes, dtype=torch.uint8, device=device)
-            times = _times(calls, len(contenders), flush)
+            times = _times(calls, len(contenders), flush, _BRIEF_US if only_choice else _BUDGET_US)
             ours = times[: len(contenders)]
             best = min(range(len(ours)), key=ours.__getitem__)
             if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it
-                both = _times([calls[0], calls[best]], 2, flush)
+                both = _times([calls[0], calls[best]], 2, flush, _BUDGET_US / 3)
                 ours[0], ours[best] = min(ours[0], both[0]), min(ours[best], both[1])
                 best = 0 if both[0] <= both[1] else best
         except torch.OutOfMemoryError:
@@ -133,7 +144,9 @@ def _free_bytes(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor) -> list[float]:
+def _times(
+    calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor, budget_us: float = _BUDGET_US
+) -> list[float]:
     """Microseconds of each: medians of those that may still win after two looks, infinite for the others.
 
     Of the calls from `num_ours` on, which are PyTorch's, none is out, nor is the fastest of ours.
@@ -152,7 +165,7 @@ def _times(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tenso
         if us <= _OUT * fastest + _OUT_US or index >= num_ours or us == fastest_of_ours
     ]
     one_round_us = sum(samples[index] for index in going_on)
-    rounds = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(_BUDGET_US / one_round_us)))
+    rounds = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(budget_us / one_round_us)))
     found: dict[int, list[float]] = {index: [] for index in going_on}
     for turn in range(rounds):
         order = going_on if turn % 2 == 0 else going_on[::-1]

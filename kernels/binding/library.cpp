@@ -77,6 +77,8 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
   // problem finds this very plan.
   library.def("plan" QUESTION ", int preferred) -> int[]");
+  // Has plan() of this direction and of the others find their choices remembered: all are planned at the same time.
+  library.def("plan_ahead" QUESTION ", int[] others) -> ()");
   // The candidates that are worth a measurement, the planner's choice first, three numbers each: the candidate's, its
   // estimate in ns, the bytes of its workspace. Empty where no kernel of ours has a tile for the problem.
   library.def("contenders" QUESTION ") -> int[]");

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "binding/call.h"
@@ -101,6 +104,31 @@ std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vec
   }
 }
 
+// Planning takes a millisecond, and a first training step asks for three directions: each of `others` has a thread.
+void plan_ahead(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
+                const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride, bool has_bias,
+                const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
+                const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
+                int64_t dtype, int64_t precision, bool channels_last, const std::vector<int64_t>& device,
+                int64_t direction, const std::vector<int64_t>& others) {
+  const ConvArguments arguments{stride, padding, output_padding, groups, dilation, precision, channels_last};
+  const auto ask = [&](int64_t one) {
+    return make_question(input_size, input_stride, weight_size, weight_stride, has_bias, arguments, dtype, device, one);
+  };
+  std::vector<Question> questions{ask(direction)};
+  for (const int64_t other : others) questions.push_back(ask(other));
+  const auto remember = [](const Question& asked) {
+    try {
+      cached_choice(asked.problem, asked.device);
+    } catch (const std::exception&) {  // plan() reports what is wrong
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < questions.size(); ++i) threads.emplace_back(remember, std::cref(questions[i]));
+  remember(questions.front());
+  for (std::thread& thread : threads) thread.join();
+}
+
 std::vector<int64_t> contenders(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
                                 const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride,
                                 bool has_bias, const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
@@ -153,6 +181,7 @@ std::vector<int64_t> device(int64_t index) { return to_list(device_info(index));
 
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
   library.impl("plan", TORCH_BOX(&plan));
+  library.impl("plan_ahead", TORCH_BOX(&plan_ahead));
   library.impl("contenders", TORCH_BOX(&contenders));
   library.impl("explain", TORCH_BOX(&explain));
   library.impl("plan_cache_size", TORCH_BOX(&plan_cache_size));

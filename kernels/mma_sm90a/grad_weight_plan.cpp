@@ -18,8 +18,9 @@ constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of ev
 constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
 constexpr int32_t kMostWarps = 14;  // that multiply
 constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
-constexpr double kPipelined =
-    1.4;  // times as long as with the best pipeline a plan of two stages and loaders takes, at most
+// In a search for the best plan alone: how many times as long as with its best pipeline a tile takes with the first, at
+// most, and how many times as long as its bound, at least.
+constexpr double kPipelined = 1.4, kAboveBound = 1.15;
 
 // Threads of one SM, by the registers that an instance needs.
 int32_t resident_threads(const MmaGradWeightInstance& instance) {
@@ -304,7 +305,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;
     // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
-    BestPlans tiles(48, kPipelined * most_us), piped(4, most_us);
+    BestPlans tiles(plans->only_best ? 16 : 48, kPipelined * most_us), piped(4, most_us);
     std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
       tile = MmaGradWeightTile{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
@@ -312,7 +313,8 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       for (const int32_t strip : strips) {
         for (int32_t units = 1; units <= std::min(kMostUnits, problem.h.in); units *= 2) {
           tile.strip = strip, tile.tile_units = units;
-          if (!takes_longer(problem, instance, tile, 1, most_us)) strips_and_units.push_back({strip, units});
+          if (!takes_longer(problem, instance, tile, 1, most_us / kAboveBound))
+            strips_and_units.push_back({strip, units});
         }
       }
       if (strips_and_units.empty()) return;

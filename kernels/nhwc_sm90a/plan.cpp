@@ -68,6 +68,20 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   if (!plan.gathers && ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox)) {
     return false;
   }
+  const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
+  plan.num_tiles = problem.groups * grid.channel_tiles * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles *
+                   grid.image_tiles;
+  plan.num_windows = work.windows;
+  const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
+  plan.num_chunks = static_cast<int32_t>(ceil_div(work.k_channels, channels));
+  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
+  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
+  const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
+  if (plan.splits > 1 && (!nhwc_shares_tiles(instance.ctas) || plan.num_tiles * plan.splits > clustered ||
+                          plan.num_chunks * plan.num_windows < 2 * plan.splits ||
+                          nhwc_least_share(element) * plan.splits > plan.block_n)) {
+    return false;
+  }
   const int64_t box_bytes = int64_t{plan.box_w} * plan.box_h * plan.tile_n * nhwc_row_bytes(instance.k_steps);
   const int32_t tap_bytes = nhwc_tap_bytes(instance), group_places = nhwc_group_places(instance, plan);
   if (nhwc_reads_boxes_alone(instance.k_steps) && group_places == 0) return false;
@@ -76,7 +90,6 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     plan.slot_taps = std::max(1, std::min(work.most_taps, kSlotBytes / tap_bytes));
   }
   const int32_t slot_bytes = plan.slot_taps * tap_bytes;
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   // Of the widest tiles, results from registers take less time than slots are worth.
   if (plan.staged &&
       (plan.splits > 1 || instance.block_n > 128 || problem.groups > 1 || !is_channels_last(result_stride(problem)) ||
@@ -127,22 +140,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     if (last_slot + int64_t{places} * nhwc_row_bytes(instance.k_steps) > whole->shared_bytes) return false;
   }
 
-  plan.num_windows = work.windows;
-  const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
-  plan.num_chunks = static_cast<int32_t>(ceil_div(work.k_channels, channels));
-  const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
-  plan.num_tiles = problem.groups * grid.channel_tiles * grid.phases_w * grid.phases_h * grid.w_tiles * grid.h_tiles *
-                   grid.image_tiles;
   plan.parts = 1;
   plan.divided = plan.sums_bytes = 0;
-  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
-  const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
-  if (plan.splits > 1 &&
-      (!nhwc_shares_tiles(instance.ctas) || plan.num_tiles * plan.splits > clustered ||
-       plan.num_chunks * plan.num_windows < 2 * plan.splits || nhwc_least_share(element) * plan.splits > plan.block_n ||
-       nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin)) {
-    return false;
-  }
+  if (plan.splits > 1 && nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin) return false;
   whole->num_blocks = plan.splits > 1
                           ? plan.num_tiles * plan.splits
                           : std::min<int64_t>(plan.num_tiles / plan.together, device.num_sms * instance.ctas);

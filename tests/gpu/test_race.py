@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import threading
 import time
 
@@ -75,7 +74,7 @@ def call(x, weight):
 
 
 def test_a_first_call_takes_little_longer(layer):
-    """Beyond PyTorch's own search: at most 50 ms for a layer below 1 ms; more on a machine that is shared."""
+    """Beyond PyTorch's own search: at most 50 ms for a layer below 1 ms; more on a machine that is shared with tests."""
     x, weight = (tensor.detach() for tensor in layer)
     call(x, weight)  # loads what any first call loads
     spent = []
@@ -87,36 +86,44 @@ def test_a_first_call_takes_little_longer(layer):
         call(part, weight)
         torch.cuda.synchronize()
         spent.append(1e3 * (time.perf_counter() - start))
-    assert statistics.median(spent) < 200, spent
+    assert min(spent) < 150, spent
 
 
 def test_a_shape_that_seldom_comes_is_not_measured(layer, monkeypatch):
-    """Each of sixteen sizes runs by the cost model in its first steps, and takes a few milliseconds more at most."""
+    """Sixteen sizes, a step each: without a benchmark they take no longer than PyTorch's, which searches for each."""
     monkeypatch.undo()
-    x, weight = layer
-    torch.autograd.grad(call(x, weight).sum(), layer)  # loads what any first call loads
-    spent = []
-    for height in range(3, 19):
-        part = torch.randn(4, 128, height, 16, device="cuda", requires_grad=True)
+
+    def spent(function, heights):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        torch.autograd.grad(call(part, weight).sum(), (part, weight))
+        for height in heights:
+            part = torch.randn(4, 128, height, 16, device="cuda", requires_grad=True)
+            torch.autograd.grad(function(part, layer[1], stride=2, padding=1).sum(), (part, layer[1]))
         torch.cuda.synchronize()
-        spent.append(1e3 * (time.perf_counter() - start))
+        return time.perf_counter() - start
+
+    spent(ours, (40, 41)), spent(F.conv_transpose2d, (40, 41))  # loads what any first call loads
+    mine = spent(ours, range(3, 35, 2))
     assert verdicts.measured() == []
-    assert statistics.median(spent) < 100, spent
+    assert mine <= 1.1 * spent(F.conv_transpose2d, range(4, 36, 2))
 
 
 def test_a_shape_is_measured_after_some_steps_and_then_stays(layer, monkeypatch):
-    monkeypatch.setattr(race, "calls_before", lambda estimate: 5)
+    """First beside PyTorch's operator, then, where it was confirmed, beside our other plans."""
+    monkeypatch.setattr(race, "_WORTH", 10)
+    monkeypatch.setattr(race, "_CALLS_BEFORE_PYTORCH", 3)
+    monkeypatch.setattr(race, "calls_before_all", lambda estimate: 5)
     found = []
-    for _ in range(12):
+    for _ in range(14):
         torch.autograd.grad(call(*layer).sum(), layer)
         found.append(found_for(*layer, stride=2, padding=1))
     assert len(verdicts.measured()) == 3
-    assert {one.source for one in found[4]} == {verdicts.ESTIMATED}
-    assert {one.source for one in found[5]} == {MEASURED}
-    assert all(later == found[5] for later in found[6:])
+    assert {one.source for one in found[2]} == {verdicts.ESTIMATED}
+    assert {one.source for one in found[3]} == {MEASURED}
+    assert all(later == found[8] for later in found[9:])
+    for direction in range(3):
+        changes = {(step[direction].by_torch, step[direction].candidate) for step in found}
+        assert len(changes) <= 2, changes
 
 
 def test_the_winner_of_two_races_is_one_of_the_fast_ones(layer):

@@ -193,8 +193,9 @@ def test_the_choice_is_the_best_candidate(plan_module, problem, device):
 @many_problems
 @given(problem=problems(dtypes=True))
 def test_no_kernel_without_tensor_cores_is_estimated_near_their_rate(plan_module, problem):
-    """choose() does not look at these families where less than 1.5 times their floor would already be too long."""
+    """choose() does not look at these families where their floor, times this, would already be too long."""
+    longer = 1.7 if problem["direction"] == 2 else 2.1
     floor = plan_module.floor_us(problem, (*H200[:5], 10**9))  # of the multiply-adds alone
     for plan in plan_module.candidates(problem, H200):
         if plan["engine"] in ("simt", "thin") and problem["dtype"] != FLOAT64:
-            assert plan["estimate_us"] > 1.5 * floor
+            assert plan["estimate_us"] > longer * floor
