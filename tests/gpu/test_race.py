@@ -74,7 +74,7 @@ def call(x, weight):
 
 
 def test_a_first_call_takes_little_longer(layer):
-    """Beyond PyTorch's own search: at most 50 ms for a layer below 1 ms; more on a machine that is shared with tests."""
+    """Beyond PyTorch's own search: at most 50 ms for a layer below 1 ms; more where other tests share the machine."""
     x, weight = (tensor.detach() for tensor in layer)
     call(x, weight)  # loads what any first call loads
     spent = []
