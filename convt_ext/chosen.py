@@ -1,9 +1,8 @@
 """The three directions of a call for which nobody asked a precision: each by the faster of our kernels and PyTorch's.
 
 What a direction runs is chosen when it is first asked for: by a tuning file, else by the cost model. With
-`torch.backends.cudnn.benchmark = True` that choice is compared with PyTorch's operator after a few calls and, where it
-is confirmed, with our other plans after as many calls as make that worth its time (tuning/race.py). So an
-implementation changes once at most. Calls are counted, not seconds, so that runs and ranks decide alike. Made by
+`torch.backends.cudnn.benchmark = True` it is chosen once more, by a benchmark, after as many calls as make the
+benchmark worth its time (tuning/race.py): calls are counted, not seconds, so that runs and ranks decide alike. Made by
 routing.py, which remembers them. Below autograd, as directions.py.
 """
 
@@ -33,7 +32,7 @@ class Chosen(Eager):
             have found is not used, so that a program that asks for the same results gets them.
     """
 
-    __slots__ = ("_backwards", "_calls", "_compared", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
+    __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
 
     def __init__(
         self,
@@ -50,7 +49,6 @@ class Chosen(Eager):
         self._serves: list[bool | None] = [None] * 8  # by what is wanted: whether ours compute a part of the call
         self._waiting: dict[int, int] = {}  # directions to benchmark, each after so many calls
         self._calls = self._backwards = 0  # counted while there are any
-        self._compared = 0  # directions whose choice PyTorch's operator has not beaten: the sum of 1 << direction
         self._next = [math.inf, math.inf]  # of calls and of their backwards, the first with which a direction is due
 
     def verdict(self, direction: int) -> Verdict:
@@ -63,7 +61,8 @@ class Chosen(Eager):
             found = verdicts.estimated(self.problem, direction)
             calls = race.calls_before(found) if self.races else None
             if calls is not None:
-                self._wait(direction, calls)
+                self._waiting[direction] = calls + (self._calls if direction == FORWARD else self._backwards)
+                self._set_next()
         return self._put(direction, found)
 
     def left_to_torch(self, direction: int) -> bool:
@@ -159,28 +158,18 @@ class Chosen(Eager):
         self._benchmark(direction, ours, theirs, grad_output)
 
     def _benchmark(self, direction: int, ours: Any, theirs: Any, operand: Tensor) -> None:
-        """Chooses a direction again where this moment allows it: by what is already known, else by a benchmark."""
+        """Chooses a direction for good where this moment allows it: by what is already known, else by a benchmark."""
         found = verdicts.find(self.problem, direction)
         if found is None:
             if not race.is_possible():
                 return
-            estimate = verdicts.estimated(self.problem, direction)
-            only_choice = not (self._compared >> direction & 1 or race.calls_before(estimate) == 0)
-            found = race.run(self.problem, direction, ours, theirs, operand.device, only_choice)
-            if only_choice and found is not None and found.by_torch == self.verdict(direction).by_torch:
-                self._compared |= 1 << direction
-                self._wait(direction, race.calls_before_all(estimate))
-                self._put(direction, found)
-                return
-            found = found or estimate
+            found = race.run(self.problem, direction, ours, theirs, operand.device)
+            if found is None:
+                found = verdicts.estimated(self.problem, direction)
             verdicts.remember(self.problem, direction, found)
         self._waiting.pop(direction, None)
         self._set_next()
         self._put(direction, found)
-
-    def _wait(self, direction: int, calls: int) -> None:
-        self._waiting[direction] = calls + (self._calls if direction == FORWARD else self._backwards)
-        self._set_next()
 
     def _set_next(self) -> None:
         of_calls = self._waiting.get(FORWARD, math.inf)

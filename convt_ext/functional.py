@@ -100,8 +100,8 @@ def conv_transpose2d(
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
-        result = _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
-        return apply(result, entries_of(epilogue)) if epilogue else result
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        return apply(_torchs_or_a_tools(*arguments), entries_of(epilogue))
     if epilogue:
         return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if is_compiling():
@@ -137,10 +137,11 @@ def _then(
         )
         if result is not None:
             return result
-    result = conv_transpose2d(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision
+    # No name here for the result: it is freed after the first step, as in PyTorch's own functions.
+    return apply(
+        conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision),
+        entries,
     )
-    return apply(result, entries)
 
 
 # PyTorch's operator, whatever tools put in its place.

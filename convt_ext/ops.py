@@ -52,10 +52,14 @@ def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(*args, **kwargs)
         except RuntimeError as error:
             failure = error
-        # Outside of the handler, so that PyTorch's error stands alone: words of memory would mislead where a capture of
-        # another thread refused it.
-        if not _raise_as_torch(str(failure)):
-            raise failure
+        try:
+            # Outside of the handler, so that PyTorch's error stands alone: words of memory would mislead where a
+            # capture of another thread refused it.
+            if not _raise_as_torch(str(failure)):
+                raise failure
+        finally:
+            # Its traceback refers to this frame, and frames to those that called them: their tensors would live on.
+            del failure
         try:  # what had no memory then has it now, unless others take it all the time
             return run(*args, **kwargs)
         except RuntimeError as error:

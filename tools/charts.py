@@ -154,7 +154,7 @@ def _speed(results: Results) -> str:
         *_without_measuring(results.estimate),
         f"Measured on {_listed(runs)}, all else with `cudnn.benchmark = True` and after each shape was benchmarked"
         + ("." if first is None else f", which takes {first:.0f} ms in the median.")
-        + " A program measures a shape [after 8 calls and after 600 or more](docs/choosing.md#benchmarks).",
+        + " A program benchmarks a shape [after 700 calls or more](docs/choosing.md#benchmarks).",
     ]
     picture = f"![PyTorch's time over ours: every call, sorted, and whole steps of networks]({CHART})"
     return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])

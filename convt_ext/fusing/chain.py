@@ -113,11 +113,12 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
     if norm is None and not entries:
         return _apply(conv(input), followers[num_taken:])
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
-    result = conv_transpose2d(
-        input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation,
-        precision=conv.precision, epilogue=(*conv.epilogue, *entries),
-    )  # fmt: skip
-    return _apply(result, followers[num_taken:])
+    arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
+    # No name for the result, which is freed after the first follower.
+    return _apply(
+        conv_transpose2d(*arguments, precision=conv.precision, epilogue=(*conv.epilogue, *entries)),
+        followers[num_taken:],
+    )
 
 
 def _apply(result: Any, followers: Sequence[Follower]) -> Any:

@@ -22,22 +22,18 @@ from ..gpu_clock import GpuClock
 from .verdicts import MARGIN, MEASURED, Verdict
 
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
-_MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US, _BRIEF_US = 14, 3, 15_000.0, 1_500.0
+_MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
 
 # What the first two looks find to be slower than the fastest by so much, relative and in microseconds, is out.
 _OUT, _OUT_US = 1.25, 2.0
 
-# After so many calls the cost model's choice is compared with PyTorch's operator: that takes little longer than cuDNN's
-# own search, which PyTorch's first call makes.
-_CALLS_BEFORE_PYTORCH = 8
-
-# Where the choice is confirmed, all plans are measured once the calls of a direction have taken so many times as long
-# as that costs. On held-out layers the best plan takes 8 % less time than the cost model's, so it pays for itself in
-# about as many calls again: a shape that stops coming loses little by it, and one that stays loses little by waiting.
+# A benchmark runs once the calls of a direction have taken so many times as long as it costs. On held-out layers its
+# choices take 8 % less time than the cost model's, so it pays for itself in about as many calls again: a shape that
+# stops coming loses little by the benchmark, and one that stays loses little by the calls before it.
 _WORTH = 10
-# About what it costs: planning and other work of the host, so many launches of the direction and of the kernel
-# that empties the cache.
-_COST_US, _NUM_LAUNCHES, _EMPTY_US = 10_000.0, 60, 40.0
+# About what it costs: planning, cuDNN's search, which empties the allocator's cache, and so many launches of the
+# direction and of the kernel that empties the GPU's.
+_COST_US, _NUM_LAUNCHES, _EMPTY_US = 50_000.0, 60, 40.0
 
 # One race at a time: two on one GPU would time each other.
 _racing = threading.Lock()
@@ -59,17 +55,12 @@ def is_wanted() -> bool:
 
 
 def calls_before(estimate: Verdict) -> int | None:
-    """How many calls of a direction run by the cost model's choice before it is compared with PyTorch's operator.
-
-    None where there is nothing to compare."""
+    """How many calls of a direction run by the cost model's choice before its benchmark; None where there is nothing to
+    compare. A function of the estimate alone, so that every run and every rank counts alike."""
     if math.isinf(estimate.ours_us):
         return None
-    return 0 if _forced else min(_CALLS_BEFORE_PYTORCH, calls_before_all(estimate))
-
-
-def calls_before_all(estimate: Verdict) -> int:
-    """How many calls run before all of our plans that may be the fastest are measured: so many that it is worth its
-    time. A function of the estimate alone, so that every run and every rank counts alike."""
+    if _forced:
+        return 0
     us = max(1.0, min(estimate.ours_us, estimate.torch_us or math.inf))
     return math.ceil(_WORTH * (_COST_US + _NUM_LAUNCHES * (us + _EMPTY_US)) / us)
 
@@ -102,16 +93,14 @@ def run(
     run_ours: Callable[[int], Any],
     run_torch: Callable[[], Any] | None,
     device: torch.device,
-    only_choice: bool = False,
 ) -> Verdict | None:
-    """The fastest of our plans and PyTorch's operator; None where none of ours serves, or where memory is too short.
+    """The verdict of a race; None where none of ours serves, or where memory is too short to find out.
 
     Args:
         run_ours: runs the candidate of that number, on the current stream of `device`.
         run_torch: runs PyTorch's operator; None where it does not take part.
-        only_choice: of our plans the cost model's choice alone takes part, and a few launches are enough.
     """
-    contenders = [planner.Contender(0, 0.0, 0)] if only_choice else planner.contenders(problem, direction)
+    contenders = planner.contenders(problem, direction)
     if not contenders:
         return None
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
@@ -125,7 +114,7 @@ def run(
             return None
         try:
             flush = torch.empty(flush_bytes, dtype=torch.uint8, device=device)
-            times = _times(calls, len(contenders), flush, _BRIEF_US if only_choice else _BUDGET_US)
+            times = _times(calls, len(contenders), flush)
             ours = times[: len(contenders)]
             best = min(range(len(ours)), key=ours.__getitem__)
             if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -179,3 +182,30 @@ def test_missing_binary_is_one_line(monkeypatch):
 
     monkeypatch.setattr(_extension.importlib, "import_module", broken)
     assert "libfoo.so" in _extension._load()
+
+
+def test_a_failure_that_is_handled_keeps_nothing_alive(monkeypatch):
+    """Not by a cycle of its traceback and a frame: what a benchmark held when memory ended would stay held."""
+
+    def no_memory(*_):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB (1073741824 bytes on GPU 0, by convt_ext)")
+
+    def raise_as_torch(words):
+        raise torch.OutOfMemoryError(words)
+
+    monkeypatch.setattr(ops, "_raise_as_torch", raise_as_torch)
+    run = ops._raising(no_memory)
+    held = []
+
+    def benchmark():
+        flush = torch.empty(1)
+        held.append(weakref.ref(flush))
+        with contextlib.suppress(torch.OutOfMemoryError):
+            run()
+
+    gc.disable()
+    try:
+        benchmark()
+        assert held[0]() is None
+    finally:
+        gc.enable()

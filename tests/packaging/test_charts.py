@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_results(tool, tree):
     assert "**Whole steps: 0.90 to 2.00 times as fast** in wall time on an NVIDIA H200, 1.48 in the geometric" in text
     assert "3 training and inference steps of Net and Other (`python -m convt_ext bench --steps`)" in text
     assert "an NVIDIA H200 with torch 2.11.0+cu130 and cuDNN 9.19 (2026-01-02)" in text
-    assert "after each shape was benchmarked, which takes 20 ms in the median. A program measures a shape" in text
+    assert "after each shape was benchmarked, which takes 20 ms in the median. A program benchmarks a shape" in text
 
 
 def test_without_measuring(tool, tree):
