@@ -1,17 +1,15 @@
-"""A pass over the graphs that Inductor compiles: pointwise operations behind our ops become steps of them.
+"""A pass over the graphs that Inductor compiles: pointwise operations behind our ops become steps of them, or PyTorch's
+operator takes their place.
 
 Called by Inductor before gradients and decompositions, where an operation is still the torch function that the user
-called. Fused is a chain of operations that each are the only use of what comes before (pointwise.py knows which), where
-nothing records gradients and sizes, strides and dtype stay those of the op's own result. All else stays as it is, and
-Inductor fuses what follows as it does behind any operator.
-
-CONVT_EXT_NO_FUSION=1, set before the first compilation, leaves all graphs alone.
+called. What can be fused is a chain of operations that each are the only use of what comes before (pointwise.py knows
+which), where nothing records gradients and sizes, strides and dtype stay those of the op's own result. Whether it is
+fused is decided for the whole graph (compile/choice.py), and so is where PyTorch's operator replaces ours again.
 """
 
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
@@ -26,16 +24,19 @@ from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import epilogue, ops, pointwise, traced_epilogues, traced_ops
+from .compile import choice, readers
 from .planner import EXACT_CODES
-
-DISABLED = os.environ.get("CONVT_EXT_NO_FUSION", "") not in ("", "0")
 
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
 
 # What decides the code of compiled programs: caches on disk that were made by other versions of it do not count.
+_FOLDER = Path(__file__).parent
 _OF_PROGRAMS = ("fusion", "pointwise", "epilogue", "inductor", "traced_ops", "traced_epilogues")
-_SOURCES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in _OF_PROGRAMS)
+_SOURCES = (
+    *(str(_FOLDER / f"{name}.py") for name in _OF_PROGRAMS),
+    *sorted(map(str, (_FOLDER / "compile").glob("*.py"))),
+)
 
 
 class Fusion(CustomGraphPass):
@@ -52,7 +53,7 @@ class Fusion(CustomGraphPass):
     def uuid(self) -> Any | None:
         """What caches of compiled graphs know it by; None where one of the passes has no such name."""
         names = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
-        return None if None in names else (get_hash_for_files(_SOURCES), *names)
+        return None if None in names else (get_hash_for_files(_SOURCES), *choice.inputs(), *names)
 
 
 def install() -> None:
@@ -62,17 +63,33 @@ def install() -> None:
     """
     present = config.pre_grad_custom_pass
     passes = tuple(present) if isinstance(present, (list, tuple)) else (present,) if present is not None else ()
-    if not DISABLED and not any(isinstance(one, Fusion) for one in passes):
+    if choice.MODE != choice.BARE and not any(isinstance(one, Fusion) for one in passes):
         config.pre_grad_custom_pass = Fusion(passes)
 
 
 def fuse(graph: Graph) -> None:
-    """Replaces our ops, and the pointwise operations behind each, by one op."""
+    """Has each of our ops computed as choice.py says."""
     if V.aot_compilation:  # its programs run without Python, of which the ops with steps are made
         return
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in _THEN and not node.kwargs:
+    ours = [one for one in graph.nodes if one.op == "call_function" and one.target in _THEN and not one.kwargs]
+    for node, chosen in choice.of_graph(graph, {one: _chain_behind(one) for one in ours}).items():
+        if chosen.alternative == choice.ORIGINAL:
+            _leave_to_torch(node)
+            continue
+        if chosen.turns:
+            node.update_arg(3, [*node.args[3], traced_ops.TURNS])  # type: ignore[misc]
+        if chosen.alternative == choice.FUSED:
             _fuse_behind(node)
+
+
+def _leave_to_torch(node: Node) -> None:
+    """Makes the node the call that an unconverted model has in its place."""
+    input, weight, bias, numbers, _ = node.args
+    stride, padding, output_padding, groups, dilation = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
+    node.target = torch.conv_transpose2d
+    node.args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if node.prev.target is torch._C._are_functorch_transforms_active and not node.prev.users:  # left by the tracing
+        node.graph.erase_node(node.prev)
 
 
 def _fuse_behind(node: Node) -> None:
@@ -81,7 +98,7 @@ def _fuse_behind(node: Node) -> None:
         return
     last = found[-1][0]
     graph = node.graph
-    make_affine = pointwise.affine_of(found[0][0], node) if _can_fold(node) else None
+    make_affine = pointwise.affine_of(found[0][0], node) if readers.can_fold(node) else None
     with graph.inserting_before(last):
         arguments = node.args if make_affine is None else _folded(node, *make_affine())
         behind = found if make_affine is None else found[1:]
@@ -96,17 +113,6 @@ def _fuse_behind(node: Node) -> None:
     for one, _ in reversed(found):
         graph.erase_node(one)
     graph.erase_node(node)
-
-
-def _can_fold(node: Node) -> bool:
-    """Whether a factor of each channel costs less in the weight than in the result.
-
-    Calls by name keep their order of operations.
-    """
-    weight, result = pointwise.value_of(node.args[1]), pointwise.value_of(node)
-    if node.target is not traced_ops.forward or weight is None or result is None:
-        return False
-    return statically_known_true(weight.numel() <= result[0].numel())
 
 
 def _folded(node: Node, factor: Any, summand: Any) -> tuple[Any, ...]:

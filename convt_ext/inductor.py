@@ -1,7 +1,8 @@
 """How Inductor compiles around the ops of traced_ops.py: as it does around PyTorch's own convolutions.
 
 - Where it turns a network of convolutions to channels_last, the operands of ours turn with it. Elsewhere they keep the
-  order of strides that they have in the graph.
+  order of strides that they have in the graph. It counts PyTorch's convolutions alone: a network that has none is
+  turned where all of our ops ask for it (compile/choice.py).
 - The memory formats of the results become part of the program, whose code is compiled for them.
 - A bias is added by itself where that is fused with what comes next, so it costs nothing whoever computes the rest.
   Elsewhere it is left to the op, in which our kernels add it before they store.
@@ -17,13 +18,15 @@ release without them the ops are compiled as any custom op is, which is right to
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch._functorch import partitioners
-from torch._inductor import ir, lowering
+from torch._inductor import config, ir, lowering
+from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
@@ -41,6 +44,32 @@ def teach() -> None:
         lowering.make_fallback(op, layout_constraint=constrain)
         lowering.register_lowering(op, type_promotion_kind=None)(lower)
     _teach_partitioner()
+    _teach_layout()
+
+
+def _teach_layout() -> None:
+    """Has Inductor's decision about the layout of a network hear our ops, where it decides as known releases do."""
+
+    def with_ours(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
+        return decide(gm, is_inference=is_inference) or (
+            is_inference and config.layout_optimization and _asks_to_turn(gm.graph)
+        )
+
+    decide: Any = getattr(GraphLowering, "decide_layout_opt", None)
+    if isinstance(inspect.getattr_static(GraphLowering, "decide_layout_opt", None), staticmethod):
+        with_ours.hears_ours = True  # type: ignore[attr-defined]
+        GraphLowering.decide_layout_opt = staticmethod(with_ours)  # type: ignore[method-assign, assignment]
+
+
+def can_turn() -> bool:
+    """Whether our ops alone can turn a network to channels_last."""
+    return hasattr(getattr(GraphLowering, "decide_layout_opt", None), "hears_ours")
+
+
+def _asks_to_turn(graph: torch.fx.Graph) -> bool:
+    ours = [node for node in graph.nodes if node.target in (traced_ops.forward, traced_epilogues.forward_then)]
+    theirs = any(node.target is torch.ops.aten.convolution.default for node in graph.nodes)
+    return bool(ours) and not theirs and all(node.args[3][9:] == [traced_ops.TURNS] for node in ours)
 
 
 def _teach_partitioner() -> None:

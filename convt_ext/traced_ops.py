@@ -6,9 +6,10 @@
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. The memory formats of the results follow from the strides of input and weight, as those of PyTorch's own,
-until a compiler names them, because the code around a result is compiled for its strides (inductor.py). A program is
-compiled for these numbers and for the sizes of the weight, as with PyTorch's operator; the input's may be any.
+arguments. `TURNS` may follow: the network is to become channels_last. The memory formats of the results follow from the
+strides of input and weight, as those of PyTorch's own, until a compiler names them, because the code around a result is
+compiled for its strides (inductor.py). A program is compiled for these numbers and for the sizes of the weight, as with
+PyTorch's operator; the input's may be any.
 
 Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
 known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
@@ -35,6 +36,10 @@ _transforms_active = _torch.transforms_active
 _num_dispatch_modes = _torch.num_dispatch_modes
 
 
+# Asks Inductor, behind the other numbers of every op of a graph, for a network in channels_last (inductor.py).
+TURNS = 1
+
+
 class Traced(Directions):
     """The three directions as these ops, whose results have the formats of PyTorch's."""
 
@@ -42,7 +47,7 @@ class Traced(Directions):
     by_name = False
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        super().__init__(_arguments_of(numbers))
+        super().__init__(arguments_of(numbers))
         self.numbers = numbers
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -69,9 +74,9 @@ class Traced(Directions):
         return of_input, of_weight, self.grad_bias(grad_output) if wanted[2] else None
 
 
-def _arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
+def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
     """Stride, padding, output_padding, groups and dilation."""
-    return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:])
+    return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:9])
 
 
 def result_format(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> bool:
@@ -93,7 +98,7 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
         with use_precision(None):
             return directions_now(input, weight, bias, numbers)
-    arguments = stride, padding, output_padding, groups, dilation = _arguments_of(numbers)
+    arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
     known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if known is not None:
         return known
@@ -136,7 +141,7 @@ def fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
             int(size)  # makes a constant of it
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
-    return ops.empty(output_size(input.shape, weight.shape, *_arguments_of(numbers)), input, channels_last)
+    return ops.empty(output_size(input.shape, weight.shape, *arguments_of(numbers)), input, channels_last)
 
 
 def _fake_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:

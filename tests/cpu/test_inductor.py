@@ -21,6 +21,7 @@ from torch._inductor.utils import run_and_get_code
 import convt_ext
 from convt_ext import ConvTranspose2d, ops, traced_ops
 from convt_ext import conv_transpose2d as ours
+from convt_ext.compile import choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -76,7 +77,8 @@ def test_a_bias_is_fused_with_what_comes_next_or_left_to_the_op(after, is_fused)
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_network_that_is_turned_to_channels_last_has_no_more_passes_than_pytorchs(trains):
+def test_a_network_that_is_turned_to_channels_last_has_no_more_passes_than_pytorchs(monkeypatch, trains):
+    monkeypatch.setattr(choice, "MODE", choice.FUSED)
     passes, results = [], []
     for layer in (convt_ext.ConvTranspose2d, nn.ConvTranspose2d):
         model = network(layer)

@@ -18,6 +18,7 @@ from torch._inductor import config
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import fusion, traced_epilogues
+from convt_ext.compile import choice
 from convt_ext.epilogue import (
     ADD,
     CLAMP,
@@ -42,6 +43,12 @@ __all__ = ["cpu_is_gpu"]
 WITH_TENSOR = HAS_TENSOR
 OPS = (traced_epilogues.forward_then, traced_epilogues.forward_then_by_name)
 CHANNELS, SIZE = 6, (2, 6, 10, 12)  # of the results of k4s2p1
+
+
+@pytest.fixture(autouse=True)
+def always_fused(monkeypatch):
+    """Also where another alternative takes less time, which test_compile_choice.py is about."""
+    monkeypatch.setattr(choice, "MODE", choice.FUSED)
 
 
 @pytest.fixture

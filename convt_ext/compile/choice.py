@@ -1,0 +1,225 @@
+"""Chooses how each transposed convolution of a graph is computed, and whether they turn the network to channels_last.
+
+    fused       our op, with the pointwise operations that follow as steps
+    bare        our op; Inductor fuses what follows in a pass of its own
+    original    PyTorch's operator, so that the program is that of the unconverted model
+
+The environment variable CONVT_EXT_COMPILE forces one of them; "auto", the default, takes the one with the least time.
+Called by fusion.py, which rewrites the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._inductor import config
+from torch.fx import Graph, Node
+
+from .. import _extension, epilogue, inductor, planner, pointwise, precision, traced_ops
+from ..geometry import result_is_channels_last, suggests_channels_last
+from ..tuning import files, race, verdicts
+from . import costs, measure, readers
+from .costs import BARE, FUSED, ORIGINAL, Layer, Times
+
+VARIABLE, AUTO = "CONVT_EXT_COMPILE", "auto"
+
+
+def _mode_of(environment: Mapping[str, str]) -> str:
+    fallback = BARE if environment.get("CONVT_EXT_NO_FUSION", "") not in ("", "0") else AUTO
+    mode = environment.get(VARIABLE, "") or fallback
+    if mode in (AUTO, FUSED, BARE, ORIGINAL):
+        return mode
+    warnings.warn(
+        f"convt_ext ignores {VARIABLE}: it must be auto, fused, bare or original, but is {mode!r}", RuntimeWarning,
+        stacklevel=2,
+    )  # fmt: skip
+    return fallback
+
+
+MODE = _mode_of(os.environ)
+
+
+class Choice(NamedTuple):
+    """An alternative, and whether the network is to become channels_last because of our ops alone."""
+
+    alternative: str
+    turns: bool = False
+
+
+class Site(NamedTuple):
+    """A layer in its graph, and its times in the strides of the graph and in channels_last."""
+
+    node: Node
+    layer: Layer
+    as_traced: Times
+    turned: Times
+
+    def costs(self, turns: bool) -> dict[str, float]:
+        return costs.of_alternatives(self.layer, self.turned if turns else self.as_traced, turns)
+
+    def best(self, turns: bool, may_be_original: bool = True) -> tuple[str, float]:
+        """The alternative to take and its time; the original where ours are not faster by a margin."""
+        found = self.costs(turns)
+        original_us = found.pop(ORIGINAL)
+        ours = min(found, key=found.__getitem__)
+        is_ours = found[ours] * self.margin(turns) <= original_us and found[ours] < float("inf")
+        return (ours, found[ours]) if is_ours or not may_be_original else (ORIGINAL, original_us)
+
+    def margin(self, turns: bool) -> float:
+        is_measured = (self.turned if turns else self.as_traced).is_measured
+        return costs.MARGIN_OF_MEASURED if is_measured else costs.MARGIN
+
+
+def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
+    """The choice for each of our ops.
+
+    Args:
+        chains: by our ops' nodes, the operations that can be fused into each, as fusion.py finds them.
+    """
+    if MODE != AUTO:
+        return {
+            node: Choice(MODE if node.target is traced_ops.forward or MODE != ORIGINAL else BARE) for node in chains
+        }
+    found: dict[Node, Choice] = {}
+    sites = []
+    for node, chain in chains.items():
+        if _trains(node):
+            found[node] = Choice(ORIGINAL if _is_all_by_torch(node) else BARE)
+        elif not _is_static(node):
+            found[node] = Choice(BARE)
+        elif node.target is not traced_ops.forward:  # its precision was asked for, its format is part of the program
+            site = _site(node, chain)
+            found[node] = Choice(site.best(False, may_be_original=False)[0])
+        else:
+            sites.append(_site(node, chain))
+    if sites:
+        found |= _of_sites(graph, sites, is_inference=not any(map(_trains, chains)))
+    return found
+
+
+def _of_sites(graph: Graph, sites: Sequence[Site], is_inference: bool) -> dict[Node, Choice]:
+    """Of a network that Inductor turns to channels_last with one convolution of PyTorch's, and leaves alone without."""
+    others = [node for node in graph.nodes if readers.is_convolution(node)]
+    grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
+    if grouped or not is_inference or not config.layout_optimization:
+        return {one.node: Choice(one.best(False)[0]) for one in sites}
+    best = {one.node: one.best(True) for one in sites}
+    may_stay = not others and readers.is_layout_free(graph)
+    all_ours = not others and all(alternative != ORIGINAL for alternative, _ in best.values())
+    cannot_turn = all_ours and not inductor.can_turn()
+    if may_stay:
+        staying = {one.node: one.best(False, may_be_original=False) for one in sites}
+        stays_us = _sum(staying.values())
+        limit = _sum((ORIGINAL, one.costs(True)[ORIGINAL]) for one in sites)
+        is_faster = stays_us * max(one.margin(False) for one in sites) <= limit and stays_us < float("inf")
+        if is_faster and (cannot_turn or stays_us <= _sum(best.values())):
+            return {node: Choice(alternative) for node, (alternative, _) in staying.items()}
+    if cannot_turn:
+        return {one.node: Choice(ORIGINAL) for one in sites}
+    return {node: Choice(alternative, turns=all_ours) for node, (alternative, _) in best.items()}
+
+
+def _sum(found: Iterable[tuple[str, float]]) -> float:
+    return sum(us for _, us in found)
+
+
+def _site(node: Node, chain: Sequence[Any]) -> Site:
+    problem = _problem_of(node)
+    last = chain[-1][0] if chain else node
+    source = node.all_input_nodes[0]
+    input: Any = pointwise.value_of(source)
+    is_turned = suggests_channels_last(input.shape, input.stride())
+    folds = bool(chain) and readers.can_fold(node) and pointwise.affine_of(chain[0][0], node) is not None
+    own_operands = {node, *(one for one, _ in chain)}
+    operands = [pointwise.value_of(one) for step, _ in chain for one in step.all_input_nodes if one not in own_operands]
+    layer = Layer(
+        problem,
+        has_bias=node.args[2] is not None,
+        has_steps=bool(chain),
+        folds=folds,
+        operand_bytes=sum(one.nbytes for one in operands if one is not None),
+        is_absorbed=not readers.are_opaque(last),
+        copies_input=not suggests_channels_last(input.shape, input.stride()) and readers.has_fixed_strides(source),
+        copies_result=not is_turned and readers.need_traced_strides(last),
+    )
+    turned = costs.turned(problem)
+    if measure.is_possible(input.device):
+        steps = _steps_of(node, chain[folds:]) if not layer.is_absorbed else measure.Steps()
+        times = [measure.times(one, layer.has_bias, steps, input.device) for one in (problem, turned)]
+    else:
+        times = [costs.known_times(one) for one in (problem, turned)]
+    return Site(node, layer, *times)
+
+
+def _steps_of(node: Node, chain: Sequence[Any]) -> measure.Steps:
+    """The steps of a chain; the nodes that they would be made of are removed again."""
+    graph, before = node.graph, set(node.graph.nodes)
+    with graph.inserting_before(node.next):
+        pieces = [piece for _, make_steps in chain for piece in make_steps()]
+    channels = pointwise.value_of(node).shape[1]  # type: ignore[union-attr]
+    values = [pointwise.value_of(operand) for _, operand in pieces if operand is not None]
+    sizes = tuple((channels, 1, 1) if value is None else tuple(value.shape) for value in values)
+    operations, numbers, _ = epilogue.lists_of([step._replace(tensor=operand) for step, operand in pieces])
+    for one in reversed([one for one in graph.nodes if one not in before]):
+        graph.erase_node(one)
+    return measure.Steps(tuple(operations), tuple(numbers), sizes)
+
+
+def _problem_of(node: Node) -> planner.Problem:
+    """The planner's problem of one of our ops in the strides of the graph, without a bias."""
+    input, weight = (pointwise.value_of(one) for one in node.args[:2])
+    assert input is not None
+    assert weight is not None
+    device = planner.device_numbers(input.device.index or 0)
+    if node.target is traced_ops.forward:
+        arguments = traced_ops.arguments_of(node.args[3])  # type: ignore[arg-type]
+        code = precision.CODES[precision.class_by_switches(input.dtype, planner.capability(device))]
+        channels_last = result_is_channels_last(
+            input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, arguments[0], arguments[2],
+            precision.cudnn_enabled(),
+        )  # fmt: skip
+    else:
+        given: Any = node.args[3:]
+        stride, padding, output_padding, groups, dilation, code, channels_last = given
+        arguments = tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation)
+    return planner.Problem.of_call(input, weight, False, (*arguments, code, channels_last), device)
+
+
+def _trains(node: Node) -> bool:
+    value = pointwise.value_of(node)
+    return value is not None and value.requires_grad
+
+
+def _is_static(node: Node) -> bool:
+    """Whether all sizes and strides are numbers, which times depend on."""
+    values = [pointwise.value_of(one) for one in (*node.args[:2], node)]
+    return all(
+        one is not None and all(isinstance(number, int) for number in (*one.shape, *one.stride())) for one in values
+    )
+
+
+def _is_all_by_torch(node: Node) -> bool:
+    """Whether PyTorch's operator would compute each direction of a layer that trains, so that ours only costs time."""
+    if node.target is not traced_ops.forward or not _is_static(node):
+        return False
+    problem = _problem_of(node)._replace(has_bias=node.args[2] is not None)
+    wanted = [verdicts.FORWARD]
+    for operand, direction in zip(node.args, (verdicts.GRAD_INPUT, verdicts.GRAD_WEIGHT), strict=False):
+        value = pointwise.value_of(operand)
+        wanted += [direction] if value is None or value.requires_grad else []
+    find = verdicts.find if race.is_wanted() else verdicts.of_files
+    return all((find(problem, one) or verdicts.estimated(problem, one)).by_torch for one in wanted)
+
+
+def inputs() -> tuple[str, ...]:
+    """All that choices depend on besides the graph: caches on disk must not use those that were made under others."""
+    numbers = [planner.device_numbers(index) for index in range(torch.cuda.device_count())]
+    measured = hashlib.sha256(repr(list(files.in_force())).encode()).hexdigest()
+    sources = (_extension.build_info() or {}).get("sources", "")
+    switches = race.is_wanted(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
+    return tuple(map(str, (MODE, numbers, torch.backends.cudnn.version(), sources, measured, switches)))

@@ -1,0 +1,132 @@
+"""What the alternatives of one transposed convolution and the steps that follow it take, in microseconds.
+
+Passes over memory are priced by their bytes, layers by measured times where there are any, else by the planner's
+estimates. Called by choice.py. Knows no graphs and launches nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .. import planner
+from ..geometry import output_size, result_is_channels_last
+from ..precision import cudnn_enabled
+from ..tuning import race, verdicts
+
+FUSED, BARE, ORIGINAL = "fused", "bare", "original"
+
+# How much faster ours must be than the original: by the cost model, and with measured times.
+MARGIN, MARGIN_OF_MEASURED = 1.10, 1.03
+
+# The share of the copy bandwidth that a pass of Triton's reaches, what a kernel takes that does nothing, and how much
+# longer the pass of ours takes that runs steps where a kernel cannot (H200).
+_RATE, _LAUNCH_US, _OWN_PASS = 0.75, 2.0, 2.0
+
+# A layer with fused steps over the bare one, and a BatchNorm that is folded into the weight on each call (H200).
+_FUSED, _FOLD_US = 1.4, 25.0
+
+
+class Layer(NamedTuple):
+    """A transposed convolution in its graph.
+
+    Attributes:
+        problem: in the strides that it has in the graph, without a bias, which Inductor adds in a pass.
+        has_bias: it has one, for which the original needs that pass.
+        has_steps: pointwise operations follow that can be fused.
+        folds: the first of them is a BatchNorm that would be folded.
+        operand_bytes: what tensors of the steps take.
+        is_absorbed: what reads the result can run the steps in its own kernel.
+        copies_input, copies_result: in a channels_last network, the operand or the result needs a copy.
+    """
+
+    problem: planner.Problem
+    has_bias: bool = False
+    has_steps: bool = False
+    folds: bool = False
+    operand_bytes: int = 0
+    is_absorbed: bool = False
+    copies_input: bool = False
+    copies_result: bool = False
+
+
+class Times(NamedTuple):
+    """Times of the layer alone in one layout.
+
+    Attributes:
+        ours_us: our op; infinite where no kernel of ours serves it.
+        torch_us: PyTorch's operator; infinite where nothing is known.
+        fuses: our kernel fuses steps.
+        fused_us: our op with its steps, where that was measured.
+        is_measured: both were measured.
+    """
+
+    ours_us: float
+    torch_us: float
+    fuses: bool
+    fused_us: float | None = None
+    is_measured: bool = False
+
+
+def turned(problem: planner.Problem) -> planner.Problem:
+    """The problem with an input in channels_last."""
+    _, channels, height, width = problem.input_size
+    strides = (channels * height * width, 1, channels * width, channels)
+    channels_last = result_is_channels_last(
+        problem.input_size, strides, problem.weight_size, problem.weight_stride, problem.dtype, problem.stride,
+        problem.output_padding, cudnn_enabled(),
+    )  # fmt: skip
+    return problem._replace(input_stride=strides, channels_last=channels_last)
+
+
+def known_times(problem: planner.Problem) -> Times:
+    """By a benchmark or a tuning file where one has measured the call, else by the cost model."""
+    find = verdicts.find if race.is_wanted() else verdicts.of_files
+    verdict = find(problem, verdicts.FORWARD) or verdicts.estimated(problem, verdicts.FORWARD)
+    torch_us = verdict.torch_us or math.inf
+    is_measured = verdict.source != verdicts.ESTIMATED
+    if verdict.by_torch:  # our op would run PyTorch's operator
+        return Times(verdict.torch_us or math.inf, torch_us, False, None, is_measured)
+    return Times(verdict.ours_us, torch_us, _fuses(problem, verdict.candidate), None, is_measured)
+
+
+def _fuses(problem: planner.Problem, candidate: int) -> bool:
+    answer = planner.plan(problem) or {}
+    plan = answer["candidates"][candidate] if candidate else answer.get("plan", {})
+    return bool(plan.get("fuses"))
+
+
+def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str, float]:
+    """What each alternative takes with all that it needs around the layer; FUSED only where a pass disappears.
+
+    Args:
+        times: in that layout.
+        channels_last: the network is channels_last, whatever the strides in the graph.
+    """
+    problem = layer.problem
+    itemsize = problem.dtype.itemsize
+    result_bytes = itemsize * math.prod(output_size(problem.input_size, problem.weight_size, *problem[5:10]))
+    pass_us = _LAUNCH_US + _moved_us(problem, 2 * result_bytes + layer.operand_bytes)
+    before_us = behind_us = 0.0
+    if channels_last and layer.copies_input:
+        before_us = _LAUNCH_US + _moved_us(problem, 2 * itemsize * math.prod(problem.input_size))
+    if channels_last and layer.copies_result and not layer.is_absorbed:
+        behind_us = _LAUNCH_US + _moved_us(problem, 2 * result_bytes)
+    steps_us = pass_us if layer.has_steps and not layer.is_absorbed else 0.0
+    bias_us = pass_us if layer.has_bias and not layer.is_absorbed else 0.0
+    found = {
+        BARE: before_us + times.ours_us + (steps_us or behind_us),
+        ORIGINAL: before_us + times.torch_us + (steps_us or bias_us or behind_us),
+    }
+    if steps_us:
+        fused_us = times.fused_us
+        if fused_us is None and times.fuses:
+            fused_us = _FUSED * times.ours_us + _moved_us(problem, layer.operand_bytes)
+        elif fused_us is None:
+            fused_us = times.ours_us + _OWN_PASS * pass_us
+        found[FUSED] = before_us + fused_us + behind_us + (_FOLD_US if layer.folds else 0.0)
+    return found
+
+
+def _moved_us(problem: planner.Problem, num_bytes: float) -> float:
+    return num_bytes / (_RATE * 1e3 * problem.device[5])

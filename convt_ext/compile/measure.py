@@ -1,0 +1,107 @@
+"""Times a layer on the GPU while a program is compiled: our op, with and without its steps, and PyTorch's operator.
+
+Called by choice.py where `torch.backends.cudnn.benchmark` asks for measuring. Operands are random, of the layer's
+sizes. Which of our plans runs is found by the benchmark of eager calls and remembered as theirs, so the compiled
+program runs the plan that was timed here.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _driver, ops, planner
+from ..directions import Eager, torch_forward
+from ..geometry import memory_format
+from ..gpu_clock import GpuClock
+from ..tuning import race
+from ..tuning.verdicts import FORWARD, find, remember
+from .costs import Times, known_times
+
+_ROUNDS = 5
+
+
+class Steps(NamedTuple):
+    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors."""
+
+    operations: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+
+
+_known: dict[Hashable, Times] = {}
+
+
+def is_possible(device: torch.device) -> bool:
+    """Whether PyTorch's switches ask for measuring, and a GPU is there that captures nothing."""
+    return race.is_wanted() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+
+
+def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
+    """Times of a layer in the layout of the problem, remembered; the cost model's where they cannot be measured.
+
+    Args:
+        problem: without a bias.
+        steps: those that may be fused.
+    """
+    key = problem, has_bias, steps, device
+    if key not in _known:
+        try:
+            with torch.no_grad(), _disable_current_modes():
+                _known[key] = _measured(problem, has_bias, steps, device)
+        except RuntimeError:  # memory is short, above all: another program may find more
+            return known_times(problem)
+    return _known[key]
+
+
+def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
+    generator = torch.Generator(device).manual_seed(0)
+
+    def drawn(size: Sequence[int], strides: Sequence[int]) -> Tensor:
+        empty = torch.empty_strided(size, strides, dtype=problem.dtype, device=device)
+        return empty.uniform_(-0.5, 0.5, generator=generator)
+
+    arguments = (*problem[5:10], problem.code, problem.channels_last)
+    input, weight = drawn(problem.input_size, problem.input_stride), drawn(problem.weight_size, problem.weight_stride)
+    # Inductor gives PyTorch's operator a weight in the layout of the network.
+    weight_of_torch = weight.contiguous(memory_format=memory_format(problem.channels_last))
+    operands = [drawn(size, torch.empty(size, device="meta").stride()) for size in steps.sizes]
+
+    def ours(number: int) -> Tensor:
+        return ops.run_forward(input, weight, None, Eager(arguments, (number, 0, 0)).call)
+
+    def theirs() -> Tensor:
+        return torch_forward(input, weight_of_torch, None, arguments)
+
+    verdict = find(problem, FORWARD) or race.run(problem, FORWARD, ours, theirs, device)
+    if verdict is not None:
+        for one in {problem, problem._replace(has_bias=has_bias)}:
+            if find(one, FORWARD) is None:
+                remember(one, FORWARD, verdict)
+    found = known_times(problem)
+    if verdict is None or verdict.by_torch:
+        return found
+
+    def fused() -> Tensor:
+        call = Eager(arguments, (verdict.candidate, 0, 0)).call
+        return ops.run_forward_then(input, weight, None, call, steps.operations, steps.numbers, operands)
+
+    calls = [lambda: ours(verdict.candidate), theirs, fused]
+    ours_us, torch_us, *fused_us = time_calls(calls if steps.operations else calls[:2], device)
+    return Times(ours_us, torch_us, found.fuses, fused_us[0] if fused_us else None, is_measured=True)
+
+
+def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
+    """Microseconds of each on the GPU with cold caches: medians of a few alternate launches."""
+    with race._racing, torch.cuda.device(device), _driver.relaxed_capture():
+        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+        flush, clock = torch.empty(size, dtype=torch.uint8, device=device), GpuClock()
+        for call in calls:
+            call()
+        rounds = [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
+    return [statistics.median(of_call) for of_call in zip(*rounds, strict=True)]
