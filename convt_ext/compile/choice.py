@@ -20,10 +20,10 @@ import torch
 from torch._inductor import config
 from torch.fx import Graph, Node
 
-from .. import _extension, epilogue, inductor, planner, pointwise, precision, traced_ops
+from .. import _extension, inductor, planner, pointwise, precision, traced_ops
 from ..geometry import result_is_channels_last, suggests_channels_last
 from ..tuning import files, race, verdicts
-from . import costs, measure, readers
+from . import costs, measure, readers, steps
 from .costs import BARE, FUSED, ORIGINAL, Layer, Times
 
 VARIABLE, AUTO = "CONVT_EXT_COMPILE", "auto"
@@ -82,9 +82,8 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
         chains: by our ops' nodes, the operations that can be fused into each, as fusion.py finds them.
     """
     if MODE != AUTO:
-        return {
-            node: Choice(MODE if node.target is traced_ops.forward or MODE != ORIGINAL else BARE) for node in chains
-        }
+        explicit = BARE if MODE == ORIGINAL else MODE  # of calls with an explicit precision
+        return {node: Choice(MODE if node.target is traced_ops.forward else explicit) for node in chains}
     found: dict[Node, Choice] = {}
     sites = []
     for node, chain in chains.items():
@@ -97,9 +96,8 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
             found[node] = Choice(site.best(False, may_be_original=False)[0])
         else:
             sites.append(_site(node, chain))
-    if sites:
-        found |= _of_sites(graph, sites, is_inference=not any(map(_trains, chains)))
-    return found
+    is_inference = not any(_trains(node) for node in graph.nodes)
+    return found | (_of_sites(graph, sites, is_inference) if sites else {})
 
 
 def _of_sites(graph: Graph, sites: Sequence[Site], is_inference: bool) -> dict[Node, Choice]:
@@ -133,41 +131,24 @@ def _site(node: Node, chain: Sequence[Any]) -> Site:
     last = chain[-1][0] if chain else node
     source = node.all_input_nodes[0]
     input: Any = pointwise.value_of(source)
-    is_turned = suggests_channels_last(input.shape, input.stride())
+    in_channels_last = suggests_channels_last(input.shape, input.stride())
     folds = bool(chain) and readers.can_fold(node) and pointwise.affine_of(chain[0][0], node) is not None
-    own_operands = {node, *(one for one, _ in chain)}
-    operands = [pointwise.value_of(one) for step, _ in chain for one in step.all_input_nodes if one not in own_operands]
     layer = Layer(
         problem,
         has_bias=node.args[2] is not None,
         has_steps=bool(chain),
         folds=folds,
-        operand_bytes=sum(one.nbytes for one in operands if one is not None),
+        steps=steps.of_chain(node, chain[folds:]),
         is_absorbed=not readers.are_opaque(last),
-        copies_input=not suggests_channels_last(input.shape, input.stride()) and readers.has_fixed_strides(source),
-        copies_result=not is_turned and readers.need_traced_strides(last),
+        copies_input=not in_channels_last and readers.has_fixed_strides(source),
+        copies_result=not problem.channels_last and readers.need_traced_strides(last),
     )
     turned = costs.turned(problem)
     if measure.is_possible(input.device):
-        steps = _steps_of(node, chain[folds:]) if not layer.is_absorbed else measure.Steps()
-        times = [measure.times(one, layer.has_bias, steps, input.device) for one in (problem, turned)]
+        times = [measure.times(one, layer.has_bias, layer.steps, input.device) for one in (problem, turned)]
     else:
         times = [costs.known_times(one) for one in (problem, turned)]
     return Site(node, layer, *times)
-
-
-def _steps_of(node: Node, chain: Sequence[Any]) -> measure.Steps:
-    """The steps of a chain; the nodes that they would be made of are removed again."""
-    graph, before = node.graph, set(node.graph.nodes)
-    with graph.inserting_before(node.next):
-        pieces = [piece for _, make_steps in chain for piece in make_steps()]
-    channels = pointwise.value_of(node).shape[1]  # type: ignore[union-attr]
-    values = [pointwise.value_of(operand) for _, operand in pieces if operand is not None]
-    sizes = tuple((channels, 1, 1) if value is None else tuple(value.shape) for value in values)
-    operations, numbers, _ = epilogue.lists_of([step._replace(tensor=operand) for step, operand in pieces])
-    for one in reversed([one for one in graph.nodes if one not in before]):
-        graph.erase_node(one)
-    return measure.Steps(tuple(operations), tuple(numbers), sizes)
 
 
 def _problem_of(node: Node) -> planner.Problem:
@@ -192,7 +173,7 @@ def _problem_of(node: Node) -> planner.Problem:
 
 def _trains(node: Node) -> bool:
     value = pointwise.value_of(node)
-    return value is not None and value.requires_grad
+    return node.op != "placeholder" and value is not None and value.requires_grad
 
 
 def _is_static(node: Node) -> bool:

@@ -13,6 +13,7 @@ from .. import planner
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
 from ..tuning import race, verdicts
+from .steps import Steps
 
 FUSED, BARE, ORIGINAL = "fused", "bare", "original"
 
@@ -35,7 +36,7 @@ class Layer(NamedTuple):
         has_bias: it has one, for which the original needs that pass.
         has_steps: pointwise operations follow that can be fused.
         folds: the first of them is a BatchNorm that would be folded.
-        operand_bytes: what tensors of the steps take.
+        steps: what the others would become.
         is_absorbed: what reads the result can run the steps in its own kernel.
         copies_input, copies_result: in a channels_last network, the operand or the result needs a copy.
     """
@@ -44,7 +45,7 @@ class Layer(NamedTuple):
     has_bias: bool = False
     has_steps: bool = False
     folds: bool = False
-    operand_bytes: int = 0
+    steps: Steps = Steps()
     is_absorbed: bool = False
     copies_input: bool = False
     copies_result: bool = False
@@ -56,14 +57,14 @@ class Times(NamedTuple):
     Attributes:
         ours_us: our op; infinite where no kernel of ours serves it.
         torch_us: PyTorch's operator; infinite where nothing is known.
-        fuses: our kernel fuses steps.
+        family: of our kernel where it fuses steps, else empty.
         fused_us: our op with its steps, where that was measured.
         is_measured: both were measured.
     """
 
     ours_us: float
     torch_us: float
-    fuses: bool
+    family: str
     fused_us: float | None = None
     is_measured: bool = False
 
@@ -86,14 +87,14 @@ def known_times(problem: planner.Problem) -> Times:
     torch_us = verdict.torch_us or math.inf
     is_measured = verdict.source != verdicts.ESTIMATED
     if verdict.by_torch:  # our op would run PyTorch's operator
-        return Times(verdict.torch_us or math.inf, torch_us, False, None, is_measured)
-    return Times(verdict.ours_us, torch_us, _fuses(problem, verdict.candidate), None, is_measured)
+        return Times(verdict.torch_us or math.inf, torch_us, "", None, is_measured)
+    return Times(verdict.ours_us, torch_us, _fusing_family(problem, verdict.candidate), None, is_measured)
 
 
-def _fuses(problem: planner.Problem, candidate: int) -> bool:
+def _fusing_family(problem: planner.Problem, candidate: int) -> str:
     answer = planner.plan(problem) or {}
     plan = answer["candidates"][candidate] if candidate else answer.get("plan", {})
-    return bool(plan.get("fuses"))
+    return plan["family"] if plan.get("fuses") else ""
 
 
 def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str, float]:
@@ -105,8 +106,9 @@ def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str
     """
     problem = layer.problem
     itemsize = problem.dtype.itemsize
-    result_bytes = itemsize * math.prod(output_size(problem.input_size, problem.weight_size, *problem[5:10]))
-    pass_us = _LAUNCH_US + _moved_us(problem, 2 * result_bytes + layer.operand_bytes)
+    result_size = output_size(problem.input_size, problem.weight_size, *problem[5:10])
+    result_bytes, operand_bytes = itemsize * math.prod(result_size), itemsize * layer.steps.num_operands()
+    pass_us = _LAUNCH_US + _moved_us(problem, 2 * result_bytes + operand_bytes)
     before_us = behind_us = 0.0
     if channels_last and layer.copies_input:
         before_us = _LAUNCH_US + _moved_us(problem, 2 * itemsize * math.prod(problem.input_size))
@@ -120,8 +122,8 @@ def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str
     }
     if steps_us:
         fused_us = times.fused_us
-        if fused_us is None and times.fuses:
-            fused_us = _FUSED * times.ours_us + _moved_us(problem, layer.operand_bytes)
+        if fused_us is None and times.family and layer.steps.fit(times.family, result_size):
+            fused_us = _FUSED * times.ours_us + _moved_us(problem, operand_bytes)
         elif fused_us is None:
             fused_us = times.ours_us + _OWN_PASS * pass_us
         found[FUSED] = before_us + fused_us + behind_us + (_FOLD_US if layer.folds else 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,16 +22,9 @@ from ..gpu_clock import GpuClock
 from ..tuning import race
 from ..tuning.verdicts import FORWARD, find, remember
 from .costs import Times, known_times
+from .steps import Steps
 
 _ROUNDS = 5
-
-
-class Steps(NamedTuple):
-    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors."""
-
-    operations: tuple[int, ...] = ()
-    numbers: tuple[float, ...] = ()
-    sizes: tuple[tuple[int, ...], ...] = ()
 
 
 _known: dict[Hashable, Times] = {}
@@ -93,7 +86,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
 
     calls = [lambda: ours(verdict.candidate), theirs, fused]
     ours_us, torch_us, *fused_us = time_calls(calls if steps.operations else calls[:2], device)
-    return Times(ours_us, torch_us, found.fuses, fused_us[0] if fused_us else None, is_measured=True)
+    return Times(ours_us, torch_us, found.family, fused_us[0] if fused_us else None, is_measured=True)
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
