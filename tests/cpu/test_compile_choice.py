@@ -1,0 +1,372 @@
+"""Compiled programs take the alternative that pretended times make the fastest. On the CPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cpu_kernels import cpu_is_gpu
+from torch import nn
+from torch._inductor import config
+from torch._inductor.graph import GraphLowering
+from torch._inductor.utils import run_and_get_code
+
+import convt_ext
+from convt_ext import conv_transpose2d as ours
+from convt_ext import fusion, traced_epilogues, traced_ops
+from convt_ext.compile import choice, costs, measure
+from convt_ext.compile.choice import AUTO, BARE, FUSED, ORIGINAL
+from convt_ext.compile.costs import Times
+from convt_ext.tuning import files, race, verdicts
+
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+__all__ = ["cpu_is_gpu"]
+
+ALTERNATIVES = {traced_ops.forward: BARE, traced_epilogues.forward_then: FUSED, torch.conv_transpose2d: ORIGINAL}
+# Times in microseconds with which each is the fastest: a pass over results as small as these takes some more than 2.
+FAST = {FUSED: Times(2.0, 100.0, "flat"), BARE: Times(50.0, 100.0, "flat"), ORIGINAL: Times(100.0, 50.0, "flat")}
+
+
+@pytest.fixture
+def graphs():
+    return []
+
+
+@pytest.fixture(autouse=True)
+def from_scratch(monkeypatch):
+    monkeypatch.setattr(choice, "MODE", AUTO)
+    monkeypatch.setattr(measure, "_known", {})
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Sets the times of every layer, those in channels_last if they differ."""
+
+    def set_times(times, turned=None):
+        monkeypatch.setattr(costs, "known_times", lambda problem: turned if turned and is_turned(problem) else times)
+
+    return set_times
+
+
+def is_turned(problem):
+    return problem.input_stride[1] == 1
+
+
+def layer(c_in=8, c_out=6, **named):
+    torch.manual_seed(0)
+    return convt_ext.ConvTranspose2d(c_in, c_out, 4, 2, 1, **named)
+
+
+X = torch.rand(2, 8, 5, 6, generator=torch.Generator().manual_seed(0))
+
+
+def rewritten(graphs, function, *inputs, **named):
+    """The graph that the pass leaves of a function, which computes the same with it."""
+
+    def backend(gm, _):
+        fusion.fuse(gm.graph)
+        gm.graph.lint()
+        gm.recompile()
+        graphs.append(gm.graph)
+        return gm.forward
+
+    with torch.set_grad_enabled(named.pop("trains", False)):
+        found = torch.compile(function, backend=backend, fullgraph=True, **named)(*inputs)
+        torch.testing.assert_close(found, function(*inputs), rtol=1e-4, atol=1e-5)
+    return graphs[-1]
+
+
+def alternatives(graph):
+    return [ALTERNATIVES[node.target] for node in graph.nodes if node.target in ALTERNATIVES]
+
+
+def turns(graph):
+    ours = [node for node in graph.nodes if ALTERNATIVES.get(node.target) in (FUSED, BARE)]
+    return [node.args[3][9:] == [traced_ops.TURNS] for node in ours]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_fastest_is_taken(graphs, pretend, name):
+    pretend(FAST[name])
+    graph = rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X)
+    assert alternatives(graph) == [name]
+    assert (F.relu in [node.target for node in graph.nodes]) == (name != FUSED)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "is_measured", "is_ours"),
+    [(1.09, False, False), (1.11, False, True), (1.02, True, False), (1.04, True, True)],
+)
+def test_ours_are_taken_where_they_are_faster_by_a_margin(graphs, pretend, ratio, is_measured, is_ours):
+    pretend(Times(1e4, ratio * 1e4, "", None, is_measured))
+    assert alternatives(rewritten(graphs, layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
+
+
+def test_where_nothing_is_known_of_pytorchs_operator_ours_is_taken(graphs, pretend):
+    pretend(Times(2.0, math.inf, "flat"))
+    assert alternatives(rewritten(graphs, layer(), X)) == [BARE]
+
+
+def test_where_no_kernel_of_ours_serves_the_original_is_taken(graphs, pretend):
+    pretend(Times(math.inf, math.inf, ""))
+    assert alternatives(rewritten(graphs, layer(), X)) == [ORIGINAL]
+
+
+READERS = {
+    "output": (lambda y: y, True),
+    "convolution": (nn.Conv2d(6, 4, 3), True),
+    "linear": (nn.Linear(12, 3), True),
+    "linear of a view": (lambda y: F.linear(y.flatten(1), torch.ones(3, 720)), True),
+    "another of ours": (convt_ext.ConvTranspose2d(6, 4, 2), True),
+    "pooling": (nn.MaxPool2d(2), False),
+    "softmax": (lambda y: torch.softmax(y, 1), False),
+    "group norm": (nn.GroupNorm(2, 6), False),
+    "mean": (lambda y: y.mean((2, 3)), False),
+    "cat": (lambda y: torch.cat([y, y], 1), False),
+    "pointwise": (torch.erf, False),
+    "min": (lambda y: torch.min(y, 1)[0], False),
+    "convolution and pooling": (lambda y: (F.conv2d(y, torch.ones(1, 6, 1, 1)), F.max_pool2d(y, 2)), False),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_steps_are_fused_only_where_a_pass_disappears(graphs, pretend, name):
+    after, is_fused = READERS[name]
+    pretend(FAST[FUSED])
+    model = layer()
+    graph = rewritten(graphs, lambda x: after(model(x).relu()), X)
+    assert alternatives(graph)[0] == (FUSED if is_fused else BARE)
+
+
+def test_steps_that_no_kernel_runs_in_their_order_are_left_to_inductor(graphs, pretend):
+    pretend(FAST[FUSED])
+    model = layer()
+    assert alternatives(rewritten(graphs, lambda x: model(x).clamp(0, 1).tanh(), X)) == [BARE]
+    assert alternatives(rewritten(graphs, lambda x: model(x).tanh().clamp(0, 1), X)) == [FUSED]
+
+
+@pytest.mark.parametrize(("name", "num_norms"), [(FUSED, 0), (BARE, 1), (ORIGINAL, 1)])
+def test_a_norm_is_folded_only_where_steps_are_fused(graphs, pretend, monkeypatch, name, num_norms):
+    monkeypatch.setattr(costs, "_FOLD_US", 0.0)
+    pretend(FAST[name])
+    graph = rewritten(graphs, nn.Sequential(layer(), nn.BatchNorm2d(6), nn.ReLU()).eval(), X)
+    assert alternatives(graph) == [name]
+    assert sum(node.target is F.batch_norm for node in graph.nodes) == num_norms
+
+
+def test_the_program_of_the_original_is_that_of_the_unconverted_model(pretend):
+    pretend(FAST[ORIGINAL])
+    torch.manual_seed(0)
+    theirs = nn.Sequential(nn.ConvTranspose2d(8, 6, 4, 2, 1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2))
+    theirs = nn.Sequential(theirs, nn.ConvTranspose2d(6, 5, 3, 2, output_padding=1)).eval()
+    programs = []
+    for model in (theirs, convt_ext.convert(theirs)):
+        torch._dynamo.reset()
+        with torch.no_grad(), config.patch(force_disable_caches=True):
+            _, codes = run_and_get_code(torch.compile(model, fullgraph=True), X)
+        programs.append([code[code.index("def call(") : code.index("runner =")] for code in codes])
+    assert isinstance(theirs[1], convt_ext.ConvTranspose2d)
+    assert programs[0] == programs[1]
+
+
+def test_the_graph_of_the_original_is_that_of_the_unconverted_model(graphs, pretend):
+    pretend(FAST[ORIGINAL])
+    model = nn.Sequential(nn.ConvTranspose2d(8, 6, 4, 2, 1, dilation=2), nn.GELU())
+    targets = []
+    for _ in range(2):
+        graph = rewritten(graphs, model, X)
+        targets.append([(node.op, node.target, len(node.args)) for node in graph.nodes if node.op != "placeholder"])
+        convt_ext.convert(model)
+        torch._dynamo.reset()
+    assert targets[0] == targets[1]
+
+
+def test_a_network_of_ours_is_turned_where_that_is_faster(graphs, pretend):
+    model = nn.Sequential(layer(32, 48), nn.ReLU(), layer(48, 32), nn.Tanh())
+    x = torch.rand(2, 32, 5, 6)
+    for as_traced, in_channels_last, is_turned in ((90.0, 30.0, True), (30.0, 90.0, False)):
+        pretend(Times(as_traced, 500.0, "nhwc"), Times(in_channels_last, 500.0, "nhwc"))
+        torch._dynamo.reset()
+        assert turns(rewritten(graphs, model, x)) == [is_turned] * 2
+        torch._dynamo.reset()
+        with torch.no_grad(), config.patch(force_disable_caches=True):
+            found, codes = run_and_get_code(torch.compile(model, fullgraph=True), x)
+            expected = model(x)
+        calls = [line for line in codes[0].splitlines() if "= convt_ext_run_forward(" in line]
+        assert [line.rstrip().endswith(", True)") for line in calls] == [is_turned] * 2
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_release_cannot_turn_is_the_original_or_stays(graphs, pretend, monkeypatch):
+    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(lambda gm, *, is_inference: False))
+    for as_traced, expected in ((90.0, BARE), (490.0, ORIGINAL)):
+        pretend(Times(as_traced, 500.0, "nhwc"), Times(30.0, 500.0, "nhwc"))
+        torch._dynamo.reset()
+        graph = rewritten(graphs, layer(), X)
+        assert alternatives(graph) == [expected]
+        assert not any(turns(graph))
+
+
+@pytest.mark.parametrize("after", [nn.MaxPool2d(2), nn.Conv2d(6, 4, 3)], ids=["pooling", "convolution"])
+def test_a_network_that_is_faster_in_channels_last_does_not_stay(graphs, pretend, after):
+    """For its other operations the layer alone does not decide: PyTorch's would be channels_last."""
+    pretend(Times(10.0, 500.0, "flat"), Times(300.0, 200.0, "nhwc"))
+    assert alternatives(rewritten(graphs, nn.Sequential(layer(), nn.GELU(), after), X)) == [ORIGINAL]
+
+
+def test_grouped_convolutions_keep_a_network_as_it_is(graphs, pretend):
+    pretend(Times(20.0, 200.0, ""), Times(300.0, 100.0, ""))
+    model = layer(groups=2)
+    assert alternatives(rewritten(graphs, model, X)) == [BARE]
+    assert not any(turns(graphs[-1]))
+
+
+def test_sizes_that_are_symbols_leave_our_op_alone(graphs, pretend):
+    pretend(FAST[ORIGINAL])
+    model = layer()
+    assert alternatives(rewritten(graphs, lambda x: model(x).relu(), X, dynamic=True)) == [BARE]
+    assert alternatives(rewritten(graphs, lambda x: model(x).relu(), X, dynamic=False)) == [ORIGINAL]
+
+
+def test_an_explicit_precision_is_never_pytorchs(graphs, pretend):
+    pretend(FAST[ORIGINAL])
+    model = layer(precision="ieee")
+    graph = rewritten(graphs, lambda x: model(x).relu(), X)
+    assert [node.target for node in graph.nodes if "convt_ext" in str(node.target)] == [convt_ext.ops.forward]
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_training_is_the_original_where_pytorch_computes_every_direction(graphs, monkeypatch, is_ours):
+    def estimated(problem, direction):
+        return verdicts.Verdict(not (is_ours and direction == verdicts.GRAD_WEIGHT), 0, 1.0, 2.0, verdicts.ESTIMATED)
+
+    monkeypatch.setattr(verdicts, "estimated", estimated)
+    graph = rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X, trains=True)
+    assert alternatives(graph) == [BARE if is_ours else ORIGINAL]
+
+
+@pytest.mark.parametrize(
+    ("environment", "mode"),
+    [
+        ({}, AUTO), ({"CONVT_EXT_NO_FUSION": "1"}, BARE), ({"CONVT_EXT_NO_FUSION": "0"}, AUTO),
+        *(({"CONVT_EXT_COMPILE": mode}, mode) for mode in (AUTO, BARE, FUSED, ORIGINAL)),
+        ({"CONVT_EXT_COMPILE": FUSED, "CONVT_EXT_NO_FUSION": "1"}, FUSED),
+    ],
+)  # fmt: skip
+def test_the_variable(environment, mode):
+    assert choice._mode_of(environment) == mode
+
+
+def test_the_variable_with_another_value_is_ignored_and_says_so():
+    with pytest.warns(
+        RuntimeWarning, match="CONVT_EXT_COMPILE: it must be auto, fused, bare or original, but is 'fuse'"
+    ):
+        assert choice._mode_of({"CONVT_EXT_COMPILE": "fuse"}) == AUTO
+
+
+@pytest.mark.parametrize("mode", [FUSED, ORIGINAL])
+def test_what_the_variable_forces_is_taken_whatever_the_times(graphs, pretend, monkeypatch, mode):
+    monkeypatch.setattr(choice, "MODE", mode)
+    pretend(FAST[BARE])
+    assert alternatives(rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
+
+
+INPUTS = {
+    "variable": lambda patch: patch.setattr(choice, "MODE", FUSED),
+    "GPU": lambda patch: patch.setattr(choice.planner, "device_numbers", lambda index: (80, 1, 1, 1, 1, 1)),
+    "cuDNN": lambda patch: patch.setattr(torch.backends.cudnn, "version", lambda: 12345),
+    "binary": lambda patch: patch.setattr(choice._extension, "build_info", lambda: {"sources": "another"}),
+    "tuning file": lambda patch: patch.setattr(files, "in_force", lambda: iter([("a.json", {})])),
+    "benchmark": lambda patch: patch.setattr(race, "is_wanted", lambda: True),
+    "TF32": lambda patch: patch.setattr(choice.precision, "tf32_switch", lambda: "another"),
+    "cuDNN enabled": lambda patch: patch.setattr(choice.precision, "cudnn_enabled", lambda: False),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_caches_know_every_input_of_a_choice(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    before = fusion.Fusion(()).uuid()
+    assert before == fusion.Fusion(()).uuid()
+    with config.patch(layout_optimization=False):
+        assert fusion.Fusion(()).uuid() != before
+    INPUTS[name](monkeypatch)
+    assert fusion.Fusion(()).uuid() != before
+
+
+def test_a_measured_call_replaces_the_estimates(monkeypatch):
+    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    graph_problem = []
+    monkeypatch.setattr(measure, "is_possible", lambda device: False)
+    monkeypatch.setattr(
+        costs, "of_alternatives", lambda layer, *_: graph_problem.append(layer.problem) or {BARE: 1.0, ORIGINAL: 2.0}
+    )
+    rewritten([], layer(), X)
+    problem = graph_problem[0]
+    assert not costs.known_times(problem).is_measured
+    verdicts.remember(problem, verdicts.FORWARD, verdicts.Verdict(False, 0, 7.0, 9.0, verdicts.MEASURED))
+    try:
+        assert costs.known_times(problem)[:2] == (7.0, 9.0)
+        assert costs.known_times(problem).is_measured
+        verdicts.remember(problem, verdicts.FORWARD, verdicts.Verdict(True, 0, 9.0, 7.0, verdicts.MEASURED))
+        assert costs.known_times(problem)[:3] == (7.0, 7.0, "")  # what our op would run
+    finally:
+        verdicts.forget_measured()
+
+
+@pytest.fixture
+def timer(monkeypatch):
+    """A timer with pretended times (ours, PyTorch's, fused) and the number of its calls."""
+    asked = []
+    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(measure, "is_possible", lambda device: True)
+    monkeypatch.setattr(race, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
+
+    def set_times(*times):
+        def time_calls(calls, device):
+            results = [call() for call in calls]
+            assert all(one.shape == results[0].shape for one in results)
+            asked.append(len(calls))
+            return list(times[: len(calls)])
+
+        monkeypatch.setattr(measure, "time_calls", time_calls)
+        return asked
+
+    yield set_times
+    verdicts.forget_measured()
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"), [((5.0, 9.0, 6.0), FUSED), ((5.0, 9.0, 12.0), BARE), ((5.0, 2.0, 8.0), ORIGINAL)]
+)  # fmt: skip
+def test_measured_times_decide_and_are_remembered(graphs, timer, times, expected):
+    asked = timer(*times)
+    model = nn.Sequential(layer(), nn.BatchNorm2d(6), nn.PReLU(), nn.Hardtanh()).eval()
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr(costs, "_FOLD_US", 0.0)
+        for _ in range(2):
+            assert alternatives(rewritten(graphs, model, X)) == [expected]
+            torch._dynamo.reset()
+    assert asked == [3, 3]  # in both layouts, once
+
+
+def test_where_memory_is_short_the_cost_model_decides(graphs, timer, monkeypatch):
+    timer(1.0, 1.0)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(measure, "time_calls", fail)
+    assert alternatives(rewritten(graphs, layer(), X)) == [BARE]
+    assert not measure._known
+
+
+def test_ours_function_is_decided_too(graphs, pretend):
+    pretend(FAST[ORIGINAL])
+    weight = torch.rand(8, 6, 4, 4)
+    assert alternatives(rewritten(graphs, lambda x: ours(x, weight, stride=2), X)) == [ORIGINAL]
