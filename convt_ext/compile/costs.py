@@ -24,8 +24,9 @@ MARGIN, MARGIN_OF_MEASURED = 1.10, 1.03
 # longer the pass of ours takes that runs steps where a kernel cannot (H200).
 _RATE, _LAUNCH_US, _OWN_PASS = 0.75, 2.0, 2.0
 
-# A layer with fused steps over the bare one, and a BatchNorm that is folded into the weight on each call (H200).
-_FUSED, _FOLD_US = 1.4, 25.0
+# What fused steps add (H200): a share of the bare layer, and for a million results at least so many microseconds, of
+# sums, products and clamps, and of functions and tensors. A BatchNorm is folded into the weight on each call.
+_FUSED, _SIMPLE_US, _FUNCTION_US, _FOLD_US = 0.4, 0.7, 2.0, 25.0
 
 
 class Layer(NamedTuple):
@@ -123,7 +124,10 @@ def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str
     if steps_us:
         fused_us = times.fused_us
         if fused_us is None and times.family and layer.steps.fit(times.family, result_size):
-            fused_us = _FUSED * times.ours_us + _moved_us(problem, operand_bytes)
+            _, num_sms, _, _, mhz, _ = problem.device
+            of_steps = _SIMPLE_US if layer.steps.are_simple() else _FUNCTION_US
+            least_us = of_steps * 1e-6 * math.prod(result_size) * planner.H200[1] * planner.H200[4] / (num_sms * mhz)
+            fused_us = times.ours_us + max(_FUSED * times.ours_us, least_us) + _moved_us(problem, operand_bytes)
         elif fused_us is None:
             fused_us = times.ours_us + _OWN_PASS * pass_us
         found[FUSED] = before_us + fused_us + behind_us + (_FOLD_US if layer.folds else 0.0)

@@ -39,6 +39,10 @@ class Steps(NamedTuple):
         """Elements of all tensors."""
         return sum(map(math.prod, self.sizes))
 
+    def are_simple(self) -> bool:
+        """Whether they are sums, products and clamps with numbers."""
+        return all(operation <= CLAMP for operation in self.operations)
+
     def fit(self, family: str, result_size: Sequence[int]) -> bool:
         """Whether kernels of a family that fuses steps run all of these, so that no pass is left."""
         sizes, free = iter(self.sizes), 0
