@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from compiled_choices import X, alternatives, from_scratch, layer, rewritten, turns
 from cpu_kernels import cpu_is_gpu
 from torch import nn
 from torch._inductor import config
@@ -15,30 +16,17 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import fusion, traced_epilogues, traced_ops
-from convt_ext.compile import choice, costs, measure
+from convt_ext import fusion
+from convt_ext.compile import choice, costs
 from convt_ext.compile.choice import AUTO, BARE, FUSED, ORIGINAL
 from convt_ext.compile.costs import Times
 from convt_ext.tuning import files, race, verdicts
 
-pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
+pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
+__all__ = ["cpu_is_gpu", "from_scratch"]
 
-ALTERNATIVES = {traced_ops.forward: BARE, traced_epilogues.forward_then: FUSED, torch.conv_transpose2d: ORIGINAL}
 # Times in microseconds with which each is the fastest: a pass over results as small as these takes some more than 2.
 FAST = {FUSED: Times(2.0, 100.0, "flat"), BARE: Times(50.0, 100.0, "flat"), ORIGINAL: Times(100.0, 50.0, "flat")}
-
-
-@pytest.fixture
-def graphs():
-    return []
-
-
-@pytest.fixture(autouse=True)
-def from_scratch(monkeypatch):
-    monkeypatch.setattr(choice, "MODE", AUTO)
-    monkeypatch.setattr(measure, "_known", {})
-    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -46,52 +34,17 @@ def pretend(monkeypatch):
     """Sets the times of every layer, those in channels_last if they differ."""
 
     def set_times(times, turned=None):
-        monkeypatch.setattr(costs, "known_times", lambda problem: turned if turned and is_turned(problem) else times)
+        monkeypatch.setattr(
+            costs, "known_times", lambda problem: turned if turned and problem.input_stride[1] == 1 else times
+        )
 
     return set_times
 
 
-def is_turned(problem):
-    return problem.input_stride[1] == 1
-
-
-def layer(c_in=8, c_out=6, **named):
-    torch.manual_seed(0)
-    return convt_ext.ConvTranspose2d(c_in, c_out, 4, 2, 1, **named)
-
-
-X = torch.rand(2, 8, 5, 6, generator=torch.Generator().manual_seed(0))
-
-
-def rewritten(graphs, function, *inputs, **named):
-    """The graph that the pass leaves of a function, which computes the same with it."""
-
-    def backend(gm, _):
-        fusion.fuse(gm.graph)
-        gm.graph.lint()
-        gm.recompile()
-        graphs.append(gm.graph)
-        return gm.forward
-
-    with torch.set_grad_enabled(named.pop("trains", False)):
-        found = torch.compile(function, backend=backend, fullgraph=True, **named)(*inputs)
-        torch.testing.assert_close(found, function(*inputs), rtol=1e-4, atol=1e-5)
-    return graphs[-1]
-
-
-def alternatives(graph):
-    return [ALTERNATIVES[node.target] for node in graph.nodes if node.target in ALTERNATIVES]
-
-
-def turns(graph):
-    ours = [node for node in graph.nodes if ALTERNATIVES.get(node.target) in (FUSED, BARE)]
-    return [node.args[3][9:] == [traced_ops.TURNS] for node in ours]
-
-
 @pytest.mark.parametrize("name", FAST)
-def test_the_fastest_is_taken(graphs, pretend, name):
+def test_the_fastest_is_taken(pretend, name):
     pretend(FAST[name])
-    graph = rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X)
+    graph = rewritten(nn.Sequential(layer(), nn.ReLU()), X)
     assert alternatives(graph) == [name]
     assert (F.relu in [node.target for node in graph.nodes]) == (name != FUSED)
 
@@ -100,19 +53,19 @@ def test_the_fastest_is_taken(graphs, pretend, name):
     ("ratio", "is_measured", "is_ours"),
     [(1.09, False, False), (1.11, False, True), (1.02, True, False), (1.04, True, True)],
 )
-def test_ours_are_taken_where_they_are_faster_by_a_margin(graphs, pretend, ratio, is_measured, is_ours):
+def test_ours_are_taken_where_they_are_faster_by_a_margin(pretend, ratio, is_measured, is_ours):
     pretend(Times(1e4, ratio * 1e4, "", None, is_measured))
-    assert alternatives(rewritten(graphs, layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
+    assert alternatives(rewritten(layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
 
 
-def test_where_nothing_is_known_of_pytorchs_operator_ours_is_taken(graphs, pretend):
+def test_where_nothing_is_known_of_pytorchs_operator_ours_is_taken(pretend):
     pretend(Times(2.0, math.inf, "flat"))
-    assert alternatives(rewritten(graphs, layer(), X)) == [BARE]
+    assert alternatives(rewritten(layer(), X)) == [BARE]
 
 
-def test_where_no_kernel_of_ours_serves_the_original_is_taken(graphs, pretend):
+def test_where_no_kernel_of_ours_serves_the_original_is_taken(pretend):
     pretend(Times(math.inf, math.inf, ""))
-    assert alternatives(rewritten(graphs, layer(), X)) == [ORIGINAL]
+    assert alternatives(rewritten(layer(), X)) == [ORIGINAL]
 
 
 READERS = {
@@ -133,26 +86,26 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_steps_are_fused_only_where_a_pass_disappears(graphs, pretend, name):
+def test_steps_are_fused_only_where_a_pass_disappears(pretend, name):
     after, is_fused = READERS[name]
     pretend(FAST[FUSED])
     model = layer()
-    graph = rewritten(graphs, lambda x: after(model(x).relu()), X)
+    graph = rewritten(lambda x: after(model(x).relu()), X)
     assert alternatives(graph)[0] == (FUSED if is_fused else BARE)
 
 
-def test_steps_that_no_kernel_runs_in_their_order_are_left_to_inductor(graphs, pretend):
+def test_steps_that_no_kernel_runs_in_their_order_are_left_to_inductor(pretend):
     pretend(FAST[FUSED])
     model = layer()
-    assert alternatives(rewritten(graphs, lambda x: model(x).clamp(0, 1).tanh(), X)) == [BARE]
-    assert alternatives(rewritten(graphs, lambda x: model(x).tanh().clamp(0, 1), X)) == [FUSED]
+    assert alternatives(rewritten(lambda x: model(x).clamp(0, 1).tanh(), X)) == [BARE]
+    assert alternatives(rewritten(lambda x: model(x).tanh().clamp(0, 1), X)) == [FUSED]
 
 
 @pytest.mark.parametrize(("name", "num_norms"), [(FUSED, 0), (BARE, 1), (ORIGINAL, 1)])
-def test_a_norm_is_folded_only_where_steps_are_fused(graphs, pretend, monkeypatch, name, num_norms):
+def test_a_norm_is_folded_only_where_steps_are_fused(pretend, monkeypatch, name, num_norms):
     monkeypatch.setattr(costs, "_FOLD_US", 0.0)
     pretend(FAST[name])
-    graph = rewritten(graphs, nn.Sequential(layer(), nn.BatchNorm2d(6), nn.ReLU()).eval(), X)
+    graph = rewritten(nn.Sequential(layer(), nn.BatchNorm2d(6), nn.ReLU()).eval(), X)
     assert alternatives(graph) == [name]
     assert sum(node.target is F.batch_norm for node in graph.nodes) == num_norms
 
@@ -172,25 +125,25 @@ def test_the_program_of_the_original_is_that_of_the_unconverted_model(pretend):
     assert programs[0] == programs[1]
 
 
-def test_the_graph_of_the_original_is_that_of_the_unconverted_model(graphs, pretend):
+def test_the_graph_of_the_original_is_that_of_the_unconverted_model(pretend):
     pretend(FAST[ORIGINAL])
     model = nn.Sequential(nn.ConvTranspose2d(8, 6, 4, 2, 1, dilation=2), nn.GELU())
     targets = []
     for _ in range(2):
-        graph = rewritten(graphs, model, X)
+        graph = rewritten(model, X)
         targets.append([(node.op, node.target, len(node.args)) for node in graph.nodes if node.op != "placeholder"])
         convt_ext.convert(model)
         torch._dynamo.reset()
     assert targets[0] == targets[1]
 
 
-def test_a_network_of_ours_is_turned_where_that_is_faster(graphs, pretend):
+def test_a_network_of_ours_is_turned_where_that_is_faster(pretend):
     model = nn.Sequential(layer(32, 48), nn.ReLU(), layer(48, 32), nn.Tanh())
     x = torch.rand(2, 32, 5, 6)
     for as_traced, in_channels_last, is_turned in ((90.0, 30.0, True), (30.0, 90.0, False)):
         pretend(Times(as_traced, 500.0, "nhwc"), Times(in_channels_last, 500.0, "nhwc"))
         torch._dynamo.reset()
-        assert turns(rewritten(graphs, model, x)) == [is_turned] * 2
+        assert turns(rewritten(model, x)) == [is_turned] * 2
         torch._dynamo.reset()
         with torch.no_grad(), config.patch(force_disable_caches=True):
             found, codes = run_and_get_code(torch.compile(model, fullgraph=True), x)
@@ -201,51 +154,52 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(graphs, pretend):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_a_release_cannot_turn_is_the_original_or_stays(graphs, pretend, monkeypatch):
+def test_what_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(lambda gm, *, is_inference: False))
     for as_traced, expected in ((90.0, BARE), (490.0, ORIGINAL)):
         pretend(Times(as_traced, 500.0, "nhwc"), Times(30.0, 500.0, "nhwc"))
         torch._dynamo.reset()
-        graph = rewritten(graphs, layer(), X)
+        graph = rewritten(layer(), X)
         assert alternatives(graph) == [expected]
         assert not any(turns(graph))
 
 
 @pytest.mark.parametrize("after", [nn.MaxPool2d(2), nn.Conv2d(6, 4, 3)], ids=["pooling", "convolution"])
-def test_a_network_that_is_faster_in_channels_last_does_not_stay(graphs, pretend, after):
+def test_a_network_that_is_faster_in_channels_last_does_not_stay(pretend, after):
     """For its other operations the layer alone does not decide: PyTorch's would be channels_last."""
     pretend(Times(10.0, 500.0, "flat"), Times(300.0, 200.0, "nhwc"))
-    assert alternatives(rewritten(graphs, nn.Sequential(layer(), nn.GELU(), after), X)) == [ORIGINAL]
+    assert alternatives(rewritten(nn.Sequential(layer(), nn.GELU(), after), X)) == [ORIGINAL]
 
 
-def test_grouped_convolutions_keep_a_network_as_it_is(graphs, pretend):
+def test_grouped_convolutions_keep_a_network_as_it_is(pretend):
     pretend(Times(20.0, 200.0, ""), Times(300.0, 100.0, ""))
     model = layer(groups=2)
-    assert alternatives(rewritten(graphs, model, X)) == [BARE]
-    assert not any(turns(graphs[-1]))
+    graph = rewritten(model, X)
+    assert alternatives(graph) == [BARE]
+    assert not any(turns(graph))
 
 
-def test_sizes_that_are_symbols_leave_our_op_alone(graphs, pretend):
+def test_sizes_that_are_symbols_leave_our_op_alone(pretend):
     pretend(FAST[ORIGINAL])
     model = layer()
-    assert alternatives(rewritten(graphs, lambda x: model(x).relu(), X, dynamic=True)) == [BARE]
-    assert alternatives(rewritten(graphs, lambda x: model(x).relu(), X, dynamic=False)) == [ORIGINAL]
+    assert alternatives(rewritten(lambda x: model(x).relu(), X, dynamic=True)) == [BARE]
+    assert alternatives(rewritten(lambda x: model(x).relu(), X, dynamic=False)) == [ORIGINAL]
 
 
-def test_an_explicit_precision_is_never_pytorchs(graphs, pretend):
+def test_an_explicit_precision_is_never_pytorchs(pretend):
     pretend(FAST[ORIGINAL])
     model = layer(precision="ieee")
-    graph = rewritten(graphs, lambda x: model(x).relu(), X)
+    graph = rewritten(lambda x: model(x).relu(), X)
     assert [node.target for node in graph.nodes if "convt_ext" in str(node.target)] == [convt_ext.ops.forward]
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
-def test_training_is_the_original_where_pytorch_computes_every_direction(graphs, monkeypatch, is_ours):
+def test_training_is_the_original_where_pytorch_computes_every_direction(monkeypatch, is_ours):
     def estimated(problem, direction):
         return verdicts.Verdict(not (is_ours and direction == verdicts.GRAD_WEIGHT), 0, 1.0, 2.0, verdicts.ESTIMATED)
 
     monkeypatch.setattr(verdicts, "estimated", estimated)
-    graph = rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X, trains=True)
+    graph = rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)
     assert alternatives(graph) == [BARE if is_ours else ORIGINAL]
 
 
@@ -269,10 +223,10 @@ def test_the_variable_with_another_value_is_ignored_and_says_so():
 
 
 @pytest.mark.parametrize("mode", [FUSED, ORIGINAL])
-def test_what_the_variable_forces_is_taken_whatever_the_times(graphs, pretend, monkeypatch, mode):
+def test_what_the_variable_forces_is_taken_whatever_the_times(pretend, monkeypatch, mode):
     monkeypatch.setattr(choice, "MODE", mode)
     pretend(FAST[BARE])
-    assert alternatives(rewritten(graphs, nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
+    assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
 
 
 INPUTS = {
@@ -298,75 +252,7 @@ def test_caches_know_every_input_of_a_choice(monkeypatch, name):
     assert fusion.Fusion(()).uuid() != before
 
 
-def test_a_measured_call_replaces_the_estimates(monkeypatch):
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
-    graph_problem = []
-    monkeypatch.setattr(measure, "is_possible", lambda device: False)
-    monkeypatch.setattr(
-        costs, "of_alternatives", lambda layer, *_: graph_problem.append(layer.problem) or {BARE: 1.0, ORIGINAL: 2.0}
-    )
-    rewritten([], layer(), X)
-    problem = graph_problem[0]
-    assert not costs.known_times(problem).is_measured
-    verdicts.remember(problem, verdicts.FORWARD, verdicts.Verdict(False, 0, 7.0, 9.0, verdicts.MEASURED))
-    try:
-        assert costs.known_times(problem)[:2] == (7.0, 9.0)
-        assert costs.known_times(problem).is_measured
-        verdicts.remember(problem, verdicts.FORWARD, verdicts.Verdict(True, 0, 9.0, 7.0, verdicts.MEASURED))
-        assert costs.known_times(problem)[:3] == (7.0, 7.0, "")  # what our op would run
-    finally:
-        verdicts.forget_measured()
-
-
-@pytest.fixture
-def timer(monkeypatch):
-    """A timer with pretended times (ours, PyTorch's, fused) and the number of its calls."""
-    asked = []
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
-    monkeypatch.setattr(measure, "is_possible", lambda device: True)
-    monkeypatch.setattr(race, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
-
-    def set_times(*times):
-        def time_calls(calls, device):
-            results = [call() for call in calls]
-            assert all(one.shape == results[0].shape for one in results)
-            asked.append(len(calls))
-            return list(times[: len(calls)])
-
-        monkeypatch.setattr(measure, "time_calls", time_calls)
-        return asked
-
-    yield set_times
-    verdicts.forget_measured()
-
-
-@pytest.mark.parametrize(
-    ("times", "expected"), [((5.0, 9.0, 6.0), FUSED), ((5.0, 9.0, 12.0), BARE), ((5.0, 2.0, 8.0), ORIGINAL)]
-)  # fmt: skip
-def test_measured_times_decide_and_are_remembered(graphs, timer, times, expected):
-    asked = timer(*times)
-    model = nn.Sequential(layer(), nn.BatchNorm2d(6), nn.PReLU(), nn.Hardtanh()).eval()
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(costs, "_FOLD_US", 0.0)
-        for _ in range(2):
-            assert alternatives(rewritten(graphs, model, X)) == [expected]
-            torch._dynamo.reset()
-    assert asked == [3, 3]  # in both layouts, once
-
-
-def test_where_memory_is_short_the_cost_model_decides(graphs, timer, monkeypatch):
-    timer(1.0, 1.0)
-
-    def fail(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(measure, "time_calls", fail)
-    assert alternatives(rewritten(graphs, layer(), X)) == [BARE]
-    assert not measure._known
-
-
-def test_ours_function_is_decided_too(graphs, pretend):
+def test_ours_function_is_decided_too(pretend):
     pretend(FAST[ORIGINAL])
     weight = torch.rand(8, 6, 4, 4)
-    assert alternatives(rewritten(graphs, lambda x: ours(x, weight, stride=2), X)) == [ORIGINAL]
+    assert alternatives(rewritten(lambda x: ours(x, weight, stride=2), X)) == [ORIGINAL]

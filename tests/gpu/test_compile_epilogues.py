@@ -11,8 +11,15 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import planner
+from convt_ext.compile import choice as compile_choice
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+@pytest.fixture(autouse=True)
+def always_fused(monkeypatch):
+    monkeypatch.setattr(compile_choice, "MODE", compile_choice.FUSED)
+
 
 CHANNELS = 64
 
