@@ -173,7 +173,8 @@ def _problem_of(node: Node) -> planner.Problem:
 
 def _trains(node: Node) -> bool:
     value = pointwise.value_of(node)
-    return node.op != "placeholder" and value is not None and value.requires_grad
+    is_operand = node.op in ("placeholder", "get_attr")  # such as a parameter, under no_grad too
+    return not is_operand and value is not None and value.requires_grad
 
 
 def _is_static(node: Node) -> bool:

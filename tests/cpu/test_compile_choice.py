@@ -137,7 +137,8 @@ def test_the_graph_of_the_original_is_that_of_the_unconverted_model(pretend):
     assert targets[0] == targets[1]
 
 
-def test_a_network_of_ours_is_turned_where_that_is_faster(pretend):
+@pytest.mark.parametrize("freezing", [False, True])
+def test_a_network_of_ours_is_turned_where_that_is_faster(pretend, freezing):
     model = nn.Sequential(layer(32, 48), nn.ReLU(), layer(48, 32), nn.Tanh())
     x = torch.rand(2, 32, 5, 6)
     for as_traced, in_channels_last, is_turned in ((90.0, 30.0, True), (30.0, 90.0, False)):
@@ -145,7 +146,7 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(pretend):
         torch._dynamo.reset()
         assert turns(rewritten(model, x)) == [is_turned] * 2
         torch._dynamo.reset()
-        with torch.no_grad(), config.patch(force_disable_caches=True):
+        with torch.no_grad(), config.patch(force_disable_caches=True, freezing=freezing):
             found, codes = run_and_get_code(torch.compile(model, fullgraph=True), x)
             expected = model(x)
         calls = [line for line in codes[0].splitlines() if "= convt_ext_run_forward(" in line]
