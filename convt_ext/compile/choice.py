@@ -96,15 +96,15 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
             found[node] = Choice(site.best(False, may_be_original=False)[0])
         else:
             sites.append(_site(node, chain))
-    is_inference = not any(_trains(node) for node in graph.nodes)
-    return found | (_of_sites(graph, sites, is_inference) if sites else {})
+    may_turn = config.layout_optimization and all(map(_is_static, chains)) and not any(map(_trains, graph.nodes))
+    return found | (_of_sites(graph, sites, may_turn) if sites else {})
 
 
-def _of_sites(graph: Graph, sites: Sequence[Site], is_inference: bool) -> dict[Node, Choice]:
+def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node, Choice]:
     """Of a network that Inductor turns to channels_last with one convolution of PyTorch's, and leaves alone without."""
     others = [node for node in graph.nodes if readers.is_convolution(node)]
     grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
-    if grouped or not is_inference or not config.layout_optimization:
+    if grouped or not may_turn:
         return {one.node: Choice(one.best(False)[0]) for one in sites}
     best = {one.node: one.best(True) for one in sites}
     may_stay = not others and readers.is_layout_free(graph)
