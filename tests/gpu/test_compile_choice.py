@@ -20,17 +20,17 @@ AFTER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("benchmark", [False, True], ids=["estimated", "measured"])
+@pytest.mark.parametrize("measures", [False, True], ids=["estimated", "measured"])
 @pytest.mark.parametrize("mode", [choice.AUTO, choice.FUSED, choice.BARE, choice.ORIGINAL])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", AFTER)
-def test_results_and_strides_are_those_of_the_original(monkeypatch, name, dtype, mode, benchmark):
+def test_results_and_strides_are_those_of_the_original(monkeypatch, name, dtype, mode, measures):
     monkeypatch.setattr(choice, "MODE", mode)
     monkeypatch.setattr(measure, "_known", {})
     torch.manual_seed(0)
     theirs = nn.Sequential(nn.ConvTranspose2d(64, 64, 4, 2, 1), AFTER[name]()).eval().to("cuda", dtype)
     x = torch.randn(8, 64, 32, 32, device="cuda", dtype=dtype)
-    with torch.no_grad(), allow_tf32(True), switch(torch.backends.cudnn, "benchmark", benchmark):
+    with torch.no_grad(), allow_tf32(True), switch(torch.backends.cudnn, "benchmark", measures):
         expected = theirs(x)
         model = convt_ext.convert(theirs)
         with config.patch(force_disable_caches=True):  # in a program from a cache nothing is chosen
@@ -39,5 +39,5 @@ def test_results_and_strides_are_those_of_the_original(monkeypatch, name, dtype,
     assert (found.double() - expected.double()).norm() <= 2e-2 * expected.double().norm()
     if mode == choice.ORIGINAL:
         assert "convt_ext" not in code
-    if mode == choice.AUTO and benchmark and torch.cuda.get_device_capability() == (9, 0):
+    if mode == choice.AUTO and measures and torch.cuda.get_device_capability() == (9, 0):
         assert measure._known
