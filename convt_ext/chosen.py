@@ -172,8 +172,9 @@ class Chosen(Eager):
         self._put(direction, found)
 
     def _set_next(self) -> None:
-        of_calls = self._waiting.get(FORWARD, math.inf)
-        self._next = [of_calls, min((n for one, n in self._waiting.items() if one != FORWARD), default=math.inf)]
+        waiting = dict(self._waiting)  # another thread may end a benchmark meanwhile
+        of_calls = waiting.pop(FORWARD, math.inf)
+        self._next = [of_calls, min(waiting.values(), default=math.inf)]
 
     def _put(self, direction: int, verdict: Verdict) -> Verdict:
         self._verdicts[direction] = verdict

@@ -49,3 +49,25 @@ def test_without_a_binary(monkeypatch):
     assert planner.plan(PROBLEM) is None
     assert planner.device_numbers.__wrapped__(0) == (86,)
     assert planner.capability((86,)) == (8, 6)
+
+
+@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+def test_directions_planned_at_once_are_remembered():
+    """Each in a thread of its own, and no other than planned one by one."""
+    problem = PROBLEM._replace(input_size=(3, 4, 11, 13), input_stride=(572, 143, 13, 1), code=3)
+    before = torch.ops.convt_ext.plan_cache_size()[0]
+    planner.plan_ahead(problem, [0, 1, 2])
+    assert torch.ops.convt_ext.plan_cache_size()[0] == before + 3
+    choices = [planner.choice(problem, direction) for direction in range(3)]
+    assert torch.ops.convt_ext.plan_cache_size()[0] == before + 3
+    answers = [planner.plan(problem, direction) for direction in range(3)]
+    assert [one.estimate_us for one in choices] == pytest.approx(
+        [one["plan"]["estimate_us"] for one in answers], abs=1e-3
+    )
+
+
+@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+def test_planning_ahead_leaves_errors_to_the_plan():
+    planner.plan_ahead(PROBLEM._replace(dtype=torch.float16, code=3), [0, 1])  # a class that halves do not have
+    with pytest.raises(RuntimeError, match="groups must divide"):
+        planner.plan_ahead(PROBLEM._replace(groups=3), [0, 1])
