@@ -96,9 +96,10 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   for (const Family& family : kFamilies) {
     if (family.serves(problem, device)) family.add(problem, device, &plans);
   }
-  std::stable_sort(plans.begin(), plans.end(),
+  // The chosen plan stays first: its search may have missed one that is little better.
+  std::stable_sort(plans.begin() + 1, plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  // The chosen plan once, the best ones of every engine, and the best of every instance. A name is one constant, so its
+  // That plan once, the best ones of every engine, and the best of every instance. A name is one constant, so its
   // address will do.
   std::vector<Plan> kept;
   std::map<std::string_view, size_t> of_engine;

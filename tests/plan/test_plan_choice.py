@@ -30,6 +30,7 @@ from plan.problems import (
     problems,
 )
 from plan.profile import many_problems
+from plan.tensor_cores import HALF
 from plan.test_plan_tiles import assert_order
 
 CLASSES = [
@@ -179,22 +180,38 @@ def test_instances_have_distinct_names(plan_module):
     assert len(set(names)) == len(names)
 
 
-@many_problems
-@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
-def test_the_choice_is_the_best_candidate(plan_module, problem, device):
-    """Its search leaves out whatever cannot be better, and never more than that."""
-    candidates = plan_module.candidates(problem, DEVICES[device])
-    choice = plan_module.choose(problem, DEVICES[device])
+def assert_choice_is_the_best(plan_module, problem, device):
+    """Its search leaves out what cannot be better, and of the gradient of the weight on tensor cores a little more."""
+    candidates = plan_module.candidates(problem, device)
+    choice = plan_module.choose(problem, device)
     assert choice == candidates[0]
-    assert choice["estimate_us"] == min(plan["estimate_us"] for plan in candidates)
-    assert len({str(plan) for plan in candidates}) == len(candidates)  # the choice is there once
+    longer = 1.1 if problem["direction"] == 2 and problem["precision"] not in (IEEE, ATEN) else 1
+    assert choice["estimate_us"] <= longer * min(plan["estimate_us"] for plan in candidates)
+    assert candidates.count(choice) == 1
 
 
 @many_problems
-@given(problem=problems(dtypes=True))
-def test_no_kernel_without_tensor_cores_is_estimated_near_their_rate(plan_module, problem):
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)), direction=st.integers(0, 2))
+def test_the_choice_is_the_best_candidate(plan_module, problem, device, direction):
+    assert_choice_is_the_best(plan_module, {**problem, "direction": direction}, DEVICES[device])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [(FLOAT32, TF32), (FLOAT32, TF32X3), (BFLOAT16, HALF), (FLOAT32, IEEE)]
+)
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_choice_for_a_layer_is_the_best_candidate(plan_module, name, dtype, precision):
+    for direction in range(3):
+        problem = from_row(*LAYERS[name], dtype=dtype, precision=precision)
+        assert_choice_is_the_best(plan_module, {**problem, "direction": direction}, H200)
+
+
+@many_problems
+@given(problem=problems(dtypes=True), direction=st.integers(0, 2))
+def test_no_kernel_without_tensor_cores_is_estimated_near_their_rate(plan_module, problem, direction):
     """choose() does not look at these families where their floor, times this, would already be too long."""
-    longer = 1.7 if problem["direction"] == 2 else 2.1
+    problem = {**problem, "direction": direction}
+    longer = 1.7 if direction == 2 else 2.1
     floor = plan_module.floor_us(problem, (*H200[:5], 10**9))  # of the multiply-adds alone
     for plan in plan_module.candidates(problem, H200):
         if plan["engine"] in ("simt", "thin") and problem["dtype"] != FLOAT64:
