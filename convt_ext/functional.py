@@ -102,12 +102,10 @@ def conv_transpose2d(
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
         return apply(_torchs_or_a_tools(*arguments), entries_of(epilogue))
+    if is_compiling():
+        return _traced(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if epilogue:
         return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
-    if is_compiling():
-        return compiled.conv_transpose2d(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, precision
-        )
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
@@ -124,24 +122,26 @@ def conv_transpose2d(
     return result.squeeze(0) if input.dim() == 3 else result
 
 
+def _traced(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
+) -> Tensor:
+    """A compiler fuses PyTorch's functions with ours by itself."""
+    entries = entries_of(epilogue)
+    check_names(entries)
+    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return apply(compiled.conv_transpose2d(*arguments, precision), entries)
+
+
 def _then(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
 ) -> Tensor:
-    """With an epilogue; a compiler fuses PyTorch's functions with ours by itself."""
     entries = entries_of(epilogue)
-    if is_compiling():
-        check_names(entries)
-    else:
-        result = fused.conv_transpose2d(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, precision, entries
-        )
-        if result is not None:
-            return result
-    # No name here for the result: it is freed after the first step, as in PyTorch's own functions.
-    return apply(
-        conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision=precision),
-        entries,
-    )
+    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+    result = fused.conv_transpose2d(*arguments, precision, entries)
+    if result is not None:
+        return result
+    # No name for this result: it is freed after the first step, as with PyTorch's own functions.
+    return apply(conv_transpose2d(*arguments, precision=precision), entries)
 
 
 # PyTorch's operator, whatever tools put in its place.

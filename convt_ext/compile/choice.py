@@ -90,7 +90,9 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
         if _trains(node):
             found[node] = Choice(ORIGINAL if _is_all_by_torch(node) else BARE)
         elif not _is_static(node):
-            found[node] = Choice(BARE)
+            is_unknown = any(pointwise.value_of(one) is None for one in (*node.args[:2], node))
+            # With freezing, torch 2.10 passes no sizes on. Symbolic ones are decided when the program runs.
+            found[node] = Choice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
         elif node.target is not traced_ops.forward:  # its precision was asked for, its format is part of the program
             site = _site(node, chain)
             found[node] = Choice(site.best(False, may_be_original=False)[0])

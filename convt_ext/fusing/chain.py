@@ -7,7 +7,6 @@ know where the followers come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -25,27 +24,34 @@ from .functions import Call
 Follower = nn.Module | Call
 
 
-@dataclass(frozen=True)
 class Functional:
     """A call of `conv_transpose2d` in a graph, in the place of a module: what `torch.fx` makes of ours."""
-
-    weight: Any
-    bias: Any
-    stride: Any
-    padding: Any
-    output_padding: Any
-    groups: int
-    dilation: Any
-    precision: str | None
 
     # As a module's.
     epilogue: ClassVar[tuple[()]] = ()
     _frozen: ClassVar[None] = None
     _word: ClassVar[None] = None
 
+    def __init__(
+        self,
+        weight: Any,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        output_padding: Any,
+        groups: int,
+        dilation: Any,
+        precision: str | None,
+    ) -> None:
+        self.weight, self.bias = weight, bias
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.groups, self.dilation, self.precision = groups, dilation, precision
+
     def forward(self, input: Any) -> Any:
-        *arguments, precision = vars(self).values()
-        return conv_transpose2d(input, *arguments, precision=precision)
+        return conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation,
+            precision=self.precision,
+        )  # fmt: skip
 
     __call__ = forward
 
@@ -123,7 +129,10 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
 
 def _apply(result: Any, followers: Sequence[Follower]) -> Any:
     for follower in followers:
-        result = follower(result)
+        if isinstance(follower, Call):  # not called itself: Dynamo of torch 2.10 calls no named tuple
+            result = follower.function(result, *follower.arguments, **follower.keywords)
+        else:
+            result = follower(result)
     return result
 
 

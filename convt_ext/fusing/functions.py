@@ -60,9 +60,6 @@ class Call(NamedTuple):
     writes: bool
     is_reversed: bool
 
-    def __call__(self, result: Any) -> Any:
-        return self.function(result, *self.arguments, **self.keywords)
-
 
 def name_of(target: Any, is_reversed: bool) -> str | None:
     """The name of a function, or of the method with that name, as it stands in a graph; None where none is known.

@@ -31,7 +31,7 @@ namespace {
 // A family: its engine, what finds its plans, and what launches one.
 struct Family {
   const char* engine;
-  void (*add)(const convt::ConvTProblem&, const convt::DeviceInfo&, std::vector<convt::Plan>*);
+  void (*add)(const convt::ConvTProblem&, const convt::DeviceInfo&, convt::Candidates*);
   bool (*has)(const convt::Plan&);
   void (*launch)(const convt::ConvTProblem&, const convt::Plan&, const convt::Pointers&);
 };
@@ -62,9 +62,9 @@ constexpr Family kEmulated[] = {
 #undef FAMILY
 
 // In the order of the list.
-std::vector<convt::Plan> plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device,
-                                  const std::string& engine) {
-  std::vector<convt::Plan> plans;
+convt::Candidates plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device,
+                           const std::string& engine) {
+  convt::Candidates plans;
   for (const Family& family : kEmulated) {
     if (engine == family.engine) family.add(problem, device, &plans);
   }
