@@ -125,7 +125,7 @@ def test_lazy_module():
     assert torch.equal(layer(x), first)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.needs_two_gpus
 def test_data_parallel_keeps_precision_and_epilogue():
     layer = ConvTranspose2d(64, 32, 4, stride=2, padding=1, epilogue=[nn.PReLU(32)], device="cuda:0")
     x = torch.randn(4, 64, 16, 16, device="cuda:0")

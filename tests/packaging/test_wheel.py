@@ -108,7 +108,7 @@ def test_metadata(metadata):
     requirements = metadata.get_all("Requires-Dist")
     assert "torch>=2.10" in requirements
     assert [text for text in requirements if "extra ==" not in text] == ["torch>=2.10"]
-    assert set(metadata.get_all("Provides-Extra")) == {"bench", "test"}
+    assert set(metadata.get_all("Provides-Extra")) == {"bench", "check", "test"}
 
 
 def test_the_readme_is_the_description(metadata):
