@@ -67,11 +67,23 @@ def entries_of(epilogue: Epilogue) -> tuple[Any, ...]:
 def apply(result: Tensor, epilogue: Sequence[Any]) -> Tensor:
     """PyTorch's own functions, one after the other: what an epilogue means, and what serves where no kernel does."""
     for entry in epilogue:
-        function, *arguments = entry if isinstance(entry, tuple) else (entry,)
-        if isinstance(result, Proxy) and isinstance(function, nn.Module):
-            function = _recordable(function, result)
-        result = function(result, *arguments)
+        result = _apply_entry(result, entry)
     return result
+
+
+def apply_after(compute: Callable[[], Tensor], epilogue: Sequence[Any]) -> Tensor:
+    """`apply` to what `compute` returns, which no caller holds: it is freed after the first step."""
+    result = compute()
+    for entry in epilogue:
+        result = _apply_entry(result, entry)
+    return result
+
+
+def _apply_entry(result: Tensor, entry: Any) -> Tensor:
+    function, *arguments = entry if isinstance(entry, tuple) else (entry,)
+    if isinstance(result, Proxy) and isinstance(function, nn.Module):
+        function = _recordable(function, result)
+    return function(result, *arguments)
 
 
 def _recordable(module: nn.Module, result: Proxy) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
 from . import _torch, autograd, compiled, fused, routing, scopes
-from .epilogue import Epilogue, apply, check_names, entries_of
+from .epilogue import Epilogue, apply, apply_after, check_names, entries_of
 
 
 def conv_transpose2d(
@@ -101,7 +102,7 @@ def conv_transpose2d(
     """
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        return apply(_torchs_or_a_tools(*arguments), entries_of(epilogue))
+        return apply_after(partial(_torchs_or_a_tools, *arguments), entries_of(epilogue))
     if is_compiling():
         return _traced(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
     if epilogue:
@@ -140,8 +141,7 @@ def _then(
     result = fused.conv_transpose2d(*arguments, precision, entries)
     if result is not None:
         return result
-    # No name for this result: it is freed after the first step, as with PyTorch's own functions.
-    return apply(conv_transpose2d(*arguments, precision=precision), entries)
+    return apply_after(partial(conv_transpose2d, *arguments, precision=precision), entries)
 
 
 # PyTorch's operator, whatever tools put in its place.

@@ -6,7 +6,8 @@ know where the followers come from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -114,20 +115,19 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
     A BatchNorm2d is folded where it is in eval mode and no gradient is recorded.
     """
     if not _may_fuse(conv, input):
-        return _apply(conv(input), followers)
+        return _apply_after(partial(conv, input), followers)
     norm, entries, num_taken = _take(conv, followers, input)
     if norm is None and not entries:
-        return _apply(conv(input), followers[num_taken:])
+        return _apply_after(partial(conv, input), followers[num_taken:])
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
-    # No name for the result, which is freed after the first follower.
-    return _apply(
-        conv_transpose2d(*arguments, precision=conv.precision, epilogue=(*conv.epilogue, *entries)),
-        followers[num_taken:],
-    )
+    named = {"precision": conv.precision, "epilogue": (*conv.epilogue, *entries)}
+    return _apply_after(partial(conv_transpose2d, *arguments, **named), followers[num_taken:])
 
 
-def _apply(result: Any, followers: Sequence[Follower]) -> Any:
+def _apply_after(compute: Callable[[], Any], followers: Sequence[Follower]) -> Any:
+    """The followers of what `compute` returns, which no caller holds: it is freed after the first one."""
+    result = compute()
     for follower in followers:
         if isinstance(follower, Call):  # not called itself: Dynamo of torch 2.10 calls no named tuple
             result = follower.function(result, *follower.arguments, **follower.keywords)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 
 import pytest
@@ -205,7 +204,6 @@ class TestSymbolicTrace:
         assert self.check(lambda x, weight: ours(x, weight, epilogue=[nn.SiLU()]), x, weight) == [ours, F.silu]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="before 3.11 a caller keeps the arguments of a call")
 def test_steps_by_pytorchs_functions_hold_no_more_than_two_results(monkeypatch):
     """As PyTorch's own functions one after the other, which fit where three results do not."""
     convolve, seen = functional._torchs_or_a_tools, []
