@@ -30,11 +30,11 @@ class _NoTensor:
 
 def _read(path: str, otherwise: Any = _does_nothing) -> Any:
     required.append(path)
-    try:
-        return pkgutil.resolve_name(path)
-    except (ImportError, AttributeError):
+    found = _read_optional(path, None)
+    if found is None:
         missing.append(path)
         return otherwise
+    return found
 
 
 def _read_optional(path: str, otherwise: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The three directions of a call for which nobody asked a precision: each by the faster of our kernels and PyTorch's.
+"""The three directions of a call without an explicit precision: each by the faster of our kernels and PyTorch's.
 
 What a direction runs is chosen when it is first asked for: by a tuning file, else by the cost model. With
 `torch.backends.cudnn.benchmark = True` it is chosen once more, by a benchmark, after as many calls as make the

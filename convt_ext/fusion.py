@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import epilogue, ops, pointwise, traced_epilogues, traced_ops
+from . import _torch, epilogue, ops, pointwise, traced_epilogues, traced_ops
 from .compile import choice, readers
 from .planner import EXACT_CODES
 
@@ -88,7 +88,7 @@ def _leave_to_torch(node: Node) -> None:
     stride, padding, output_padding, groups, dilation = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
     node.target = torch.conv_transpose2d
     node.args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    if node.prev.target is torch._C._are_functorch_transforms_active and not node.prev.users:  # left by the tracing
+    if node.prev.target is _torch.transforms_active and not node.prev.users:  # left by the tracing
         node.graph.erase_node(node.prev)
 
 

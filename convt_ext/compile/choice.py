@@ -196,8 +196,7 @@ def _is_all_by_torch(node: Node) -> bool:
     for operand, direction in zip(node.args, (verdicts.GRAD_INPUT, verdicts.GRAD_WEIGHT), strict=False):
         value = pointwise.value_of(operand)
         wanted += [direction] if value is None or value.requires_grad else []
-    find = verdicts.find if race.is_wanted() else verdicts.of_files
-    return all((find(problem, one) or verdicts.estimated(problem, one)).by_torch for one in wanted)
+    return all(costs.known_verdict(problem, one).by_torch for one in wanted)
 
 
 def inputs() -> tuple[str, ...]:

@@ -81,14 +81,19 @@ def turned(problem: planner.Problem) -> planner.Problem:
     return problem._replace(input_stride=strides, channels_last=channels_last)
 
 
-def known_times(problem: planner.Problem) -> Times:
-    """By a benchmark or a tuning file where one has measured the call, else by the cost model."""
+def known_verdict(problem: planner.Problem, direction: int) -> verdicts.Verdict:
+    """By a benchmark or a tuning file where one has measured that direction, else by the cost model."""
     find = verdicts.find if race.is_wanted() else verdicts.of_files
-    verdict = find(problem, verdicts.FORWARD) or verdicts.estimated(problem, verdicts.FORWARD)
+    return find(problem, direction) or verdicts.estimated(problem, direction)
+
+
+def known_times(problem: planner.Problem) -> Times:
+    """Of the forward pass, without measuring anything."""
+    verdict = known_verdict(problem, verdicts.FORWARD)
     torch_us = verdict.torch_us or math.inf
     is_measured = verdict.source != verdicts.ESTIMATED
     if verdict.by_torch:  # our op would run PyTorch's operator
-        return Times(verdict.torch_us or math.inf, torch_us, "", None, is_measured)
+        return Times(torch_us, torch_us, "", None, is_measured)
     return Times(verdict.ours_us, torch_us, _fusing_family(problem, verdict.candidate), None, is_measured)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _driver, ops, planner
+from .._torch import disable_current_modes
 from ..directions import Eager, torch_forward
 from ..geometry import memory_format
 from ..gpu_clock import GpuClock
@@ -45,7 +45,7 @@ def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.
     key = problem, has_bias, steps, device
     if key not in _known:
         try:
-            with torch.no_grad(), _disable_current_modes():
+            with torch.no_grad(), disable_current_modes():
                 _known[key] = _measured(problem, has_bias, steps, device)
         except RuntimeError:  # memory is short, above all: another program may find more
             return known_times(problem)
