@@ -46,8 +46,8 @@ def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) 
             `nn.Sequential`, and in models traced by `torch.fx` before or after they were converted: a BatchNorm2d that
             directly follows and is in eval mode (it becomes part of the weight and the bias), activations, Dropout in
             eval mode; in traced models also operations such as `relu(y)`, `y + residual` and `y * 0.5` whose operand
-            nobody else reads. Each call looks at the modules and operands anew, and runs as they are those that no
-            kernel takes. In training mode, where gradients are recorded through a BatchNorm, with hooks, while
+            has no other reader. Each call checks the modules and operands again. Those that no kernel takes run
+            unchanged. In training mode, where gradients are recorded through a BatchNorm, with hooks, while
             something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
             Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
             rounding (docs/numerics.md). Each call folds anew, where the weight is not larger than the result. After

@@ -60,7 +60,7 @@ class use_precision:
     replicas in threads: `convt_ext.ConvTranspose2d` takes the word that was in force around the call of DataParallel,
     `convt_ext.conv_transpose2d` called by another module does not. Several may be left in any order. A generator has no
     context of its own: while a `with` in its body is open, its caller sees the word too. As a decorator of a generator,
-    coroutine or async generator function it holds while the body runs, and for nobody between its steps.
+    coroutine or async generator function it holds while the body runs, and not between its steps.
 
     torch.compile takes the state at the time of tracing, and traces again in another. With fullgraph=True it follows
     `with use_precision("ieee"):` and the decorator of functions and of generators, but no `with` of an instance that

@@ -83,7 +83,7 @@ def test_a_recomputation_saves_the_same(name, lowers):
 
 
 def test_other_calls_are_chosen_as_ever(by_torch):
-    """Small calls without hooks keep PyTorch's operations; those with hooks run in one node, whoever computes them."""
+    """Small calls without hooks keep PyTorch's operations; those with hooks run in one node of ours."""
     operands = leaves()
     ours(*operands, epilogue=[torch.relu])
     assert "steps" not in RAN

@@ -1,4 +1,4 @@
-"""The keyword `epilogue`: PyTorch's functions one after the other, whoever computes them, and their gradients."""
+"""The keyword `epilogue`: the results and gradients of PyTorch's functions, one after the other."""
 
 from __future__ import annotations
 

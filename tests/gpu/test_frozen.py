@@ -23,6 +23,15 @@ def pair(precision: str, dtype=torch.float32):
     return frozen, plain
 
 
+def packing_pair():
+    """As `pair`, and an input that a kernel packs the weight for; skips where there is none."""
+    frozen, plain = pair("tf32")
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+    if not packs(x, plain):
+        pytest.skip("no kernel that packs on this GPU")
+    return frozen, plain, x
+
+
 def packs(x, module) -> bool:
     found = explain(x, module.weight, module.bias, stride=2, padding=1, precision=module.precision)
     return found.plan["plan"]["packed_bytes"] > 0
@@ -44,10 +53,7 @@ def test_the_same_bits(precision):
 
 @torch.no_grad()
 def test_the_copy_is_used():
-    frozen, plain = pair("tf32")
-    x = torch.randn(2, 64, 40, 70, device="cuda")
-    if not packs(x, plain):
-        pytest.skip("no kernel that packs on this GPU")
+    frozen, plain, x = packing_pair()
     expected = frozen(x)
     frozen.weight.data.zero_()  # what the documentation warns of
     assert torch.equal(frozen(x), expected)
@@ -94,10 +100,7 @@ def test_inputs_of_one_shape_between_vectors_and_on_them(precision, layout):
 
 @torch.no_grad()
 def test_a_captured_copy_outlives_its_place():
-    frozen, plain = pair("tf32")
-    x = torch.randn(2, 64, 40, 70, device="cuda")
-    if not packs(x, plain):
-        pytest.skip("no kernel that packs on this GPU")
+    frozen, _, x = packing_pair()
     expected = frozen(x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -113,10 +116,7 @@ def test_a_captured_copy_outlives_its_place():
 
 
 def test_memory_that_is_too_small_is_refused():
-    _, plain = pair("tf32")
-    x = torch.randn(2, 64, 40, 70, device="cuda")
-    if not packs(x, plain):
-        pytest.skip("no kernel that packs on this GPU")
+    _, plain, x = packing_pair()
     arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False, 0)
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
@@ -125,10 +125,7 @@ def test_memory_that_is_too_small_is_refused():
 
 @torch.no_grad()
 def test_a_captured_copy_is_freed_with_the_weight():
-    frozen, plain = pair("tf32")
-    x = torch.randn(2, 64, 40, 70, device="cuda")
-    if not packs(x, plain):
-        pytest.skip("no kernel that packs on this GPU")
+    frozen, _, x = packing_pair()
     frozen(x)
     packed = [weakref.ref(copy.packed) for copy in frozen._frozen._copies.values()]
     graph = torch.cuda.CUDAGraph()
