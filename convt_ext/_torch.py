@@ -81,7 +81,6 @@ if _current_level is _does_nothing:
 # ---- the dispatcher
 
 AutoDispatchBelowAutograd = _read("torch._C:_AutoDispatchBelowAutograd", contextlib.nullcontext)
-DisableTorchDispatch = _read("torch._C:_DisableTorchDispatch", contextlib.nullcontext)
 ExcludeDispatchKeyGuard = _read("torch._C:_ExcludeDispatchKeyGuard", contextlib.nullcontext)
 _keys = _read("torch._C:DispatchKeySet")
 _of_cuda, _of_cpu = _read("torch._C:DispatchKey.AutocastCUDA"), _read("torch._C:DispatchKey.AutocastCPU")

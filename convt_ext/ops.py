@@ -25,6 +25,7 @@ run_gradients: Any = None  # of eager backwards: those gradients of the three th
 run_recorded: Any = (
     None  # of eager calls: the same, recorded by an autograd node of PyTorch's (kernels/binding/eager.cpp)
 )
+autocast: Any = None  # a cast that PyTorch's autocast keeps, where this PyTorch exports what it takes
 grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
@@ -220,6 +221,8 @@ if _extension.load_error is None:
     finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op
     run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
+    if torch.ops.convt_ext._has_autocast.default():
+        autocast = torch.ops.convt_ext._autocast.default._op
     forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
     grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
     grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)

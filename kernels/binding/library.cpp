@@ -73,6 +73,10 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "_gradients_again(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?, Tensor?)");
+  // A cast to float16 or bfloat16 that PyTorch's autocast keeps as it keeps its own (autocast.cpp), and whether this
+  // PyTorch exports the function that it takes.
+  library.def("_autocast(Tensor tensor, bool half) -> Tensor");
+  library.def("_has_autocast() -> bool");
   // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
   // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
   // problem finds this very plan.
