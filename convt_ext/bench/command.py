@@ -18,7 +18,7 @@ import torch
 
 import convt_ext
 from convt_ext import _extension, _optional
-from convt_ext.bench import floors, program_rows, programs, steps
+from convt_ext.bench import floors, program_rows, program_sets, programs, steps
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, Mode, by_name
 from convt_ext.bench.neighbours import select_neighbours
@@ -111,9 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--modes",
-        type=_list_of("--modes", program_rows.MODES),
+        type=_list_of("--modes", tuple(program_sets.MODES)),
         metavar="LIST",
-        help=f"with --programs: {', '.join(program_rows.MODES)} (default all)",
+        help=f"with --programs: {', '.join(program_sets.MODES)} (default all)",
     )
     parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
@@ -289,7 +289,7 @@ def _cases(args: argparse.Namespace) -> list[program_rows.Case]:
     """The rows of ``--programs``; none without it."""
     if args.programs is None:
         return []
-    return program_rows.select_cases(args.programs, args.modes or program_rows.MODES)
+    return program_rows.select_cases(args.programs, args.modes or tuple(program_sets.MODES))
 
 
 def _modes(args: argparse.Namespace) -> tuple[Mode, ...]:

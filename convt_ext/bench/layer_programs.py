@@ -71,9 +71,9 @@ class Scale(_Following):
         return self.layer(image) * 0.7
 
 
-def norm_and_relu(layer: nn.ConvTranspose2d) -> nn.Module:
-    """BatchNorm2d with statistics and weights as if it had been trained, and ReLU."""
-    norm = nn.BatchNorm2d(layer.out_channels)
+def norm_of_trained(channels: int) -> nn.BatchNorm2d:
+    """BatchNorm2d with statistics and weights as if it had been trained."""
+    norm = nn.BatchNorm2d(channels)
     with torch.no_grad():
         for centre in (norm.running_mean, norm.bias):
             assert centre is not None
@@ -81,7 +81,12 @@ def norm_and_relu(layer: nn.ConvTranspose2d) -> nn.Module:
         for spread in (norm.running_var, norm.weight):
             assert spread is not None
             spread.uniform_(0.5, 1.5)
-    return nn.Sequential(layer, norm, nn.ReLU())
+    return norm
+
+
+def norm_and_relu(layer: nn.ConvTranspose2d) -> nn.Module:
+    """BatchNorm2d and ReLU."""
+    return nn.Sequential(layer, norm_of_trained(layer.out_channels), nn.ReLU())
 
 
 def prelu(layer: nn.ConvTranspose2d) -> nn.Module:
@@ -129,10 +134,10 @@ class LayerProgram:
         return self.follow(module).eval()
 
 
-def layer_of(model: nn.Module) -> nn.ConvTranspose2d:
-    """The transposed convolution of a program's model."""
-    (layer,) = (module for module in model.modules() if isinstance(module, nn.ConvTranspose2d))
-    return layer
+def layer_of(model: nn.Module) -> nn.ConvTranspose2d | None:
+    """The transposed convolution of a program's model; None where it has several."""
+    layers = [module for module in model.modules() if isinstance(module, nn.ConvTranspose2d)]
+    return layers[0] if len(layers) == 1 else None
 
 
 def _layer(name: str, n: int, channels: tuple[int, int], size: int, kernel: int, bias: bool = True) -> Layer:

@@ -28,8 +28,9 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
         table.add_column(name)
     for name in ("ours µs", "torch µs", "torch / ours", "in wall time", "layer alone µs", "ours / alone"):
         table.add_column(name, justify="right")
-    for name in ("error", "torch error"):
+    for name in ("error", "torch error", "kernels", "torch kernels"):
         table.add_column(name, justify="right")
+    table.add_column("choices")
     for row in rows:
         slower, over = summary.is_slower(row), summary.is_over_limit(row)
         cells = [
@@ -41,6 +42,9 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
             _marked(summary.over_bare(row), over),
             _text(row["error"], "{:.1e}"),
             _text(row["torch_error"], "{:.1e}"),
+            _text(row.get("ours_kernels"), "{}"),  # older files have none of these
+            _text(row.get("torch_kernels"), "{}"),
+            _in_short(row.get("choices", ())),
         ]
         names = (escape(row["program"]), row["mode"], row["dtype"])
         table.add_row(*names, *cells, style="red" if "failure" in row else None)
@@ -49,7 +53,7 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
 
 def _figures_table(rows: Sequence[Row]) -> Table:
     table = Table(title="PyTorch's time / ours; the program's time / the layer's alone", title_justify="left")
-    for name in ("mode", "dtype"):
+    for name in ("set", "mode", "dtype"):
         table.add_column(name)
     for name in ("rows", "mean", "aim", "least", "slower", "over layer, mean", "most", "over limit"):
         table.add_column(name, justify="right")
@@ -67,6 +71,15 @@ def _figures_table(rows: Sequence[Row]) -> Table:
             str(found.num_over_limit) if found.over_bare is not None else "-",
         )
     return table
+
+
+def _in_short(choices: Sequence[str]) -> str:
+    """The choices of a program without the names of its layers, each once.
+
+    >>> _in_short(["conv_transpose2d: fused in NCHW", "conv_transpose2d_1: fused in NCHW"])
+    'fused in NCHW'
+    """
+    return escape(", ".join(dict.fromkeys(text.partition(": ")[2] for text in choices)))
 
 
 def _marked(value: float | None, is_missed: bool) -> str:

@@ -3,31 +3,34 @@
 In mode ``eager`` ours is converted with ``fuse=True``, traced before where it is more than an ``nn.Sequential``; in
 ``compiled`` both models are given to ``torch.compile``, ours converted and no more, and in ``train_compiled`` the
 networks of steps.py are trained that way. The GPU's time of a call counts, by turns; of a training step also the time
-that passes. Called by command.py.
+that passes. What a compiled program of ours consists of is noted: the choice for each layer, and how many kernels run.
+Called by command.py; program_sets.py says which programs there are.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 import convt_ext
-from convt_ext.bench import steps
-from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
+from convt_ext.bench import program_sets, steps
+from convt_ext.bench.layer_programs import layer_of
 from convt_ext.bench.layers import select_named
 from convt_ext.bench.modes import cudnn_benchmark, without_cudnn
 from convt_ext.bench.operands import spread
-from convt_ext.bench.programs import COMPILED_STEPS, Program
+from convt_ext.bench.program_sets import AnyProgram
+from convt_ext.bench.programs import Program
 from convt_ext.bench.runner import Row
 from convt_ext.bench.timing import Timer
 
-MODES = ("eager", "compiled", "train_compiled")
 DTYPES = tuple(steps.DTYPES)  # float32 with TF32 as PyTorch's switches allow it
 
 _REFERENCE_IMAGES = 4  # of a batch, that are compared with float64
@@ -37,7 +40,7 @@ _AGREEMENT = 0.05  # of the result's scale; more only where PyTorch's own error 
 class Case(NamedTuple):
     """A row that is to be measured."""
 
-    program: LayerProgram | Program
+    program: AnyProgram
     dtype: str
     mode: str
 
@@ -48,7 +51,7 @@ def select_cases(patterns: Sequence[str], modes: Sequence[str]) -> list[Case]:
     Raises:
         ValueError: a pattern matches no program of these modes.
     """
-    of_modes = {mode: _programs_of(mode) for mode in MODES if mode in modes}
+    of_modes = {mode: programs for mode, programs in program_sets.MODES.items() if mode in modes}
     everything = list(dict.fromkeys(program for programs in of_modes.values() for program in programs))
     chosen = select_named(everything, patterns or ["all"], "program")
     return [
@@ -58,10 +61,6 @@ def select_cases(patterns: Sequence[str], modes: Sequence[str]) -> list[Case]:
         if program in chosen
         for dtype in DTYPES
     ]
-
-
-def _programs_of(mode: str) -> Sequence[LayerProgram | Program]:
-    return COMPILED_STEPS if mode == "train_compiled" else LAYER_PROGRAMS
 
 
 def run(
@@ -76,10 +75,11 @@ def run(
         for case in cases:
             row = _empty_row(case)
             try:
-                if isinstance(case.program, LayerProgram):
-                    _measure(row, case.program, case, device, timer)
-                else:
-                    _measure_step(row, case.program, case, device, timer, budget_ms, clock)
+                with _logged_choices(row):
+                    if case.mode == "train_compiled":
+                        _measure_step(row, case, device, timer, budget_ms, clock)
+                    else:
+                        _measure(row, case, device, timer, clock)
             except Exception as error:
                 row["failure"] = f"{type(error).__name__}: {error}"
             yield row
@@ -101,28 +101,59 @@ def _empty_row(case: Case) -> Row:
         "torch_wall_us": None,
         "error": None,
         "torch_error": None,
+        "choices": [],
+        "ours_kernels": None,
+        "torch_kernels": None,
+        "ours_first_s": None,
+        "torch_first_s": None,
     }
 
 
+@contextmanager
+def _logged_choices(row: Row) -> Iterator[None]:
+    """Fills in how compiled programs of ours compute their layers, as compile/choice.py logs it."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            row["choices"].append(record.getMessage())
+
+    logger, handler = logging.getLogger("convt_ext.compile.choice"), Handler(logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
 @torch.no_grad()
-def _measure(row: Row, program: LayerProgram, case: Case, device: torch.device, timer: Timer) -> None:
-    dtype = getattr(torch, case.dtype)
+def _measure(row: Row, case: Case, device: torch.device, timer: Timer, clock: Callable[[], float]) -> None:
+    program, dtype = case.program, getattr(torch, case.dtype)
     torch.manual_seed(0)
-    model = program.make_model().to(device, dtype)
+    model = program.make_model().eval().to(device, dtype)
     inputs = [torch.randn(shape, dtype=dtype, device=device) for shape in program.inputs]
     images = torch.tensor(spread(program.batch, _REFERENCE_IMAGES), device=device)
     with without_cudnn():
         reference = copy.deepcopy(model).double()(*(given[images].double() for given in inputs))
 
-    bare: nn.Module = convt_ext.convert(copy.deepcopy(layer_of(model)))
+    layer = layer_of(model)
+    bare: nn.Module | None = None if layer is None else convt_ext.convert(copy.deepcopy(layer))
     ours = _converted(model, case.mode)
     if case.mode == "compiled":
-        ours, model, bare = map(_compiled, (ours, model, bare))
+        ours, model, bare = _compiled(ours), _compiled(model), bare and _compiled(bare)
     # PyTorch's first: the benchmark in our first call meets the algorithm that cuDNN has found.
-    theirs = model(*inputs)[images]
-    _compare(row, ours(*inputs)[images], theirs, reference)
-    calls = (lambda: ours(*inputs), lambda: model(*inputs), lambda: bare(inputs[0]))
-    row["ours_us"], row["torch_us"], row["bare_us"] = timer.times_us(calls)
+    theirs, row["torch_first_s"] = _first(lambda: model(*inputs), device, clock)
+    found, row["ours_first_s"] = _first(lambda: ours(*inputs), device, clock)
+    _compare(row, found[images], theirs[images], reference)
+    del found, theirs
+    calls = [lambda: ours(*inputs), lambda: model(*inputs)]
+    row["ours_kernels"], row["torch_kernels"] = (timer.num_kernels(call) for call in calls)
+    if bare is None:
+        row["ours_us"], row["torch_us"] = timer.times_us(calls)
+    else:
+        row["ours_us"], row["torch_us"], row["bare_us"] = timer.times_us([*calls, lambda: bare(inputs[0])])
 
 
 def _converted(model: nn.Module, mode: str) -> nn.Module:
@@ -138,16 +169,24 @@ def _compiled(model: nn.Module) -> Any:
     return torch.compile(model, dynamic=False)
 
 
+def _first(call: Callable[[], Any], device: torch.device, clock: Callable[[], float]) -> tuple[Any, float]:
+    """What the first call returns, and the seconds that it takes: compilation above all."""
+    start = clock()
+    result = call()
+    steps.synchronizer(device)()
+    return result, clock() - start
+
+
 def _measure_step(
     row: Row,
-    program: Program,
     case: Case,
     device: torch.device,
     timer: Timer,
     budget_ms: float,
     clock: Callable[[], float],
 ) -> None:
-    model, inputs, target = steps.make_model(program, device)
+    assert isinstance(case.program, Program)
+    model, inputs, target = steps.make_model(case.program, device)
     with without_cudnn():
         exact = copy.deepcopy(model).double()
         steps.training_step(exact, [given.double() for given in inputs], target.double(), None)()
@@ -159,10 +198,11 @@ def _measure_step(
     ours_step, torch_step = (
         steps.training_step(module, inputs, target, steps.DTYPES[case.dtype]) for module in (ours, model)
     )
-    torch_step()
-    ours_step()
+    _, row["torch_first_s"] = _first(torch_step, device, clock)
+    _, row["ours_first_s"] = _first(ours_step, device, clock)
     _compare(row, _gradients(ours), _gradients(model), reference)
     both = [ours_step, torch_step]
+    row["ours_kernels"], row["torch_kernels"] = (timer.num_kernels(step) for step in both)
     row["ours_us"], row["torch_us"] = timer.times_us(both)
     _, times = steps.times_ms(both, budget_ms, steps.synchronizer(device), clock)
     row["ours_wall_us"], row["torch_wall_us"] = (1e3 * statistics.median(of_side) for of_side in times)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
 
 from convt_ext.gpu_clock import GpuClock
 
@@ -22,11 +24,13 @@ _ROUNDS = 4  # even: of two calls each is the first as often as the other
 
 
 class Timer(Protocol):
-    """Median times of calls in microseconds, taken by turns, and the memory one call takes."""
+    """Median times of calls in microseconds, taken by turns, and the memory and the kernels that one call takes."""
 
     def times_us(self, calls: Sequence[Callable[[], object]]) -> list[float]: ...
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None: ...
+
+    def num_kernels(self, call: Callable[[], object]) -> int | None: ...
 
 
 class CudaTimer:
@@ -72,6 +76,13 @@ class CudaTimer:
             call()
             torch.cuda.synchronize()
             return torch.cuda.max_memory_allocated() - before
+
+    def num_kernels(self, call: Callable[[], object]) -> int | None:
+        """How many kernels one warm call launches, copies and fills among them."""
+        with torch.cuda.device(self._device), torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profile:
+            call()
+            torch.cuda.synchronize()
+        return sum(event.device_type is DeviceType.CUDA for event in profile.events())
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
         """The median of so many calls, the first among them: what it loads or searches for is timed."""

@@ -11,6 +11,7 @@ Called by fusion.py, which rewrites the graph.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,9 @@ from . import costs, measure, readers, steps
 from .costs import BARE, FUSED, ORIGINAL, Layer, Times
 
 VARIABLE, AUTO = "CONVT_EXT_COMPILE", "auto"
+
+# Says at level INFO what was chosen, at DEBUG also which times it rests on.
+_LOG = logging.getLogger(__name__)
 
 
 def _mode_of(environment: Mapping[str, str]) -> str:
@@ -45,10 +49,21 @@ MODE = _mode_of(os.environ)
 
 
 class Choice(NamedTuple):
-    """An alternative, and whether the network is to become channels_last because of our ops alone."""
+    """How a layer is computed.
+
+    Attributes:
+        alternative: FUSED, BARE or ORIGINAL.
+        channels_last: whether the network is to be in channels_last; None where nothing was compared.
+        turns: our ops alone ask for that.
+    """
 
     alternative: str
+    channels_last: bool | None = None
     turns: bool = False
+
+    def __str__(self) -> str:
+        layout = {None: "", False: " in NCHW", True: " in channels_last"}[self.channels_last]
+        return self.alternative + layout
 
 
 class Site(NamedTuple):
@@ -81,6 +96,13 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
     Args:
         chains: by our ops' nodes, the operations that can be fused into each, as fusion.py finds them.
     """
+    found = _of_graph(graph, chains)
+    for node, choice in found.items():
+        _LOG.info("%s: %s", node.name, choice)
+    return found
+
+
+def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
     if MODE != AUTO:
         explicit = BARE if MODE == ORIGINAL else MODE  # of calls with an explicit precision
         return {node: Choice(MODE if node.target is traced_ops.forward else explicit) for node in chains}
@@ -106,6 +128,8 @@ def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node,
     """Of a network that Inductor turns to channels_last with one convolution of PyTorch's, and leaves alone without."""
     others = [node for node in graph.nodes if readers.is_convolution(node)]
     grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
+    for one in sites:
+        _LOG.debug("%s: us in NCHW %s, in channels_last %s", one.node.name, one.costs(False), one.costs(True))
     if grouped or not may_turn:
         return {one.node: Choice(one.best(False)[0]) for one in sites}
     best = {one.node: one.best(True) for one in sites}
@@ -118,10 +142,10 @@ def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node,
         limit = _sum((ORIGINAL, one.costs(True)[ORIGINAL]) for one in sites)
         is_faster = stays_us * max(one.margin(False) for one in sites) <= limit and stays_us < float("inf")
         if is_faster and (cannot_turn or stays_us <= _sum(best.values())):
-            return {node: Choice(alternative) for node, (alternative, _) in staying.items()}
+            return {node: Choice(alternative, False) for node, (alternative, _) in staying.items()}
     if cannot_turn:
-        return {one.node: Choice(ORIGINAL) for one in sites}
-    return {node: Choice(alternative, turns=all_ours) for node, (alternative, _) in best.items()}
+        return {one.node: Choice(ORIGINAL, True) for one in sites}
+    return {node: Choice(alternative, True, turns=all_ours) for node, (alternative, _) in best.items()}
 
 
 def _sum(found: Iterable[tuple[str, float]]) -> float:

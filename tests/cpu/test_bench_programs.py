@@ -14,16 +14,19 @@ from torch import nn
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext.bench import command, program_rows, program_summary, programs
+from convt_ext.bench import command, program_rows, program_sets, program_summary
+from convt_ext.bench.chains import CHAINS, make_chain
 from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
 from convt_ext.bench.layers import BUILT_IN, Layer
+from convt_ext.bench.level2 import LEVEL2
 from convt_ext.bench.programs import Program
+from convt_ext.compile import choice
 from convt_ext.demo_models import DCGANGenerator
 
 CPU = torch.device("cpu")
 ROW_KEYS = [
     *("program", "dtype", "batch", "mode", "inputs", "ours_us", "torch_us", "bare_us", "ours_wall_us", "torch_wall_us"),
-    *("error", "torch_error"),
+    *("error", "torch_error", "choices", "ours_kernels", "torch_kernels", "ours_first_s", "torch_first_s"),
 ]
 
 
@@ -50,6 +53,9 @@ class Timer:
 
     def peak_bytes(self, call):
         return None
+
+    def num_kernels(self, call):
+        return 3
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +144,47 @@ def test_every_input_of_a_program_counts():
         assert not torch.allclose(model(image, residual), model(image, residual + 1))
 
 
+def test_the_other_sets():
+    names = [program.name for programs in program_sets.MODES.values() for program in programs]
+    assert len(set(names)) == len(names) - len(LAYER_PROGRAMS)  # which are run in two modes
+    assert (len(LEVEL2), len(CHAINS)) == (11, 12)
+    sets = [program_sets.set_of(name) for name in ("tanh", LEVEL2[0].name, CHAINS[0].name, "U-Net")]
+    assert sets == ["layers", "level 2", "chains", "steps"]
+
+
+@pytest.mark.parametrize("program", LEVEL2, ids=lambda program: program.name)
+def test_programs_of_level_2_compute_something(program):
+    torch.manual_seed(1)
+    model = program.make_model()
+    image = torch.rand(2, model.layer.in_channels, 8, 8)
+    with torch.no_grad():
+        result, other = model(image), model(image * 2)
+    assert result.isfinite().all()
+    assert result.std() > 0
+    assert not torch.allclose(result, other)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_chains(norm):
+    for channels, between in (((8, 4, 2, 2), False), ((8, 4, 2), True)):
+        chain = make_chain(channels, (4, 2, 1), norm, between)
+        kinds = [type(module) for module in chain]
+        num_layers = len(channels) - 1
+        assert (kinds.count(nn.ConvTranspose2d), kinds.count(nn.Conv2d)) == (num_layers, between * (num_layers - 1))
+        assert kinds.count(nn.BatchNorm2d) == norm * num_layers
+        assert chain(torch.randn(1, channels[0], 3, 3)).shape == (1, channels[-1], 3 << num_layers, 3 << num_layers)
+
+
 # ---- rows
+
+
+def test_a_row_says_what_was_chosen():
+    row = {"choices": []}
+    with program_rows._logged_choices(row):
+        choice._LOG.info("%s: %s", "layer", choice.Choice(choice.FUSED, True))
+        choice._LOG.debug("not this")
+    choice._LOG.info("nor this")
+    assert row["choices"] == ["layer: fused in channels_last"]
 
 
 @pytest.mark.parametrize("dtype", program_rows.DTYPES)
@@ -230,14 +276,15 @@ def test_figures():
         made_row("DCGAN generator", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=1.0, torch_wall_us=2.0),
         made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=1.9),
         made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=2.1),
+        made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=1.95),
     ]
     found = program_summary.figures(rows)
-    eager, trained = found["eager", "float32"], found["train_compiled", "float32"]
+    eager, trained = found["layers", "eager", "float32"], found["steps", "train_compiled", "float32"]
     assert (eager.num_rows, eager.num_slower, eager.aim, eager.least) == (2, 1, 2.5, 0.9)
     assert eager.mean == pytest.approx(math.sqrt(4 * 0.9))
     assert (eager.over_bare, eager.most_over_bare) == (pytest.approx(1.25), 1.25)
     assert eager.num_over_limit == 1  # a factor may take 1.1 times the layer, tanh 1.3
-    assert (trained.num_rows, trained.num_slower, trained.aim, trained.over_bare) == (3, 2, None, None)
+    assert (trained.num_rows, trained.num_slower, trained.aim, trained.over_bare) == (4, 2, None, None)
 
 
 # ---- the command
@@ -250,8 +297,7 @@ def bench(words):
 
 @pytest.fixture
 def tiny(monkeypatch, compiled):
-    monkeypatch.setattr(program_rows, "LAYER_PROGRAMS", TINY)
-    monkeypatch.setattr(program_rows, "COMPILED_STEPS", (TINY_STEP,))
+    monkeypatch.setattr(program_sets, "MODES", {"eager": TINY, "compiled": TINY, "train_compiled": (TINY_STEP,)})
 
 
 def test_programs_write_a_file_that_can_be_summed_up(tiny, tmp_path, capsys):
@@ -284,7 +330,7 @@ def test_a_row_is_written_before_the_next_is_measured(tiny, monkeypatch, tmp_pat
 
 def test_a_program_that_fails_ends_with_status_1(tiny, monkeypatch, tmp_path, capsys):
     broken = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
-    monkeypatch.setattr(program_rows, "COMPILED_STEPS", (broken, TINY_STEP))
+    monkeypatch.setitem(program_sets.MODES, "train_compiled", (broken, TINY_STEP))
     out = tmp_path / "programs.json"
     assert bench(["--programs", "--modes", "train_compiled", "--budget-ms", "0.01", "--out", str(out)]) == 1
     assert "failed: broken train_compiled float32 2: RuntimeError" in capsys.readouterr().out
@@ -297,7 +343,7 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
     shown = capsys.readouterr().out
     for program in LAYER_PROGRAMS:
         assert program.name in shown
-    assert shown.count("train_compiled") == len(programs.COMPILED_STEPS) == 2
+    assert shown.count("train_compiled") == len(program_sets.TRAINING) == 3
     assert bench(["--programs", "GELU", "--modes", "eager", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert ("GELU" in shown, "tanh" in shown, "compiled" in shown) == (True, False, False)
@@ -309,7 +355,7 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
         (["--programs", "--layers", "kb57"], "--programs measures programs, for which there is no --layers"),
         (["--programs", "--csv", "a.csv"], "--programs measures programs, for which there is no --csv"),
         (["--programs", "nothing"], "--programs: no program matches 'nothing'"),
-        (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net"),
+        (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net, decoder"),
         (["--modes", "eager"], "--modes is for --programs"),
     ],
 )

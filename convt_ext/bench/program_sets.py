@@ -1,0 +1,36 @@
+"""Which programs ``bench --programs`` measures in which mode, and the sets whose figures are told apart.
+
+Called by program_rows.py, program_summary.py and command.py.
+"""
+
+from __future__ import annotations
+
+from convt_ext.bench.chains import CHAINS, DECODER
+from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram
+from convt_ext.bench.level2 import LEVEL2
+from convt_ext.bench.programs import COMPILED_STEPS, Program
+
+AnyProgram = LayerProgram | Program
+
+# A set's programs, which are compiled for inference. Those of the first are run eagerly too.
+LAYERS, OF_LEVEL2, OF_CHAINS = "layers", "level 2", "chains"
+INFERENCE: dict[str, tuple[AnyProgram, ...]] = {LAYERS: LAYER_PROGRAMS, OF_LEVEL2: LEVEL2, OF_CHAINS: CHAINS}
+
+TRAINING: tuple[Program, ...] = (*COMPILED_STEPS, DECODER)
+
+MODES: dict[str, tuple[AnyProgram, ...]] = {
+    "eager": INFERENCE[LAYERS],
+    "compiled": tuple(program for programs in INFERENCE.values() for program in programs),
+    "train_compiled": TRAINING,
+}
+
+_SETS = {program.name: name for name, programs in INFERENCE.items() for program in programs}
+
+
+def set_of(program: str) -> str:
+    """The set of a program of that name; "steps" for networks that are trained.
+
+    >>> set_of("decoder"), set_of("36: min, sum, GELU")
+    ('steps', 'level 2')
+    """
+    return _SETS.get(program, "steps")
