@@ -3,6 +3,7 @@
     import convt_ext as ct
     y = ct.conv_transpose2d(x, weight, bias, stride=2, padding=1)   # torch.nn.functional's signature and meaning
     up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # torch.nn's module, same state_dict
+    ct.enable()                                                     # serve every call of this process, or
     ct.convert(model)                                               # swap every nn.ConvTranspose2d in place
     print(ct.explain(x, weight, stride=2, padding=1))               # who serves the call, how, and why
 
@@ -13,6 +14,7 @@ PyTorch's operator everywhere.
 from ._extension import build_info, is_available
 from ._version import __version__
 from .convert import convert
+from .enabling import disable, enable, enabled
 from .explain import Explanation, explain
 from .functional import conv_transpose2d
 from .modules import ConvTranspose2d
@@ -26,6 +28,9 @@ __all__ = [
     "build_info",
     "conv_transpose2d",
     "convert",
+    "disable",
+    "enable",
+    "enabled",
     "explain",
     "is_available",
     "tune",

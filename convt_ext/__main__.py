@@ -1,4 +1,4 @@
-"""``python -m convt_ext info | check | demo | bench | tune``."""
+"""``python -m convt_ext info | check | demo | bench | tune | run``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from convt_ext import _optional
+from convt_ext import _optional, run
 from convt_ext.bench import command as bench
 from convt_ext.tuning import command as tuning
 
@@ -22,6 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
     demo.add_argument("--cpu", action="store_true", help="the reduced demo, even with a GPU")
     bench.add_arguments(commands.add_parser("bench", help="measure layers beside PyTorch (needs a GPU)"))
     tuning.add_arguments(commands.add_parser("tune", help="write, merge and show tuning files"))
+    run.add_arguments(commands.add_parser("run", help="run a Python program, with its transposed convolutions served"))
     return parser
 
 
@@ -32,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return bench.run_command(args, words)
     if args.command == "tune":
         return tuning.run_command(args)
+    if args.command == "run":
+        return run.run_program(args)
     if args.command == "info":
         from convt_ext.info import print_info
 

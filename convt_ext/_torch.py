@@ -96,6 +96,10 @@ StorageWeakRef = _read("torch.multiprocessing.reductions:StorageWeakRef", _NoTen
 tree_leaves = _read("torch.utils._pytree:tree_leaves", lambda tree: [])
 tree_map_only = _read("torch.utils._pytree:tree_map_only", lambda kind, function, tree: tree)
 
+# ---- TorchScript
+
+register_builtin_of_torchscript = _read_optional("torch.jit._builtins:_register_builtin", _does_nothing)
+
 # ---- switches
 
 get_cudnn_enabled = _read("torch._C:_get_cudnn_enabled")

@@ -114,13 +114,39 @@ def conv_transpose2d(
                 conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
                 dilation, precision=precision,
             )  # fmt: skip
-        if decision.remedy is not None:
-            routing.refuse_when_explicit(decision, input.dtype, precision)
-        if isinstance(decision, routing.Unavailable):
-            warn_once(decision)
+        _refuse_or_warn(decision, input, precision)
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
+
+
+def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
+    """What enabling.py puts in the place of PyTorch's function: it takes what that takes, and has no tool in between.
+
+    Whatever is no plain tensor goes to PyTorch's function, so that overrides and tracers see the one they know.
+    """
+    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+    if not stand_in_serves:  # a tool has wrapped this function and calls it still
+        return _BUILTIN(*arguments)
+    if is_compiling():
+        return compiled.conv_transpose2d(*arguments, None)
+    decision = routing.route(*arguments, None)
+    if isinstance(decision, routing.Reason):
+        _refuse_or_warn(decision, input, None)
+        return _BUILTIN(*arguments)
+    result = autograd.call(*decision)
+    return result.squeeze(0) if input.dim() == 3 else result
+
+
+stand_in_serves = False  # set by enabling.py
+
+
+def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -> None:
+    """Before PyTorch's operator runs."""
+    if reason.remedy is not None:
+        routing.refuse_when_explicit(reason, input.dtype, precision)
+    if isinstance(reason, routing.Unavailable):
+        warn_once(reason)
 
 
 def _traced(
@@ -160,7 +186,8 @@ _inside_of_tool = _InsideOfTool()
 def _is_for_tools(keyword: str | None) -> bool:
     """Whether a replaced `torch.nn.functional.conv_transpose2d` is called in the place of our kernel: not where a
     precision is asked for, which it cannot be told."""
-    if _inside_of_tool.active or F.conv_transpose2d is conv_transpose2d:
+    function = F.conv_transpose2d
+    if _inside_of_tool.active or function is stand_in or function is conv_transpose2d:
         return False
     word = scopes.traced_word() if is_compiling() else scopes.now().word
     return keyword is None and word is None
@@ -169,7 +196,7 @@ def _is_for_tools(keyword: str | None) -> bool:
 def _torchs_or_a_tools(*arguments: Any) -> Tensor:
     """PyTorch's operator, or the function that a tool has put in its place."""
     function: Callable[..., Tensor] = F.conv_transpose2d
-    if function is _BUILTIN or function is conv_transpose2d or _inside_of_tool.active:
+    if function in (_BUILTIN, stand_in, conv_transpose2d) or _inside_of_tool.active:
         return _BUILTIN(*arguments)
     _log_tool_once()
     _inside_of_tool.active = True

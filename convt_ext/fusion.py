@@ -86,7 +86,7 @@ def _leave_to_torch(node: Node) -> None:
     """Makes the node the call that an unconverted model has in its place."""
     input, weight, bias, numbers, _ = node.args
     stride, padding, output_padding, groups, dilation = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
-    node.target = torch.conv_transpose2d
+    node.target = _torch.conv_transpose2d
     node.args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
     if node.prev.target is _torch.transforms_active and not node.prev.users:  # left by the tracing
         node.graph.erase_node(node.prev)

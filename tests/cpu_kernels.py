@@ -11,7 +11,7 @@ import pytest
 import torch
 from served import allow_tf32
 
-from convt_ext import _extension, epilogue, geometry, ops, planner, routing
+from convt_ext import _extension, _torch, epilogue, geometry, ops, planner, routing
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 
@@ -33,7 +33,7 @@ def _forward(
 ):
     RAN.append("forward")
     CODES.append(precision)
-    result = torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    result = _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _formatted(result, channels_last)
 
 
@@ -80,7 +80,7 @@ def _run_forward(input, weight, bias, call):
     """As the binary's in kernels/binding/eager.cpp, as the four below."""
     *arguments, channels_last = ops.arguments_of(call)
     if _by_torch(call) & 1:
-        return torch.conv_transpose2d(input, weight, bias, *arguments[:5])
+        return _torch.conv_transpose2d(input, weight, bias, *arguments[:5])
     return _forward(input, weight, bias, *arguments, channels_last)
 
 

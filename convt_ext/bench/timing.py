@@ -82,7 +82,7 @@ class CudaTimer:
         with torch.cuda.device(self._device), torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profile:
             call()
             torch.cuda.synchronize()
-        return sum(event.device_type is DeviceType.CUDA for event in profile.events())
+        return sum(event.device_type == DeviceType.CUDA for event in profile.events())
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
         """The median of so many calls, the first among them: what it loads or searches for is timed."""
