@@ -82,6 +82,11 @@ def _build_info() -> dict[str, Any]:
     return json.loads(importlib.import_module("convt_ext._C").build_info)
 
 
+def has_autocast() -> bool:
+    """Whether the binary, which is loaded, found the function of PyTorch's that keeps casts."""
+    return bool(importlib.import_module("convt_ext._C").has_autocast)
+
+
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
     """Whether code built for `architecture` ("8.0", "9.0a", "10.0f", "8.6+PTX") runs on a GPU of `capability`.
 

@@ -49,6 +49,9 @@ def enable() -> None:
     loaded TorchScript and exported programs. What a tool has put in the function's place before is left alone, with a
     warning in the log of "convt_ext".
 
+    Raises:
+        Nothing; where our kernels cannot run, calls are PyTorch's after one warning.
+
     Example:
         >>> import torch, convt_ext
         >>> convt_ext.enable()
@@ -91,6 +94,9 @@ def disable() -> None:
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
     """`enable` for a while, in all threads.
+
+    Raises:
+        Nothing of its own.
 
     Example:
         >>> import torch, convt_ext

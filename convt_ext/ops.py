@@ -221,7 +221,7 @@ if _extension.load_error is None:
     finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op
     run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
-    if torch.ops.convt_ext._has_autocast.default():
+    if _extension.has_autocast():
         autocast = torch.ops.convt_ext._autocast.default._op
     forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
     grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)

@@ -1,6 +1,8 @@
 // A cast under autocast, by the function that PyTorch's own autocast kernels call: a float32 leaf that requires a
 // gradient is cast once per autocast region and kept until PyTorch clears its cache. Python cannot reach that cache,
 // and the stable ABI does not export it.
+#include "binding/autocast.h"
+
 #include <dlfcn.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
@@ -36,8 +38,6 @@ CachedCast cached_cast() {
   return found;
 }
 
-bool has_cached_cast() { return cached_cast() != nullptr; }
-
 // `half` is float16, otherwise bfloat16.
 Tensor cast(const Tensor& tensor, bool half) {
   const CachedCast run = cached_cast();
@@ -54,9 +54,8 @@ STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeImplicitAutograd, library) {
   library.impl("_autocast", TORCH_BOX(&cast));
 }
 
-STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
-  library.impl("_has_autocast", TORCH_BOX(&has_cached_cast));
-}
-
 }  // namespace
+
+bool has_cached_cast() { return cached_cast() != nullptr; }
+
 }  // namespace convt::binding

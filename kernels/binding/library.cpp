@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "binding/autocast.h"
+
 // Of a plan: sizes are the forward pass's.
 #define QUESTION                                                                                                 \
   "(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, int[] stride, " \
@@ -73,10 +75,8 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "_gradients_again(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?, Tensor?)");
-  // A cast to float16 or bfloat16 that PyTorch's autocast keeps as it keeps its own (autocast.cpp), and whether this
-  // PyTorch exports the function that it takes.
+  // A cast to float16 or bfloat16 that PyTorch's autocast keeps as it keeps its own (autocast.cpp).
   library.def("_autocast(Tensor tensor, bool half) -> Tensor");
-  library.def("_has_autocast() -> bool");
   // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
   // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
   // problem finds this very plan.
@@ -119,7 +119,8 @@ extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
   static PyModuleDef definition = {
       PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
   PyObject* module = PyModule_Create(&definition);
-  if (module != nullptr && PyModule_AddStringConstant(module, "build_info", build_info().c_str()) != 0) {
+  if (module != nullptr && (PyModule_AddStringConstant(module, "build_info", build_info().c_str()) != 0 ||
+                            PyModule_AddIntConstant(module, "has_autocast", convt::binding::has_cached_cast()) != 0)) {
     Py_DECREF(module);
     return nullptr;
   }

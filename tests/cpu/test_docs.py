@@ -35,5 +35,5 @@ def test_public_names_are_documented(name):
 def test_what_is_public():
     assert set(convt_ext.__all__) == {
         "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tune", "use_tuning", "explain",
-        "Explanation", "is_available", "build_info", "__version__",
+        "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "__version__",
     }  # fmt: skip

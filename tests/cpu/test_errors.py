@@ -101,7 +101,6 @@ def test_no_op_returns_a_string():
         ["Tensor"],
         ["Tensor"] * 2,
         ["int"],
-        ["bool"],
         ["List[int]"],
         ["Optional[Tensor]"] * 3,
         ["Optional[Tensor]"] * 4,
