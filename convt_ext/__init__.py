@@ -5,6 +5,7 @@
     up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # torch.nn's module, same state_dict
     ct.enable()                                                     # serve every call of this process, or
     ct.convert(model)                                               # swap every nn.ConvTranspose2d in place
+    print(ct.report(model, x))                                      # who computes each layer, and why
     print(ct.explain(x, weight, stride=2, padding=1))               # who serves the call, how, and why
 
 Importing needs neither a GPU nor a compiler. Set CONVT_EXT_DISABLE=1 before the import to get
@@ -19,11 +20,13 @@ from .explain import Explanation, explain
 from .functional import conv_transpose2d
 from .modules import ConvTranspose2d
 from .precision import use_precision
+from .report import Report, report
 from .tuning.tune import tune, use_tuning
 
 __all__ = [
     "ConvTranspose2d",
     "Explanation",
+    "Report",
     "__version__",
     "build_info",
     "conv_transpose2d",
@@ -33,6 +36,7 @@ __all__ = [
     "enabled",
     "explain",
     "is_available",
+    "report",
     "tune",
     "use_precision",
     "use_tuning",

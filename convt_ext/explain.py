@@ -113,7 +113,7 @@ def explain(
     decision = routing.route(*call, precision)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
-    numbers, device_name = _device_numbers(input, device)
+    numbers, device_name = device_numbers(input, device)
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
         decision = routing.op_call(*call, precision, numbers, lowers)
@@ -179,7 +179,7 @@ def _why_ours(precision: str | None, wanted: str | None) -> str:
     return f"PyTorch's switches ask for {cores}, and our kernels are not known to be slower then"
 
 
-def _device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
+def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
     """The numbers of the GPU to plan for (the first alone where the binary cannot run on it), and the GPU in words."""
     if isinstance(device, Sequence) and not isinstance(device, str):
         if len(device) != len(planner.H200):

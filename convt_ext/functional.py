@@ -143,6 +143,10 @@ stand_in_serves = False  # set by enabling.py
 
 def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -> None:
     """Before PyTorch's operator runs."""
+    if reason is routing.MODE:
+        for mode in _torch.function_modes():
+            if hasattr(mode, "is_asked"):  # report.py's
+                mode.is_asked(precision)
     if reason.remedy is not None:
         routing.refuse_when_explicit(reason, input.dtype, precision)
     if isinstance(reason, routing.Unavailable):

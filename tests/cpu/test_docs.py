@@ -26,14 +26,20 @@ def test_examples_run(name):
 def test_public_names_are_documented(name):
     text = getattr(convt_ext, name).__doc__
     assert text
-    if name not in ("Explanation", "build_info", "is_available"):  # plain answers, without an argument to get wrong
+    if name not in (
+        "Explanation",
+        "Report",
+        "build_info",
+        "is_available",
+    ):  # plain answers, without an argument to get wrong
         assert "Raises:" in text
-    if name != "Explanation":
+    if name not in ("Explanation", "Report"):
         assert "Example:" in text
 
 
 def test_what_is_public():
     assert set(convt_ext.__all__) == {
         "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tune", "use_tuning", "explain",
-        "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "__version__",
+        "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "report",
+        "Report", "__version__",
     }  # fmt: skip

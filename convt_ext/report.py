@@ -1,0 +1,248 @@
+"""`report`: who computes each transposed convolution of a program, layer by layer and direction by direction.
+
+Runs the program once, watches PyTorch's functions with a mode of `__torch_function__`, and asks routing.py and the
+planner what each call would run. Calls of convt_ext, which such a mode sends to PyTorch's operator, tell it their
+precision (functional.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
+
+from . import _torch, planner, routing
+from .chosen import Chosen
+from .directions import Eager, wanted_gradients
+from .explain import device_numbers
+from .tuning import restoring, verdicts
+
+_DIRECTIONS = {verdicts.FORWARD: "forward", verdicts.GRAD_INPUT: "input", verdicts.GRAD_WEIGHT: "weight"}
+
+_OTHERS = {torch.conv_transpose1d: "conv_transpose1d", torch.conv_transpose3d: "conv_transpose3d"}
+
+NOT_ASKED = "PyTorch's function was called: convt_ext.enable() or convt_ext.convert(model) has convt_ext serve it"
+OTHER_DIMENSIONS = "convt_ext has two-dimensional layers alone"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One direction of a layer's calls with the same sizes.
+
+    Attributes:
+        layer: the module's name in the model; empty where a function was called outside of one.
+        direction: "forward", or "input" or "weight" of the gradients that a backward will compute.
+        call: sizes of input and weight and their dtype in words, and the function where it has other dimensions.
+        number: how many such calls there were.
+        runs: "convt_ext" or "torch".
+        kernel: of ours, empty where PyTorch's operator runs.
+        us: estimated or measured time of what runs, in microseconds; None where it is not known.
+        other_us: of the other one of convt_ext and PyTorch.
+        reason: why, in one line.
+    """
+
+    layer: str
+    direction: str
+    call: str
+    number: int
+    runs: str
+    kernel: str
+    us: float | None
+    other_us: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `report` found; `str()` gives it as a table.
+
+    Attributes:
+        lines: in the order of the calls.
+        device: the GPU that it holds for, in words.
+    """
+
+    lines: tuple[Line, ...]
+    device: str
+
+    def __str__(self) -> str:
+        if not self.lines:
+            return "no transposed convolution was called"
+        reasons = list(dict.fromkeys(line.reason for line in self.lines if line.us is None and line.runs == "torch"))
+        rows = [("layer", "call", "direction", "runs", "us", "other us", "kernel")]
+        for line in self.lines:
+            layer = f"{line.layer} ({line.number} times)" if line.number > 1 else line.layer
+            kernel = f"reason {reasons.index(line.reason) + 1}" if line.reason in reasons else line.kernel
+            rows.append((layer, line.call, line.direction, line.runs, _time(line.us), _time(line.other_us), kernel))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([f"on {self.device}", *table, *(f"reason {i}: {text}" for i, text in enumerate(reasons, 1))])
+
+
+def _time(us: float | None) -> str:
+    return "-" if us is None else f"{us:.0f}"
+
+
+def report(
+    target: nn.Module | Callable[..., Any],
+    /,
+    *inputs: Any,
+    device: int | str | torch.device | Sequence[int] | None = None,
+    **named: Any,
+) -> Report:
+    """Who computes each transposed convolution that `target(*inputs, **named)` calls, and why.
+
+    The target runs once, by PyTorch's operator, without a backward and without compilation. Gradients are reported
+    where the call would record them. Buffers, gradients and the states of random number generators are restored.
+
+    Args:
+        target: a module or a function.
+        inputs, named: what it is called with.
+        device: the GPU to report for, as `convt_ext.explain` takes it: None is the tensors' GPU, or an H200 where they
+            are on none.
+
+    Returns:
+        A `Report`; print it. Times are those of a benchmark or a tuning file where there is one, else the cost model's.
+
+    Raises:
+        What `target` raises.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> model = convt_ext.convert(torch.nn.Sequential(torch.nn.ConvTranspose2d(8, 4, 4)))
+        >>> found = convt_ext.report(model, torch.randn(1, 8, 5, 5), device="H100")
+        >>> [(line.layer, line.direction) for line in found.lines]
+        [('0', 'forward'), ('0', 'weight')]
+    """
+    watcher = _Watcher(device)
+    names = {module: name for name, module in target.named_modules()} if isinstance(target, nn.Module) else {}
+
+    records = torch.is_grad_enabled()
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        with torch.set_grad_enabled(records), watcher, watcher.naming(names), _without_compilation():
+            return target(*args, **kwargs)
+
+    restoring.run(watched, inputs, named, backward=False)
+    lines = tuple(dataclasses.replace(line, number=number) for line, number in Counter(watcher.lines).items())
+    return Report(lines, watcher.device_name or "no GPU")
+
+
+def _without_compilation() -> Any:
+    return torch.compiler.set_stance("force_eager")
+
+
+class _Watcher(TorchFunctionMode):
+    """Notes each call of a transposed convolution."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self.lines: list[Line] = []
+        self.device_name = ""
+        self._device = device
+        self._modules: list[str] = []
+        self._precisions: list[str | None] = []
+
+    @contextmanager
+    def naming(self, names: dict[nn.Module, str]) -> Iterator[None]:
+        """Has calls know the module that makes them."""
+
+        def before(module: nn.Module, _: Any) -> None:
+            self._modules.append(names.get(module, ""))
+
+        def after(module: nn.Module, *_: Any) -> None:
+            self._modules.pop()
+
+        hooks = [
+            register_module_forward_pre_hook(before),
+            register_module_forward_hook(after, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def is_asked(self, precision: str | None) -> None:
+        """A call of convt_ext with this precision is about to call PyTorch's function."""
+        self._precisions.append(precision)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        asked, self._precisions = self._precisions, []
+        if function is _torch.conv_transpose2d:
+            self._note(asked, *args, **kwargs)
+        elif function in _OTHERS:
+            self._add("forward", _words(_OTHERS[function], *args[:2]), _Answer(reason=OTHER_DIMENSIONS))
+        return function(*args, **kwargs)
+
+    def _add(self, direction: str, call: str, answer: _Answer) -> None:
+        self.lines.append(Line(self._modules[-1] if self._modules else "", direction, call, 1, *answer))
+
+    def _note(
+        self, asked: list[str | None], input: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0,
+        output_padding=0, groups=1, dilation=1,
+    ) -> None:  # fmt: skip
+        call = input, weight, bias, stride, padding, output_padding, groups, dilation
+        words = _words("", input, weight)
+        numbers, self.device_name = device_numbers(input, self._device)
+        if not asked:
+            self._add(_DIRECTIONS[0], words, _Answer(reason=NOT_ASKED))
+            return
+        decision = routing.route(*call, asked[0])
+        if decision is routing.NOT_CUDA:
+            decision = routing.op_call(*call, asked[0], numbers, torch.is_autocast_enabled(routing.DEVICE_TYPE))
+        if isinstance(decision, routing.Reason):
+            self._add(_DIRECTIONS[0], words, _Answer(reason=decision.text))
+            return
+        batched, weight, bias, directions = decision
+        wanted = wanted_gradients(input, *call[1:3])
+        problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
+        for direction, bit in ((verdicts.FORWARD, 0), (verdicts.GRAD_INPUT, 1), (verdicts.GRAD_WEIGHT, 2)):
+            if bit == 0 or wanted & bit:
+                self._add(_DIRECTIONS[direction], words, _answer(directions, problem, direction, asked[0]))
+
+
+class _Answer(NamedTuple):
+    """The fields of a `Line` from `runs` on."""
+
+    runs: str = "torch"
+    kernel: str = ""
+    us: float | None = None
+    other_us: float | None = None
+    reason: str = ""
+
+
+def _answer(directions: Eager, problem: planner.Problem, direction: int, precision: str | None) -> _Answer:
+    plan: dict[str, Any] = planner.plan(problem, direction) or {}
+    candidates = plan.get("candidates") or [{}]
+    if isinstance(directions, Chosen):
+        verdict = directions.verdict(direction)
+        ours_us, torch_us = _known(verdict.ours_us), _known(verdict.torch_us)
+        if verdict.by_torch:
+            return _Answer("torch", "", torch_us, ours_us, verdict.why())
+        kernel = candidates[verdict.candidate].get("kernel", "")
+        return _Answer("convt_ext", kernel, ours_us, torch_us, verdict.why())
+    of_kernel = candidates[directions.candidates[direction]]
+    reason = "use_precision asks for it" if precision is None else f"precision={precision!r} asks for it"
+    times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
+    return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
+
+
+def _known(us: float | None) -> float | None:
+    return us if us and math.isfinite(us) else None
+
+
+def _words(name: str, input: Any = None, weight: Any = None) -> str:
+    if not isinstance(input, Tensor) or not isinstance(weight, Tensor):
+        return name
+    sizes = " * ".join("x".join(map(str, one.shape)) for one in (input, weight))
+    return f"{name} {sizes} {str(input.dtype).removeprefix('torch.')}".lstrip()
