@@ -14,11 +14,11 @@ PyTorch's operator everywhere.
 
 from ._extension import build_info, is_available
 from ._version import __version__
-from .convert import convert
+from .convert import convert, revert
 from .enabling import disable, enable, enabled
 from .explain import Explanation, explain
 from .functional import conv_transpose2d
-from .modules import ConvTranspose2d
+from .modules import ConvTranspose2d, LazyConvTranspose2d
 from .precision import use_precision
 from .report import Report, report
 from .tuning.tune import tune, use_tuning
@@ -26,6 +26,7 @@ from .tuning.tune import tune, use_tuning
 __all__ = [
     "ConvTranspose2d",
     "Explanation",
+    "LazyConvTranspose2d",
     "Report",
     "__version__",
     "build_info",
@@ -37,6 +38,7 @@ __all__ = [
     "explain",
     "is_available",
     "report",
+    "revert",
     "tune",
     "use_precision",
     "use_tuning",

@@ -10,38 +10,47 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from torch import fx, nn
-from torch.nn.utils import parametrize
 
+from .converted_classes import class_before, class_of_ours
 from .fusing import graph, sequential
-from .modules import ConvTranspose2d, LazyConvTranspose2d
+from .modules import ConvTranspose2d
 from .precision import checked_word
 
 _log = logging.getLogger("convt_ext")
 
-# PyTorch's classes and what they become; a subclass is never looked up through its bases.
-_BECOMES: dict[type, type] = {
-    nn.ConvTranspose2d: ConvTranspose2d,
-    nn.LazyConvTranspose2d: LazyConvTranspose2d,
-}
+_Model = TypeVar("_Model", bound=nn.Module)
+
+_KEEP: Any = object()  # the precision that a module has
+
+_OF_OTHER_DIMENSIONS = (nn.ConvTranspose1d, nn.ConvTranspose3d)
 
 
-def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) -> nn.Module:
+def convert(
+    model: _Model,
+    precision: str | None = _KEEP,
+    fuse: bool = False,
+    filter_fn: Callable[[nn.Module, str], bool] | None = None,
+) -> _Model:
     """Make every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
 
     Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize` and weight_norm / spectral_norm of
     either kind, shared modules and the training flag; state_dict keys do not change. Lazy modules stay
-    lazy. Modules that are ours already stay, and take `precision` when it is not None.
+    lazy. Modules that are ours already stay, and take `precision` when it is given. `revert` turns them back.
 
-    Subclasses that this function does not know, and modules whose `forward` was replaced on the
-    object, are left alone and named in one UserWarning. Every conversion is logged at INFO to the
-    logger "convt_ext", and so is every fusion; one more UserWarning names what looks as if it could be fused and was
+    A subclass that defines nothing that `torch.nn.ConvTranspose2d` computes with is converted to a subclass of both.
+    Others, and modules whose `forward` was replaced on the object, are left alone and named in one UserWarning. Every
+    conversion is logged at INFO to the logger "convt_ext", and so are every fusion and every layer of one or three
+    dimensions, which convt_ext does not have; one more UserWarning names what looks as if it could be fused and was
     left, with the reason.
 
     Args:
         model: any module, also a single `ConvTranspose2d`.
-        precision: precision class of the converted modules, or None to follow PyTorch's switches.
+        precision: precision class of the modules, or None to follow PyTorch's switches; left out, modules that are ours
+            keep theirs.
         fuse: whether the convolutions also take what follows them, into the kernel that computes them. In every
             `nn.Sequential`, and in models traced by `torch.fx` before or after they were converted: a BatchNorm2d that
             directly follows and is in eval mode (it becomes part of the weight and the bias), activations, Dropout in
@@ -54,6 +63,9 @@ def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) 
             `freeze_weights()` on the convolution the folded weight is kept, until a write that PyTorch counts;
             `freeze_weights` lists the writes that it does not count, and so are those to running statistics other than
             by training the module. Called by itself, a convolution computes what it did.
+
+        filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself), and
+            says whether to convert it.
 
     Returns:
         `model` itself.
@@ -70,16 +82,18 @@ def convert(model: nn.Module, precision: str | None = None, fuse: bool = False) 
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert expects a torch.nn.Module, but got {type(model).__name__}")
-    checked_word(precision)
+    checked_word(None if precision is _KEEP else precision)
     left_alone = []
     for name, module in model.named_modules():
-        if not isinstance(module, nn.ConvTranspose2d):
-            continue
         label = name or "the model itself"
+        if isinstance(module, _OF_OTHER_DIMENSIONS):
+            _log.info("left %s, a %s: convt_ext has two-dimensional layers alone", label, type(module).__name__)
+        if not isinstance(module, nn.ConvTranspose2d) or (filter_fn is not None and not filter_fn(module, name)):
+            continue
         if isinstance(module, ConvTranspose2d):
             _set_precision(module, precision)
             continue
-        target = _class_for(module)
+        target = class_of_ours(module)
         if target is None:
             left_alone.append(f"{label} ({type(module).__module__}.{type(module).__qualname__})")
         elif "forward" in vars(module):
@@ -126,18 +140,49 @@ def _fuse(model: nn.Module) -> None:
 
 def _set_precision(module: nn.Module, precision: str | None) -> None:
     """Write the precision on the object only when one is asked for: the class says None."""
-    if precision is not None:
+    if precision is None:
+        vars(module).pop("precision", None)
+    elif precision is not _KEEP:
         module.precision = precision  # type: ignore[assignment]
 
 
-def _class_for(module: nn.Module) -> type | None:
-    """The class that `module` becomes, or None when its class is not known."""
-    cls = type(module)
-    if cls in _BECOMES:
-        return _BECOMES[cls]
-    if cls.__module__ == parametrize.__name__ and len(cls.__bases__) == 1 and cls.__bases__[0] in _BECOMES:
-        # parametrize gives each module a class of its own that holds its properties. A copy of the module shares
-        # that class, so it gets a twin over our base, and removing the parametrization ends at our class.
-        own = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
-        return type(cls.__name__, (_BECOMES[cls.__bases__[0]],), own)
-    return None
+def revert(model: _Model) -> _Model:
+    """Make every module of ours in `model` PyTorch's again, in place: what `convert` did is undone.
+
+    Precisions and frozen weights are dropped, and so is the fusion of every `nn.Sequential`. Modules that were
+    constructed as ours become PyTorch's too.
+
+    Args:
+        model: any module.
+
+    Returns:
+        `model` itself.
+
+    Raises:
+        TypeError: `model` is no `torch.nn.Module`.
+        ValueError: a module has an epilogue of its own, or a traced graph was fused: PyTorch's modules would compute
+            something else. Nothing was changed then.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> model = convt_ext.convert(torch.nn.Sequential(torch.nn.ConvTranspose2d(8, 4, 2, stride=2)))
+        >>> type(convt_ext.revert(model)[0]) is torch.nn.ConvTranspose2d
+        True
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"revert expects a torch.nn.Module, but got {type(model).__name__}")
+    for name, module in model.named_modules():
+        label = name or "the model itself"
+        if isinstance(module, ConvTranspose2d) and module.epilogue:
+            raise ValueError(f"revert cannot keep the epilogue of {label}: call its functions on the result instead")
+        if isinstance(module, fx.GraphModule) and graph.is_fused(module):
+            raise ValueError(f"revert cannot undo the fusion of a traced graph, {label}: keep a copy of the original")
+    for module in model.modules():
+        if isinstance(module, sequential.FusedSequential):
+            module.__class__ = module._plain or nn.Sequential
+        before = class_before(module)
+        if before is not None:
+            module.__class__ = before
+            for name in ("precision", "_frozen", "_entries", "_word"):
+                vars(module).pop(name, None)
+    return model

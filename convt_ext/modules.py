@@ -277,6 +277,15 @@ class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ign
     """`torch.nn.LazyConvTranspose2d` that becomes our `ConvTranspose2d` when its first input tells in_channels.
 
     What `convert` makes of PyTorch's lazy module; takes `precision=` and `epilogue=` as `ConvTranspose2d` does.
+
+    Raises:
+        What `ConvTranspose2d` raises.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> layer = convt_ext.LazyConvTranspose2d(4, 3)
+        >>> layer(torch.randn(1, 8, 5, 5)).shape, type(layer) is convt_ext.ConvTranspose2d
+        (torch.Size([1, 4, 7, 7]), True)
     """
 
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]

@@ -57,6 +57,11 @@ def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
     return done, left
 
 
+def is_fused(model: fx.GraphModule) -> bool:
+    """Whether the graph has a node that `fuse` made."""
+    return any(node.target is run_chain for node in model.graph.nodes)
+
+
 def _module(model: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return model.get_submodule(str(node.target)) if node.op == "call_module" else None
 

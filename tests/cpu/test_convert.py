@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert
+from convt_ext import ConvTranspose2d, LazyConvTranspose2d, convert, revert
 
 PARAMETRIZATIONS = {
     "weight_norm": parametrizations.weight_norm,
@@ -145,6 +145,94 @@ def test_unknown_classes_are_left_alone_and_named():
     assert type(model.patched) is nn.ConvTranspose2d
 
 
+class Upsampling(nn.ConvTranspose2d):
+    """A layer with sizes and a helper of its own."""
+
+    def __init__(self, channels):
+        super().__init__(channels, channels, 4, 2, 1)
+
+    def doubled(self, input):
+        return 2 * self(input)
+
+
+class OtherPadding(nn.ConvTranspose2d):
+    def _output_padding(self, *args, **kwargs):
+        return [0, 0]
+
+
+def test_subclasses_that_change_no_computation_are_converted():
+    model = nn.Sequential(Upsampling(4), parametrizations.weight_norm(Upsampling(4)))
+    expected = model(X)
+    convert(model, precision="ieee")
+    for one in (model, copy.deepcopy(model[:1]), pickle.loads(pickle.dumps(model[:1]))):
+        assert isinstance(one[0], Upsampling)
+        assert isinstance(one[0], ConvTranspose2d)
+        assert type(one[0]) is type(model[0])
+        assert type(one[0]).__name__ == "Upsampling"
+        assert one[0].precision == "ieee"
+        assert torch.equal(one[0].doubled(X), 2 * model[0](X))
+    assert torch.equal(model(X), expected)
+    parametrize.remove_parametrizations(model[1], "weight")
+    assert type(model[1]) is type(model[0])
+    with pytest.warns(UserWarning, match="OtherPadding"):
+        assert type(convert(OtherPadding(4, 4, 3))) is OtherPadding
+
+
+def test_revert():
+    lazy = nn.Sequential(nn.LazyConvTranspose2d(4, 3))
+    model = nn.ModuleList([layer(), Upsampling(4), *(make(layer()) for make in PARAMETRIZATIONS.values()), lazy])
+    types = [type(one) for one in model.modules()]
+    convert(model, precision="ieee", fuse=False)
+    assert isinstance(model[0], ConvTranspose2d)
+    model.eval()[0].freeze_weights()
+    assert revert(model) is model
+    for now, before in zip(model.modules(), types, strict=True):
+        is_parametrized = before.__module__ == parametrize.__name__
+        assert type(now).__bases__ == before.__bases__ if is_parametrized else type(now) is before
+        assert not {"precision", "_frozen", "_entries", "_word"} & vars(now).keys()
+    assert all(one(X).shape == (2, 4, 11, 13) for one in (model[0], *model[2:6]))
+    assert type(revert(LazyConvTranspose2d(4, 3))) is nn.LazyConvTranspose2d
+    parametrize.remove_parametrizations(model[2], "weight")
+    assert type(model[2]) is nn.ConvTranspose2d
+
+
+def test_revert_of_fused_models():
+    model = convert(nn.Sequential(layer(), nn.ReLU()), fuse=True)
+    assert type(model) is not nn.Sequential
+    assert [type(one) for one in revert(model).modules()] == [nn.Sequential, nn.ConvTranspose2d, nn.ReLU]
+    traced = convert(torch.fx.symbolic_trace(nn.Sequential(layer(), nn.ReLU())), fuse=True)
+    for fused, text in (
+        (traced, "fusion of a traced graph"),
+        (ConvTranspose2d(1, 1, 1, epilogue=[torch.relu]), "epilogue"),
+    ):
+        model = nn.Sequential(convert(layer()), fused)
+        with pytest.raises(ValueError, match=text):
+            revert(model)
+        assert type(model[0]) is ConvTranspose2d
+    with pytest.raises(TypeError, match="revert expects"):
+        revert([layer()])
+
+
+def test_a_filter_chooses():
+    model = nn.ModuleDict({"big": layer(), "small": nn.ConvTranspose2d(4, 4, 1)})
+    asked = []
+
+    def keep(module, name):
+        asked.append(name)
+        return module.kernel_size == (3, 3)
+
+    convert(model, filter_fn=keep)
+    assert asked == ["big", "small"]
+    assert [type(one) for one in model.values()] == [ConvTranspose2d, nn.ConvTranspose2d]
+    assert type(convert(layer(), filter_fn=lambda module, name: name != "")) is nn.ConvTranspose2d
+
+
+def test_other_dimensions_are_named(caplog):
+    with caplog.at_level(logging.INFO, logger="convt_ext"):
+        convert(nn.ModuleDict({"audio": nn.ConvTranspose1d(1, 1, 1), "volume": nn.ConvTranspose3d(1, 1, 1)}))
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["left audio", "left volume"]
+
+
 def test_conversions_are_logged(caplog):
     with caplog.at_level(logging.INFO, logger="convt_ext"):
         convert(nn.ModuleDict({"up": layer()}))
@@ -158,6 +246,10 @@ def test_precision():
     assert [one.precision for one in model] == [None, "aten"]
     convert(model, precision="ieee")
     assert [one.precision for one in model] == ["ieee", "ieee"]
+    convert(model)
+    assert [one.precision for one in model] == ["ieee", "ieee"]
+    convert(model, precision=None)
+    assert [one.precision for one in model] == [None, None]
     for precision in ("fast", 1):
         with pytest.raises(ValueError, match="precision must be one of"):
             convert(model, precision=precision)

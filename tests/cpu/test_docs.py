@@ -41,5 +41,5 @@ def test_what_is_public():
     assert set(convt_ext.__all__) == {
         "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tune", "use_tuning", "explain",
         "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "report",
-        "Report", "__version__",
+        "Report", "LazyConvTranspose2d", "revert", "__version__",
     }  # fmt: skip

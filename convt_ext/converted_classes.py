@@ -1,0 +1,87 @@
+"""Which class of ours a module's class becomes, and which one it was.
+
+Called by convert.py, which changes the class of a module and nothing else. A subclass that leaves PyTorch's computation
+as it is becomes a class that is still a subclass of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from .modules import ConvTranspose2d, LazyConvTranspose2d
+
+# PyTorch's classes and what they become.
+_BECOMES: dict[type, type] = {
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.LazyConvTranspose2d: LazyConvTranspose2d,
+}
+_WAS = {ours: theirs for theirs, ours in _BECOMES.items()}
+
+# What a subclass may define without a change of what is computed.
+_HARMLESS = frozenset({
+    "__init__", "__module__", "__qualname__", "__doc__", "__annotations__", "__annotate_func__", "__annotate__",
+    "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "__dict__",
+    "__weakref__", "extra_repr", "reset_parameters",
+})  # fmt: skip
+
+
+class ConvertedSubclass(ConvTranspose2d):
+    """A converted module of a user's subclass, which copies and pickles by that class."""
+
+    _plain: type
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced: Any = super().__reduce_ex__(protocol)
+        return (_empty, (self._plain,), *reduced[2:])
+
+
+@functools.cache
+def _of_subclass(plain: Any) -> Any:
+    names = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
+    return type(plain)(plain.__name__, (plain, ConvertedSubclass), names)
+
+
+def _empty(plain: type) -> Any:
+    """For pickle and copy: an object without its state."""
+    cls = _of_subclass(plain)
+    return cls.__new__(cls)
+
+
+def class_of_ours(module: nn.Module) -> Any:
+    """The class that a module of PyTorch's becomes, or None when it may compute something else."""
+    return _replaced(type(module), _ours)
+
+
+def class_before(module: nn.Module) -> Any:
+    """The class that a module of ours was, or that PyTorch has in the place of it; None where it is not ours."""
+    return _replaced(type(module), _theirs)
+
+
+def _ours(cls: type) -> Any:
+    if cls in _BECOMES:
+        return _BECOMES[cls]
+    if not issubclass(cls, nn.ConvTranspose2d) or issubclass(cls, (ConvTranspose2d, nn.LazyConvTranspose2d)):
+        return None
+    between = cls.__mro__[: cls.__mro__.index(nn.ConvTranspose2d)]
+    changed = {name for one in between for name in vars(one) if hasattr(nn.ConvTranspose2d, name)}
+    return _of_subclass(cls) if changed <= _HARMLESS else None  # type: ignore[arg-type]
+
+
+def _theirs(cls: Any) -> Any:
+    return _WAS.get(cls) or (vars(cls).get("_plain") if issubclass(cls, ConvertedSubclass) else None)
+
+
+def _replaced(cls: type, replace: Any) -> Any:
+    if cls.__module__ != parametrize.__name__ or len(cls.__bases__) != 1:
+        return replace(cls)
+    # parametrize gives each module a class of its own that holds its properties. A copy of the module shares that
+    # class, so it gets a twin over the other base, and removing the parametrization ends at that base.
+    base = replace(cls.__bases__[0])
+    if base is None:
+        return None
+    own = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
+    return type(cls.__name__, (base,), own)
