@@ -12,6 +12,7 @@ Importing needs neither a GPU nor a compiler. Set CONVT_EXT_DISABLE=1 before the
 PyTorch's operator everywhere.
 """
 
+from . import tuning
 from ._extension import build_info, is_available
 from ._version import __version__
 from .convert import convert, revert
@@ -21,7 +22,6 @@ from .functional import conv_transpose2d
 from .modules import ConvTranspose2d, LazyConvTranspose2d
 from .precision import use_precision
 from .report import Report, report
-from .tuning.tune import tune, use_tuning
 
 __all__ = [
     "ConvTranspose2d",
@@ -39,7 +39,6 @@ __all__ = [
     "is_available",
     "report",
     "revert",
-    "tune",
+    "tuning",
     "use_precision",
-    "use_tuning",
 ]

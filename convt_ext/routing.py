@@ -52,7 +52,7 @@ DISABLED = Reason("CONVT_EXT_DISABLE is set")
 ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
 TENSOR_CORES = Reason(
     "PyTorch uses tensor cores here, and on other GPUs than Hopper (compute capability 9.0) only a measurement says "
-    "who is faster: torch.backends.cudnn.benchmark = True or convt_ext.tune() measures (from 8.0 on); "
+    "who is faster: torch.backends.cudnn.benchmark = True or convt_ext.tuning.tune() measures (from 8.0 on); "
     'precision="tf32" or "half" asks for convt_ext\'s kernels there, "ieee" for its exact ones'
 )
 RUN_TIME_ARGUMENTS = Reason(

@@ -5,10 +5,26 @@
 | verdicts.py | which implementation and plan computes a direction of a problem, and what decided it |
 | race.py | when a shape is benchmarked; times our best plans and PyTorch's operator in a call |
 | files.py | tuning files: reading, writing, merging, finding a call |
-| tune.py | measures a model or calls ahead of time; replay; ranks that agree |
+| measuring.py | what users call: measuring a model or calls ahead of time, files in force, replay, ranks that agree |
 | restoring.py | runs a model or function and restores gradients, buffers and random numbers |
 | command.py | `python -m convt_ext tune` |
 | shipped.json | what was measured on an H200 |
 
-What a user calls is in `convt_ext`: `tune`, `use_tuning`, and `convt_ext.tuning.tune.agree`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .measuring import agree, load, merge, replay, tune, unload
+
+__all__ = ["agree", "load", "merge", "replay", "tune", "unload"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import measuring  # imports routing.py, which imports this package
+
+    return getattr(measuring, name)

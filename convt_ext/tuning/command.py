@@ -21,7 +21,7 @@ from convt_ext.bench.layers import BUILT_IN, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, torch_switches
 from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.tuning import files
-from convt_ext.tuning.tune import tune
+from convt_ext.tuning.measuring import merge, tune
 
 # In which nobody asks for a precision.
 _MODES = ("default", "f16", "bf16", "f64")
@@ -53,7 +53,7 @@ def run_command(args: argparse.Namespace) -> int:
         if args.task == "layers":
             return _measure(args)
         if args.task == "merge":
-            files.write(args.out, files.merged(files.read(path) for path in args.files))
+            merge(args.files, args.out)
             return 0
         _show(files.read(args.files[0]))
     except (OSError, ValueError, RuntimeError) as error:

@@ -10,8 +10,8 @@ import pytest
 import convt_ext
 
 MODULES = [
-    *("_extension", "_optional", "arguments", "convert", "explain", "functional", "modules", "precision"),
-    "reference",
+    *("_extension", "_optional", "arguments", "convert", "enabling", "explain", "functional", "modules", "precision"),
+    *("reference", "report", "tuning.measuring"),
 ]
 
 
@@ -22,16 +22,18 @@ def test_examples_run(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("name", [name for name in convt_ext.__all__ if not name.startswith("__")])
-def test_public_names_are_documented(name):
-    text = getattr(convt_ext, name).__doc__
+# Plain answers, without an argument to get wrong.
+ANSWERS = {"Explanation", "Report", "build_info", "is_available"}
+
+PUBLIC = [(convt_ext, name) for name in convt_ext.__all__ if not name.startswith("__") and name != "tuning"]
+PUBLIC += [(convt_ext.tuning, name) for name in convt_ext.tuning.__all__]
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC, ids=lambda value: getattr(value, "__name__", value))
+def test_public_names_are_documented(module, name):
+    text = getattr(module, name).__doc__
     assert text
-    if name not in (
-        "Explanation",
-        "Report",
-        "build_info",
-        "is_available",
-    ):  # plain answers, without an argument to get wrong
+    if name not in ANSWERS:
         assert "Raises:" in text
     if name not in ("Explanation", "Report"):
         assert "Example:" in text
@@ -39,7 +41,8 @@ def test_public_names_are_documented(name):
 
 def test_what_is_public():
     assert set(convt_ext.__all__) == {
-        "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tune", "use_tuning", "explain",
+        "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tuning", "explain",
         "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "report",
         "Report", "LazyConvTranspose2d", "revert", "__version__",
     }  # fmt: skip
+    assert set(convt_ext.tuning.__all__) == {"tune", "load", "unload", "replay", "agree", "merge"}

@@ -13,8 +13,7 @@ from served import SeenOps, switch
 import convt_ext
 from convt_ext import _driver, ops, planner, routing
 from convt_ext.gpu_clock import GpuClock
-from convt_ext.tuning import race, verdicts
-from convt_ext.tuning.tune import replay
+from convt_ext.tuning import race, replay, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")

@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import convt_ext
 from convt_ext import planner, routing
-from convt_ext.tuning import files, race, verdicts
-from convt_ext.tuning.tune import tune
+from convt_ext.tuning import files, race, tune, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")

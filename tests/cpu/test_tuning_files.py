@@ -13,8 +13,7 @@ from served import switch
 import convt_ext
 from convt_ext import planner, routing
 from convt_ext.__main__ import main
-from convt_ext.tuning import files, race, verdicts
-from convt_ext.tuning.tune import agree, replay, tune, use_tuning
+from convt_ext.tuning import agree, files, load, race, replay, tune, unload, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
@@ -211,7 +210,7 @@ def test_what_is_no_tuning_file_is_an_error_by_name_and_a_warning_by_the_variabl
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(ValueError):
-        use_tuning(path)
+        load(path)
     monkeypatch.setenv(files.VARIABLE, str(path))
     with pytest.warns(RuntimeWarning, match=files.VARIABLE):
         assert verdicts.find(problem_of(), FORWARD) is None
@@ -228,7 +227,7 @@ def test_the_variable_names_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_chosen", None)
     monkeypatch.setenv(files.VARIABLE, str(path))
     assert verdicts.find(problem, FORWARD).candidate == 2
-    use_tuning(None)
+    unload()
     assert verdicts.find(problem, FORWARD) is None
 
 

@@ -158,7 +158,7 @@ def test_explain_tells(reason, fake_gpu):
 
 def test_tune_measures_nothing(reason, cpu_as_gpu):
     with pytest.raises(RuntimeError, match="measured nothing"), pytest.warns(RuntimeWarning, match="uses PyTorch's"):
-        convt_ext.tune(lambda *tensors: ours(*tensors, 2, 1), *named("k4s2p1").tensors())
+        convt_ext.tuning.tune(lambda *tensors: ours(*tensors, 2, 1), *named("k4s2p1").tensors())
 
 
 def test_it_is_not_available(reason, monkeypatch):

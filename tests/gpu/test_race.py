@@ -16,8 +16,7 @@ from served import SeenOps, allow_tf32, switch
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import ops, planner, routing
-from convt_ext.tuning import race, verdicts
-from convt_ext.tuning.tune import replay, tune
+from convt_ext.tuning import race, replay, tune, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 
 
@@ -268,7 +267,7 @@ def test_tune_on_the_gpu(tmp_path):
     path = tmp_path / "tuning.json"
     found = tune(model, x, file=path)
     assert [len(calls) for calls in found.values()] == [5]
-    convt_ext.use_tuning(path)
+    convt_ext.tuning.load(path)
     try:
         with switch(torch.backends.cudnn, "benchmark", False):
             verdict = found_for(
@@ -278,7 +277,7 @@ def test_tune_on_the_gpu(tmp_path):
             result = convt_ext.convert(model)(x)
         assert torch.isfinite(result).all()
     finally:
-        convt_ext.use_tuning(None)
+        convt_ext.tuning.unload()
 
 
 def test_tune_restores_what_a_function_changes():
@@ -287,12 +286,12 @@ def test_tune_restores_what_a_function_changes():
     ).cuda()
     x = torch.randn(4, 16, 16, 16, device="cuda")
     before, random = [one.clone() for one in model.buffers()], torch.cuda.get_rng_state()
-    found = convt_ext.tune(lambda x: model(x), x)
+    found = convt_ext.tuning.tune(lambda x: model(x), x)
     assert [len(calls) for calls in found.values()] == [2]
     assert all(torch.equal(one, other) for one, other in zip(before, model.buffers(), strict=True))
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(random, torch.cuda.get_rng_state())
-    convt_ext.use_tuning(None)
+    convt_ext.tuning.unload()
 
 
 def test_every_contender_of_a_layer_computes_the_same(layer):

@@ -1,4 +1,5 @@
-"""`tune` measures the calls of a model ahead of time; `use_tuning`, `replay` and `agree` say which measurements count.
+"""`tune` measures the calls of a model ahead of time; `load`, `unload`, `replay` and `agree` say which measurements
+count. Users find them in `convt_ext.tuning`.
 
 It runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
 committed.
@@ -7,7 +8,7 @@ committed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,9 @@ def tune(
         ValueError, OSError: `file` cannot be read or written.
 
     Example:
-        >>> convt_ext.tune(generator, torch.randn(64, 100, 1, 1, device="cuda"), file="tuning.json")  # doctest: +SKIP
-        >>> convt_ext.tune(decoder, x, skip=features, file="tuning.json")  # doctest: +SKIP
+        >>> noise = torch.randn(64, 100, 1, 1, device="cuda")  # doctest: +SKIP
+        >>> convt_ext.tuning.tune(generator, noise, file="tuning.json")  # doctest: +SKIP
+        >>> convt_ext.tuning.tune(decoder, x, skip=features, file="tuning.json")  # doctest: +SKIP
     """
     if file is not None:
         files.check(file)
@@ -72,8 +74,8 @@ def tune(
         found = as_entries(verdicts.measured())
     if not found:
         raise RuntimeError(
-            "convt_ext.tune measured nothing: it needs a CUDA GPU that the kernels serve (python -m convt_ext info) "
-            "and calls of convt_ext.conv_transpose2d or its modules without precision="
+            "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels serve (python -m convt_ext "
+            "info) and calls of convt_ext.conv_transpose2d or its modules without precision="
         )
     files.add(found)
     routing.forget()
@@ -127,8 +129,9 @@ def _environment(problem: planner.Problem) -> files.Environment:
     raise RuntimeError(f"convt_ext: no GPU of this process has the numbers {numbers}, for which a call was planned")
 
 
-def use_tuning(file: str | Path | None) -> None:
-    """Has this process follow a tuning file, in the place of the one that CONVT_EXT_TUNING names; None: of neither.
+def load(file: str | Path) -> None:
+    """Has this process follow a tuning file, in the place of the one that CONVT_EXT_TUNING names or that was loaded
+    before.
 
     What the package has measured itself counts where the file says nothing. While `torch.backends.cudnn.benchmark` is
     on, benchmarks of this process count before both; directions that a file covers are not benchmarked.
@@ -141,16 +144,56 @@ def use_tuning(file: str | Path | None) -> None:
         ValueError: it is no tuning file.
 
     Example:
-        >>> convt_ext.use_tuning("tuning.json")  # doctest: +SKIP
+        >>> convt_ext.tuning.load("tuning.json")  # doctest: +SKIP
     """
-    files.choose(str(file or ""), {} if file is None else files.read(file))
+    files.choose(str(file), files.read(file))
     routing.forget()
+
+
+def unload() -> None:
+    """Has this process follow neither a loaded file nor the one that CONVT_EXT_TUNING names.
+
+    Raises:
+        Nothing.
+
+    Example:
+        >>> import convt_ext
+        >>> convt_ext.tuning.unload()
+    """
+    files.choose("", {})
+    routing.forget()
+
+
+def merge(sources: Iterable[str | Path], file: str | Path) -> None:
+    """Writes one tuning file of several; of two times of one call that of the later file counts.
+
+    Args:
+        sources: tuning files.
+        file: where the result goes.
+
+    Raises:
+        OSError: a file is not there, or may not be read or written.
+        ValueError: a source is no tuning file.
+
+    Example:
+        >>> convt_ext.tuning.merge(["h100.json", "h200.json"], "both.json")  # doctest: +SKIP
+    """
+    files.write(file, files.merged(files.read(path) for path in sources))
 
 
 @contextmanager
 def replay() -> Iterator[None]:
     """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and the cost model decide, alike on
-    every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process."""
+    every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process.
+
+    Raises:
+        Nothing of its own.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> with convt_ext.tuning.replay():
+        ...     y = convt_ext.conv_transpose2d(torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4))
+    """
     before = race.force(False)
     try:
         yield
@@ -161,11 +204,17 @@ def replay() -> Iterator[None]:
 def agree(group: Any = None) -> None:
     """Has all ranks of a process group choose as its first one does, now and later: nothing is measured any more.
 
-    Every rank calls it, after `tune`, after `use_tuning`, or after the steps in which shapes were benchmarked. GPUs
+    Every rank calls it, after `tune`, after `load`, or after the steps in which shapes were benchmarked. GPUs
     must be of one model.
 
     Args:
         group: of `torch.distributed`; None is the group of all.
+
+    Raises:
+        What `torch.distributed.broadcast_object_list` raises, such as without a process group.
+
+    Example:
+        >>> convt_ext.tuning.agree()  # doctest: +SKIP
     """
     import torch.distributed as dist
 
