@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import convt_ext
 from convt_ext import _optional, run
 from convt_ext.bench import command as bench
 from convt_ext.tuning import command as tuning
@@ -15,6 +16,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m convt_ext", description="Transposed convolution for PyTorch: look, test, show, measure."
     )
+    parser.add_argument("--version", action="version", version=f"convt_ext {convt_ext.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, GPU, and whether the kernels can run here (and why not)")
     commands.add_parser("check", help="self-test of this installation (needs numpy); status 1 when a check fails")

@@ -8,6 +8,7 @@ routing.py, which remembers them. Below autograd, as directions.py.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted
 from .epilogue import Step
 from .tuning import race, verdicts
 from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
+
+_LOG = logging.getLogger("convt_ext")
+_NAMES = ("forward", "gradient of the input", "gradient of the weight")
 
 _below_autograd = _torch.AutoDispatchBelowAutograd
 
@@ -59,6 +63,7 @@ class Chosen(Eager):
         found = (verdicts.find if self.races else verdicts.of_files)(self.problem, direction)
         if found is None:
             found = verdicts.estimated(self.problem, direction)
+            self._log(direction, found)
             calls = race.calls_before(found) if self.races else None
             if calls is not None:
                 self._waiting[direction] = calls + (self._calls if direction == FORWARD else self._backwards)
@@ -167,9 +172,18 @@ class Chosen(Eager):
             if found is None:
                 found = verdicts.estimated(self.problem, direction)
             verdicts.remember(self.problem, direction, found)
+            self._log(direction, found)
         self._waiting.pop(direction, None)
         self._set_next()
         self._put(direction, found)
+
+    def _log(self, direction: int, verdict: Verdict) -> None:
+        if _LOG.isEnabledFor(logging.DEBUG):
+            sizes = (*self.problem.input_size, "*", *self.problem.weight_size)
+            _LOG.debug(
+                "%s of %s: %s, %s", _NAMES[direction], "x".join(map(str, sizes)).replace("x*x", " * "),
+                "PyTorch's operator" if verdict.by_torch else "our kernel", verdict.why(),
+            )  # fmt: skip
 
     def _set_next(self) -> None:
         waiting = dict(self._waiting)  # another thread may end a benchmark meanwhile

@@ -151,6 +151,23 @@ def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -
         routing.refuse_when_explicit(reason, input.dtype, precision)
     if isinstance(reason, routing.Unavailable):
         warn_once(reason)
+    if _LOG.isEnabledFor(logging.INFO):
+        _log_once(reason, input)
+
+
+_LOG = logging.getLogger("convt_ext")
+
+# Fallbacks that were logged: reasons and sizes.
+_told: set[tuple[routing.Reason, Any]] = set()
+_MOST_TOLD = 4096
+
+
+def _log_once(reason: routing.Reason, input: Any) -> None:
+    size = getattr(input, "shape", None)
+    if (reason, size) not in _told and len(_told) < _MOST_TOLD:
+        _told.add((reason, size))
+        words = "no tensor" if size is None else "x".join(map(str, size))
+        _LOG.info("PyTorch's operator computes an input of %s: %s", words, reason.text)
 
 
 def _traced(
@@ -220,7 +237,7 @@ def _log_tool_once() -> None:
         _logged = True
         function = F.conv_transpose2d
         name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
-        logging.getLogger("convt_ext").warning(
+        _LOG.warning(
             "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, except where "
             "a precision is asked for",
             name,

@@ -5,6 +5,7 @@ Plain text and no further packages: this is what a bug report contains.
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ import subprocess
 import torch
 
 import convt_ext
-from convt_ext import _driver, _extension
+from convt_ext import _driver, _extension, precision
+from convt_ext.tuning import files
 
 
 def collect_info() -> dict[str, str]:
@@ -22,10 +24,13 @@ def collect_info() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "CUDA of torch": torch.version.cuda or "none (CPU build)",
+        "cuDNN": _cudnn(),
+        "system": f"{platform.platform()}, {' '.join(platform.libc_ver()) or 'no glibc'}",
         "driver": driver_version(),
     }
     info.update(_binary())
     info.update(_gpus())
+    info.update(_settings())
     info["kernels usable"] = "yes" if convt_ext.is_available() else "no"
     reason = _extension.unavailable_reason()
     if reason is not None:
@@ -39,6 +44,29 @@ def print_info() -> int:
     for name, value in info.items():
         print(f"{name:<{width}}  {value}")
     return 0
+
+
+def _cudnn() -> str:
+    version = torch.backends.cudnn.version()
+    return "none" if version is None else str(version)
+
+
+def _settings() -> dict[str, str]:
+    """What decides how calls are computed besides their arguments."""
+    cudnn = torch.backends.cudnn
+    switches = {
+        "cudnn.enabled": cudnn.enabled,
+        "cudnn.benchmark": cudnn.benchmark,
+        "cudnn.deterministic": cudnn.deterministic,
+        "cudnn.conv.fp32_precision": precision.tf32_switch(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+    variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("CONVT_EXT_")]
+    return {
+        "switches": ", ".join(f"{name} {value}" for name, value in switches.items()),
+        "variables": ", ".join(variables) or "none",
+        "tuning files": ", ".join(name or "none" for name, _ in files.in_force()),
+    }
 
 
 def driver_version() -> str:

@@ -63,6 +63,21 @@ def test_info_names_versions_binary_and_reason(no_gpu, capsys):
     assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
+def test_info_says_what_is_set(no_gpu, monkeypatch):
+    monkeypatch.setenv("CONVT_EXT_REPLAY", "1")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    found = info.collect_info()
+    assert "CONVT_EXT_REPLAY=1" in found["variables"]
+    assert "cudnn.benchmark True" in found["switches"]
+    assert "glibc" in found["system"]
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"convt_ext {convt_ext.__version__}\n"
+
+
 def test_driver_version_without_nvidia_smi(monkeypatch):
     monkeypatch.setattr(info.shutil, "which", lambda _: None)
     assert info.driver_version() == "none found (no nvidia-smi)"
