@@ -160,8 +160,7 @@ def revert(model: _Model) -> _Model:
 
     Raises:
         TypeError: `model` is no `torch.nn.Module`.
-        ValueError: a module has an epilogue of its own, or a traced graph was fused: PyTorch's modules would compute
-            something else. Nothing was changed then.
+        ValueError: a traced graph was fused. Nothing was changed then.
 
     Example:
         >>> import torch, convt_ext
@@ -173,8 +172,6 @@ def revert(model: _Model) -> _Model:
         raise TypeError(f"revert expects a torch.nn.Module, but got {type(model).__name__}")
     for name, module in model.named_modules():
         label = name or "the model itself"
-        if isinstance(module, ConvTranspose2d) and module.epilogue:
-            raise ValueError(f"revert cannot keep the epilogue of {label}: call its functions on the result instead")
         if isinstance(module, fx.GraphModule) and graph.is_fused(module):
             raise ValueError(f"revert cannot undo the fusion of a traced graph, {label}: keep a copy of the original")
     for module in model.modules():
@@ -183,6 +180,6 @@ def revert(model: _Model) -> _Model:
         before = class_before(module)
         if before is not None:
             module.__class__ = before
-            for name in ("precision", "_frozen", "_entries", "_word"):
+            for name in ("precision", "_frozen", "_word"):
                 vars(module).pop(name, None)
     return model

@@ -1,19 +1,20 @@
 """Epilogues: pointwise steps behind a transposed convolution, as users write them and as kernels run them.
 
-A user writes functions and modules of PyTorch, a kernel reads operations and numbers (`Step`). What an epilogue
-means is `apply`: PyTorch's functions, one after the other. Called by functional.py and modules.py. Must not know who
-computes.
+A user gives a residual and an activation, and a fused model has functions and modules of PyTorch behind a layer: these
+are the entries of an epilogue. A kernel reads operations and numbers (`Step`). What an epilogue means is `apply`:
+PyTorch's functions, one after the other. Called by functional.py and fusing/. Must not know who computes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.fx import Proxy
 
 # The operations of kernels/epilogue/program.h, by their numbers there.
@@ -23,9 +24,6 @@ ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH,
 
 # Added to an operation that has a tensor.
 HAS_TENSOR = 256
-
-# What users may write: steps, in order; None for no steps.
-Epilogue = Iterable[Any] | None
 
 
 class Step(NamedTuple):
@@ -50,18 +48,35 @@ class _Traced(Exception):
     """An operand is a Proxy: torch.fx records the call, and only a run of the graph has a value for it."""
 
 
-def entries_of(epilogue: Epilogue) -> tuple[Any, ...]:
-    """The entries of an epilogue, which may be an iterator: it gives them only once.
+def following(residual: Any, activation: Any) -> tuple[list[Any], Callable[[Tensor], Tensor] | None]:
+    """The entries for a residual and an activation, and the activation where no kernel knows it.
 
     Raises:
-        TypeError: it is no list of entries.
+        TypeError, ValueError: what neither can be.
     """
-    if epilogue is None:
-        return ()
-    if isinstance(epilogue, (str, Tensor)) or not hasattr(epilogue, "__iter__"):
-        name = _shown(epilogue)
-        raise TypeError(f"epilogue must be a list of steps, but got {name}: write epilogue=[...] around a single step")
-    return tuple(epilogue)
+    entries: list[Any] = []
+    if residual is not None:
+        if not isinstance(residual, (Tensor, Proxy)):
+            raise TypeError(f"residual must be a tensor or None, but got {_shown(residual)}")
+        entries.append((torch.add, residual))
+    if isinstance(activation, str):
+        if activation not in _ACTIVATIONS:
+            names = ", ".join(map(repr, _ACTIVATIONS))
+            raise ValueError(f"activation must be {names}, or a function or module, but got {activation!r}")
+        activation = _ACTIVATIONS[activation]
+    elif activation is not None and not callable(activation):
+        raise TypeError(f"activation must be a name, a function, a module or None, but got {_shown(activation)}")
+    if activation is None or is_compiling() or not _is_known(activation):
+        return entries, activation
+    return [*entries, activation], None
+
+
+def _is_known(function: Any) -> bool:
+    """Whether a kernel has steps for it without further arguments."""
+    try:
+        return steps_of((function,)) is not None
+    except (TypeError, ValueError):
+        return False
 
 
 def apply(result: Tensor, epilogue: Sequence[Any]) -> Tensor:
@@ -103,17 +118,12 @@ def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
     """
     steps: list[Step] = []
     is_traced = False
-    for index, entry in enumerate(epilogue):
-        of_entry, arguments = _find(index, entry)
+    for entry in epilogue:
+        of_entry, arguments = _find(entry)
         try:
             steps.extend(of_entry(*arguments))
         except _Traced:
             is_traced = True
-        except TypeError as error:
-            what = str(error).rpartition("() ")[2]  # without the name of a function of ours
-            if not isinstance(entry, (tuple, nn.Module)):
-                what += f"; write further arguments into a tuple inside the list: epilogue=[({name_of(entry)}, ...)]"
-            raise TypeError(f"epilogue[{index}]: {_shown(entry)}: {what}") from None
     return None if is_traced else tuple(steps)
 
 
@@ -123,8 +133,8 @@ def check_names(epilogue: Sequence[Any]) -> None:
     Raises:
         ValueError: an entry that no kernel knows.
     """
-    for index, entry in enumerate(epilogue):
-        _find(index, entry)
+    for entry in epilogue:
+        _find(entry)
 
 
 def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
@@ -172,7 +182,7 @@ def name_of(entry: Any) -> str:
     return _shown(entry[0] if isinstance(entry, tuple) and entry else entry)
 
 
-def _find(index: int, entry: Any) -> tuple[Callable[..., Sequence[Step]], list[Any]]:
+def _find(entry: Any) -> tuple[Callable[..., Sequence[Step]], list[Any]]:
     """What makes the steps of an entry, and its arguments."""
     if isinstance(entry, nn.Module):
         of_entry, arguments = _OF_MODULES.get(type(entry)), [entry]
@@ -183,11 +193,7 @@ def _find(index: int, entry: Any) -> tuple[Callable[..., Sequence[Step]], list[A
         except TypeError:  # it has no hash, so it is no function
             of_entry = None
     if of_entry is None:
-        raise ValueError(
-            f"epilogue[{index}]: no kernel knows {_shown(entry)}: expected functions of one tensor ({_NAMES}), tuples "
-            f"of such a function and its further arguments, or torch.nn's modules of the same names; call it on the "
-            f"result instead"
-        )
+        raise ValueError(f"no kernel knows {_shown(entry)}")
     return of_entry, arguments
 
 
@@ -347,7 +353,17 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.Softplus: lambda module: _softplus(module.beta, module.threshold),
 }
 
-_NAMES = ", ".join(sorted({name_of(function) for function in _OF_FUNCTIONS}))
+# By the names that users may give.
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "leaky_relu": F.leaky_relu,
+    "hardswish": F.hardswish,
+    "mish": F.mish,
+}
 
 # The modules that an epilogue takes.
 MODULES = tuple(_OF_MODULES)

@@ -17,7 +17,7 @@ from . import autocast, planner, routing
 from . import precision as precisions
 from .chosen import Chosen
 from .directions import Directions
-from .epilogue import Epilogue, entries_of, name_of, steps_of
+from .epilogue import following, name_of
 from .gpus import GPUS, words_of
 from .tuning import race, verdicts
 
@@ -80,7 +80,8 @@ def explain(
     dilation=1,
     *,
     precision: str | None = None,
-    epilogue: Epilogue = (),
+    residual: Tensor | None = None,
+    activation: Any = None,
     device: int | str | torch.device | Sequence[int] | None = None,
 ) -> Explanation:
     """Which kernel would serve `convt_ext.conv_transpose2d` with these arguments, and why.
@@ -132,21 +133,23 @@ def explain(
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
-    steps = _epilogue_words(epilogue, served_by, plan)
+    steps = _epilogue_words(residual, activation, served_by, plan)
     return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps)
 
 
-def _epilogue_words(epilogue: Epilogue, served_by: str, plan: dict[str, Any] | None) -> str:
+def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
     """What follows, and where that is computed in a call that records no gradient."""
-    entries = entries_of(epilogue)
-    if not entries:
-        return ""
-    steps_of(entries)
-    names = ", ".join(map(name_of, entries))
-    if served_by != "convt_ext" or plan is None:
-        return f"{names}: PyTorch's functions, one after the other"
-    fuses = plan["plan"]["fuses"]
-    return f"{names}: {'in the kernel' if fuses else 'in one pass over the result'}"
+    entries, last = following(residual, activation)
+    parts = []
+    if entries:
+        names = ", ".join(map(name_of, entries))
+        if served_by != "convt_ext" or plan is None:
+            parts.append(f"{names}: PyTorch's functions, one after the other")
+        else:
+            parts.append(f"{names}: {'in the kernel' if plan['plan']['fuses'] else 'in one pass over the result'}")
+    if last is not None:
+        parts.append(f"{name_of(last)}: after the kernel")
+    return "; ".join(parts)
 
 
 def _served(directions: Directions, precision: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:

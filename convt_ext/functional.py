@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
 from . import _torch, autograd, compiled, fused, routing, scopes
-from .epilogue import Epilogue, apply, apply_after, check_names, entries_of
+from .epilogue import apply, apply_after, check_names, following
 
 
 def conv_transpose2d(
@@ -34,7 +34,8 @@ def conv_transpose2d(
     dilation=1,
     *,
     precision: str | None = None,
-    epilogue: Epilogue = (),
+    residual: Tensor | None = None,
+    activation: str | Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     r"""2-D transposed convolution: `torch.nn.functional.conv_transpose2d` with a documented order of every sum.
 
@@ -63,24 +64,22 @@ def conv_transpose2d(
             whatever the word. Without a word, a function that a tool (a profiler, a quantizer) has put in the place of
             ``torch.nn.functional.conv_transpose2d`` is called instead of our kernel. Gradients are computed in
             the class of their forward pass.
-        epilogue: a list of what follows the layer, computed before its result is written where our kernel can:
-            functions of one tensor (``torch.relu``), tuples of such a function and its further arguments
-            (``(torch.add, residual)``, ``(torch.clamp, 0, 1)``), and modules (``nn.SiLU()``). None adds nothing. The
-            result is that of PyTorch's functions, one after the other: to the bit in "ieee" and "aten" where those are
-            exactly rounded, within 4 units in the last place where they are not; in tensor-core classes the steps are
-            computed in float32 and rounded once.
-            Known are add, sub, rsub, mul, div, neg, clamp, relu, relu6, hardtanh, leaky_relu, prelu, silu, gelu, tanh,
-            sigmoid, hardswish, mish and softplus. A gradient is recorded by those functions themselves where it does
-            not follow from operands and result.
+        residual: a tensor to add to the result, of any size that broadcasts with it.
+        activation: what follows then: "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", or
+            any function or module of one tensor. The result is ``activation(conv_transpose2d(...) + residual)``, as
+            PyTorch computes it: to the bit in "ieee" and "aten" where a step is exactly rounded, within 4 units in the
+            last place where it is not; in tensor-core classes the steps are computed in float32 and rounded once. Our
+            kernels apply what they know (those names, relu6, hardtanh, prelu, softplus, and PyTorch's functions and
+            modules for them) before the result is written where they can; any other activation runs after the kernel.
+            A gradient is recorded by PyTorch's functions where it does not follow from operands and result.
 
     Returns:
         (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
 
     Raises:
         TypeError, RuntimeError, ValueError: what PyTorch raises for the same arguments, in its words.
-        ValueError: an unknown precision, or one that the dtype cannot have; an entry of the epilogue that is not
-            known.
-        TypeError: an epilogue that is no list, such as a single function; an entry with arguments that it cannot have.
+        ValueError: an unknown precision, or one that the dtype cannot have; an unknown name of an activation.
+        TypeError: a residual that is no tensor; an activation that is neither a name nor can be called.
         RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
 
     Determinism:
@@ -100,13 +99,18 @@ def conv_transpose2d(
     Source of the formula: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning"
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+    if residual is not None or activation is not None:
+        entries, last = following(residual, activation)
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        return apply_after(partial(_torchs_or_a_tools, *arguments), entries_of(epilogue))
+        if last is None:
+            return conv_transpose2d_then(*arguments, precision=precision, epilogue=entries)
+        return apply_after(partial(conv_transpose2d_then, *arguments, precision=precision, epilogue=entries), [last])
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return _traced(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
-    if epilogue:
-        return _then(input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue)
+        return compiled.conv_transpose2d(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, precision
+        )
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
@@ -170,25 +174,30 @@ def _log_once(reason: routing.Reason, input: Any) -> None:
         _LOG.info("PyTorch's operator computes an input of %s: %s", words, reason.text)
 
 
-def _traced(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
-) -> Tensor:
-    """A compiler fuses PyTorch's functions with ours by itself."""
-    entries = entries_of(epilogue)
-    check_names(entries)
-    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    return apply(compiled.conv_transpose2d(*arguments, precision), entries)
+def conv_transpose2d_then(
+    input, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None,
+    epilogue: Sequence[Any],
+) -> Tensor:  # fmt: skip
+    """`conv_transpose2d`, and what follows it: pointwise functions of PyTorch, computed in the kernel where it can.
 
+    Args:
+        epilogue: functions and modules, and tuples of a function and its further arguments (epilogue.py knows which).
 
-def _then(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Epilogue
-) -> Tensor:
-    entries = entries_of(epilogue)
+    Raises:
+        TypeError, ValueError: an entry that no kernel knows.
+    """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    result = fused.conv_transpose2d(*arguments, precision, entries)
+    if not epilogue:
+        return conv_transpose2d(*arguments, precision=precision)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+        return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
+    if is_compiling():  # a compiler fuses PyTorch's functions with ours by itself
+        check_names(epilogue)
+        return apply(compiled.conv_transpose2d(*arguments, precision), epilogue)
+    result = fused.conv_transpose2d(*arguments, precision, epilogue)
     if result is not None:
         return result
-    return apply_after(partial(conv_transpose2d, *arguments, precision=precision), entries)
+    return apply_after(partial(conv_transpose2d, *arguments, precision=precision), epilogue)
 
 
 # PyTorch's operator, whatever tools put in its place.

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from . import scopes
-from .epilogue import Epilogue, entries_of, name_of, steps_of
 from .frozen import FrozenWeight
 from .functional import conv_transpose2d
 from .precision import checked_word, use_precision
@@ -33,18 +32,13 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
             padding_mode, device, dtype: as PyTorch's class takes them.
         precision: None, or a precision class for every call of this module, as `convt_ext.conv_transpose2d` takes it.
-        epilogue: what follows every call of this module, as `convt_ext.conv_transpose2d` takes it; can be set later,
-            too. Modules among the entries are registered in `epilogue_modules`, so that their parameters train, move
-            and are saved, and what stands there when a call is made takes part; a tensor in a tuple is not registered.
 
     Shape:
         input (N, C_in, H, W) or (C_in, H, W); weight (in_channels, out_channels / groups, kH, kW);
         bias (out_channels,); result (N, C_out, OH, OW) or (C_out, OH, OW).
 
     Raises:
-        ValueError: an unknown precision; a padding_mode other than "zeros"; an output_size out of reach; an entry of
-            the epilogue that is not known.
-        TypeError: an epilogue that is no list of entries.
+        ValueError: an unknown precision; a padding_mode other than "zeros"; an output_size out of reach.
 
     Determinism and source of the formula: see `convt_ext.conv_transpose2d`.
 
@@ -59,11 +53,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # annotations as such.
     precision = None  # type: str | None
     _frozen = None
-    # The entries of the epilogue; an int stands for the module of that index in epilogue_modules.
-    _entries = ()  # type: tuple[Any, ...]
     # What `use_precision` had in force where this replica was made for a thread of nn.DataParallel.
     _word = None  # type: str | None
-    __jit_unused_properties__ = ("epilogue",)
 
     def __init__(
         self,
@@ -81,7 +72,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         dtype: Any = None,
         *,
         precision: str | None = None,
-        epilogue: Epilogue = (),
     ) -> None:
         super().__init__(
             in_channels,
@@ -98,45 +88,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             dtype,
         )
         self.precision = checked_word(precision)
-        self.epilogue = epilogue
-
-    @property
-    def epilogue(self) -> tuple[Any, ...]:
-        """What follows every call, with the modules that are registered now: a replica's are its own."""
-        if "epilogue_modules" not in self._modules:
-            return self._entries
-        modules = tuple(self.epilogue_modules)
-        return tuple([modules[one] if isinstance(one, int) else one for one in self._entries])
-
-    @epilogue.setter
-    def epilogue(self, epilogue: Epilogue) -> None:
-        entries = entries_of(epilogue)
-        steps_of(entries)  # refuses what no kernel knows
-        modules = [entry for entry in entries if isinstance(entry, nn.Module)]
-        index = iter(range(len(modules)))
-        self._entries = tuple(next(index) if isinstance(entry, nn.Module) else entry for entry in entries)
-        self._modules.pop("epilogue_modules", None)
-        if modules:
-            self.epilogue_modules = nn.ModuleList(modules)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "epilogue":
-            object.__setattr__(self, name, value)  # nn.Module would register a module without asking the property
-        else:
-            super().__setattr__(name, value)
-
-    def __prepare_scriptable__(self) -> ConvTranspose2d:
-        """What torch.jit.script compiles.
-
-        Raises:
-            RuntimeError: there is an epilogue.
-        """
-        if self._entries:
-            raise RuntimeError(
-                f"TorchScript cannot compile the epilogue ({_names(self.epilogue)}) of a ConvTranspose2d: call these "
-                f"functions on the module's result instead"
-            )
-        return self
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """The transposed convolution of `input`; `output_size` (2 long or full rank) chooses the output_padding."""
@@ -162,7 +113,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         frozen: Any = self._frozen
         if (
             frozen is not None
-            and not self._entries
             and frozen.weight is self._parameters.get("weight")  # a parametrization would compute `self.weight`
             and not is_compiling()
         ):
@@ -181,7 +131,6 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
             precision=self.precision,
-            epilogue=self._entries and self.epilogue,
         )
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
@@ -203,7 +152,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         size packs, waits for that and keeps the copy: at most 8, each at most 4 MiB larger than four times the weight
         (kernels that would need more, as with many groups, pack on every call). The same kernels compute the same
         bits. Calls that record gradients, run under autocast, are traced, have an input that begins between 16 bytes,
-        are captured before there is a copy, or are followed by an epilogue do as if nothing were frozen. train(),
+        or are captured before there is a copy do as if nothing were frozen. train(),
         load_state_dict() and moves to another device or dtype end it; copies and pickles of the module are not
         frozen.
 
@@ -262,21 +211,15 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return replica
 
     def extra_repr(self) -> str:
-        """PyTorch's text, the precision where one is set, and what follows."""
+        """PyTorch's text, and the precision where one is set."""
         text = super().extra_repr()
-        if self.precision is not None:
-            text += f", precision={self.precision!r}"
-        return f"{text}, epilogue=({_names(self.epilogue)})" if self._entries else text
-
-
-def _names(entries: tuple[Any, ...]) -> str:
-    return ", ".join(map(name_of, entries))
+        return text if self.precision is None else f"{text}, precision={self.precision!r}"
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
     """`torch.nn.LazyConvTranspose2d` that becomes our `ConvTranspose2d` when its first input tells in_channels.
 
-    What `convert` makes of PyTorch's lazy module; takes `precision=` and `epilogue=` as `ConvTranspose2d` does.
+    What `convert` makes of PyTorch's lazy module; takes `precision=` as `ConvTranspose2d` does.
 
     Raises:
         What `ConvTranspose2d` raises.
@@ -290,7 +233,6 @@ class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ign
 
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]
 
-    def __init__(self, *args: Any, precision: str | None = None, epilogue: Epilogue = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.precision = checked_word(precision)
-        self.epilogue = epilogue

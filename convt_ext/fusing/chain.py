@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 
 from .. import _torch, autocast, epilogue, routing
 from .._torch import forward_ad, has_torch_function_unary
-from ..functional import conv_transpose2d
+from ..functional import conv_transpose2d, conv_transpose2d_then
 from ..modules import ConvTranspose2d
 from .folding import can_fold, folded, result_size
 from .functions import Call
@@ -29,7 +29,6 @@ class Functional:
     """A call of `conv_transpose2d` in a graph, in the place of a module: what `torch.fx` makes of ours."""
 
     # As a module's.
-    epilogue: ClassVar[tuple[()]] = ()
     _frozen: ClassVar[None] = None
     _word: ClassVar[None] = None
 
@@ -121,8 +120,8 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
         return _apply_after(partial(conv, input), followers[num_taken:])
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
-    named = {"precision": conv.precision, "epilogue": (*conv.epilogue, *entries)}
-    return _apply_after(partial(conv_transpose2d, *arguments, **named), followers[num_taken:])
+    run = partial(conv_transpose2d_then, *arguments, precision=conv.precision, epilogue=entries)
+    return _apply_after(run, followers[num_taken:])
 
 
 def _apply_after(compute: Callable[[], Any], followers: Sequence[Follower]) -> Any:
@@ -141,7 +140,7 @@ def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any,
     norm: Any = None
     entries: list[Any] = []
     for num_taken, follower in enumerate(followers):
-        is_first = norm is None and not entries and not conv.epilogue
+        is_first = norm is None and not entries
         if obstacle(follower, is_first) is not None:
             return norm, entries, num_taken
         kind = type(follower)

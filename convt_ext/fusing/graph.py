@@ -94,7 +94,7 @@ def _chain_behind(
     """Nodes that conv takes, what `run_chain` is given for each, and a node that it does not take, with the reason."""
     nodes: list[fx.Node] = []
     followers: list[Any] = []
-    last, is_first = node, not conv.epilogue
+    last, is_first = node, True
     while len(last.users) == 1:
         following = next(iter(last.users))
         follower: Any = _module(model, following)

@@ -98,7 +98,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
 
 def _of_chain(conv: ConvTranspose2d, followers: tuple[nn.Module, ...]) -> tuple[int, str | None]:
     """How many followers conv takes in eval mode, and why not the next one if that looks like one."""
-    is_first = not conv.epilogue
+    is_first = True
     for position, follower in enumerate(followers):
         reason = chain.obstacle(follower, is_first)
         if reason is not None:

@@ -20,11 +20,11 @@ def nothing_ran():
 def fused_calls(monkeypatch):
     """Weight and epilogue of each fused call."""
     found = []
-    plain = chain.conv_transpose2d
+    plain = chain.conv_transpose2d_then
 
-    def recording(input, weight, *arguments, epilogue=(), **named):
+    def recording(input, weight, *arguments, epilogue, **named):
         found.append((weight, epilogue))
         return plain(input, weight, *arguments, epilogue=epilogue, **named)
 
-    monkeypatch.setattr(chain, "conv_transpose2d", recording)
+    monkeypatch.setattr(chain, "conv_transpose2d_then", recording)
     return found

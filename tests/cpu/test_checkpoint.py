@@ -15,6 +15,7 @@ from convt_ext import _torch
 from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
 from convt_ext.chosen import Chosen
+from convt_ext.functional import conv_transpose2d_then
 from convt_ext.tuning import verdicts
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
@@ -68,7 +69,7 @@ def test_a_recomputation_saves_the_same(name, lowers):
     def block(x, weight, bias, operator=ours):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=lowers):
             if operator is ours:
-                return ours(x, weight, bias, padding=1, epilogue=entries)
+                return conv_transpose2d_then(x, weight, bias, padding=1, epilogue=entries)
             return epilogues.apply(F.conv_transpose2d(x, weight, bias, padding=1), entries)
 
     operands = leaves()
@@ -85,17 +86,17 @@ def test_a_recomputation_saves_the_same(name, lowers):
 def test_other_calls_are_chosen_as_ever(by_torch):
     """Small calls without hooks keep PyTorch's operations; those with hooks run in one node of ours."""
     operands = leaves()
-    ours(*operands, epilogue=[torch.relu])
+    ours(*operands, activation="relu")
     assert "steps" not in RAN
     with torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: one):
-        result = ours(*operands, epilogue=[torch.relu])
+        result = ours(*operands, activation="relu")
         assert type(result.grad_fn).__name__ == "_ThenBackward"
         with torch.no_grad():
-            assert ours(*operands, epilogue=[torch.relu]).grad_fn is None
+            assert ours(*operands, activation="relu").grad_fn is None
 
 
 def test_a_release_without_that_name_is_watched_always(monkeypatch):
     """The fallback of fused.py, by which results stay right."""
     monkeypatch.setattr(_torch, "saved_tensors_hooks", lambda _: True)
-    result = ours(*leaves(), epilogue=[torch.relu])
+    result = ours(*leaves(), activation="relu")
     assert type(result.grad_fn).__name__ == "_ThenBackward"

@@ -33,7 +33,7 @@ COPIERS = {"deepcopy": copy.deepcopy, "pickle": lambda module: pickle.loads(pick
 @torch.no_grad()
 @pytest.mark.parametrize("copier", COPIERS)
 def test_a_copy_of_a_compiled_module_has_its_own_weights(copier):
-    layer = ConvTranspose2d(4, 6, 3, epilogue=[nn.PReLU()])
+    layer = ConvTranspose2d(4, 6, 3)
     layer.compile(backend="eager")
     x = torch.randn(1, 4, 3, 3)
     layer(x)
@@ -45,65 +45,14 @@ def test_a_copy_of_a_compiled_module_has_its_own_weights(copier):
     assert not torch.equal(layer(x), torch.zeros(1, 6, 5, 5))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("copier", COPIERS)
-def test_a_copy_has_its_own_epilogue(copier):
-    layer = ConvTranspose2d(4, 6, 3, epilogue=[(torch.mul, 2), nn.PReLU(), nn.GELU()])
-    other = COPIERS[copier](layer)
-    assert other.epilogue[1] is other.epilogue_modules[0]
-    assert other.epilogue[2] is other.epilogue_modules[1]
-    assert other.epilogue[1] is not layer.epilogue[1]
-
-
-def of_epilogue(module, x):
-    return F.prelu(F.conv_transpose2d(x, module.weight, module.bias), module.epilogue_modules[0].weight)
-
-
-# Surgery.
-
-
-def test_another_module_in_the_place_of_a_registered_one_takes_part():
-    model = nn.Sequential(ConvTranspose2d(4, 6, 3, epilogue=[nn.ReLU(), nn.Tanh()]))
-    x = torch.randn(2, 4, 5, 6)
-    plain = F.conv_transpose2d(x, model[0].weight, model[0].bias)
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.ReLU):
-                setattr(module, name, nn.Identity())
-    torch.testing.assert_close(model(x), plain.tanh())
-    model[0].epilogue_modules[1] = nn.PReLU()
-    torch.testing.assert_close(model(x), F.prelu(plain, torch.full((1,), 0.25)))
-    model[0].epilogue_modules[1] = nn.Softmax(1)
-    with pytest.raises(ValueError, match=r"epilogue\[1\]: no kernel knows Softmax"):
-        model(x)
-
-
-def test_an_epilogue_that_is_set_later_is_checked_and_registered():
+def test_swapped_parameters_take_part():
     layer = ConvTranspose2d(4, 6, 3)
     x = torch.randn(2, 4, 5, 6)
-    plain = F.conv_transpose2d(x, layer.weight, layer.bias)
-    layer.epilogue = (one for one in (nn.PReLU(), (torch.mul, 2)))
-    assert list(layer.state_dict()) == ["weight", "bias", "epilogue_modules.0.weight"]
-    torch.testing.assert_close(layer(x), 2 * F.prelu(plain, layer.epilogue[0].weight))
-    for wrong, words in ((nn.ReLU(), "must be a list"), (torch.relu, "must be a list"), ([torch.sin], "knows sin")):
-        with pytest.raises((TypeError, ValueError), match=words):
-            layer.epilogue = wrong
-    assert "epilogue=(PReLU, mul)" in repr(layer)
-    layer.epilogue = None
-    assert list(layer.state_dict()) == ["weight", "bias"]
-    assert layer.epilogue == ()
-    torch.testing.assert_close(layer(x), plain)
-
-
-def test_swapped_parameters_take_part():
-    layer = ConvTranspose2d(4, 6, 3, epilogue=[nn.PReLU()])
-    x = torch.randn(2, 4, 5, 6)
-    torch.utils.swap_tensors(layer.epilogue_modules[0].weight, nn.Parameter(torch.full((1,), 3.0)))
     torch.utils.swap_tensors(layer.weight, nn.Parameter(torch.randn(4, 6, 3, 3)))
-    torch.testing.assert_close(layer(x), of_epilogue(layer, x))
+    torch.testing.assert_close(layer(x), F.conv_transpose2d(x, layer.weight, layer.bias))
     layer.share_memory()
     assert layer.weight.is_shared()
-    torch.testing.assert_close(layer(x), of_epilogue(layer, x))
+    torch.testing.assert_close(layer(x), F.conv_transpose2d(x, layer.weight, layer.bias))
 
 
 # nn.DataParallel: `replicate` makes replicas in the caller's thread, `parallel_apply` calls them in threads.
@@ -126,14 +75,6 @@ def in_thread(call):
     thread.start()
     thread.join()
     return found[0]
-
-
-def test_a_replica_has_its_own_epilogue():
-    layer = ConvTranspose2d(4, 6, 3, epilogue=[nn.PReLU()])
-    x = torch.randn(2, 4, 5, 6)
-    replica = replica_of(layer)
-    assert replica.epilogue[0].weight.item() == 0.5
-    torch.testing.assert_close(in_thread(lambda: replica(x)), of_epilogue(replica, x))
 
 
 @pytest.mark.usefixtures("cpu_is_gpu")

@@ -46,10 +46,10 @@ def expected(*tensors):
     return BUILTIN(*tensors, 2, 1)
 
 
-def test_steps_of_an_iterator_follow_a_tools_function(seen):
+def test_an_activation_follows_a_tools_function(seen):
     tensors = operands()
-    found = ours(*tensors, 2, 1, epilogue=iter([torch.relu, (torch.mul, 2.0)]))
-    assert torch.equal(found, 2 * expected(*tensors).relu())
+    found = ours(*tensors, 2, 1, residual=tensors[2].view(-1, 1, 1), activation="relu")
+    assert torch.equal(found, (expected(*tensors) + tensors[2].view(-1, 1, 1)).relu())
     assert len(seen) == 1
 
 
@@ -70,8 +70,8 @@ def test_a_tool_sees_each_call_once(seen):
 def test_the_result_of_the_tool_counts_and_gradients_flow(monkeypatch):
     monkeypatch.setattr(F, "conv_transpose2d", lambda *args: BUILTIN(*args) * 3)
     x, weight, bias = (tensor.requires_grad_() for tensor in operands())
-    result = ours(x, weight, bias, 2, 1, epilogue=(torch.relu, (torch.add, 1)))
-    assert torch.equal(result, (expected(x, weight, bias) * 3).relu() + 1)
+    result = ours(x, weight, bias, 2, 1, activation=torch.relu)
+    assert torch.equal(result, (expected(x, weight, bias) * 3).relu())
     result.sum().backward()
     assert weight.grad is not None
     assert RAN == []

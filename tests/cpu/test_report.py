@@ -97,7 +97,7 @@ def test_precisions_of_calls_and_blocks():
     def function():
         conv_transpose2d(x, weight, precision="ieee")
         with use_precision("tf32x3"):
-            conv_transpose2d(x, weight, epilogue=[torch.relu])
+            conv_transpose2d(x, weight, activation="relu")
         conv_transpose2d(x, weight)
 
     reasons = [line.reason for line in report(function).lines]

@@ -123,7 +123,7 @@ def test_the_first_call_warns_and_pytorch_computes(reason, cpu_as_gpu, how):
 def test_an_epilogue_and_frozen_weights_warn_too(reason, cpu_as_gpu, monkeypatch):
     tensors = named("k4s2p1").tensors()
     with pytest.warns(RuntimeWarning, match="convt_ext uses PyTorch's operator"):
-        result = ours(*tensors, 2, 1, epilogue=(torch.relu,))
+        result = ours(*tensors, 2, 1, activation="relu")
     assert torch.equal(result, F.conv_transpose2d(*tensors, 2, 1).relu())
     monkeypatch.setattr(functional, "_warned", False)
     module = convt_ext.ConvTranspose2d(4, 6, 3).eval()

@@ -1,9 +1,8 @@
-"""The keyword `epilogue`: the results and gradients of PyTorch's functions, one after the other."""
+"""What follows a layer in its kernel: the results and gradients of PyTorch's functions, one after the other."""
 
 from __future__ import annotations
 
 import copy
-import io
 import math
 
 import pytest
@@ -12,10 +11,9 @@ import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu
 from torch import nn
 
-import convt_ext
-from convt_ext import conv_transpose2d as ours
+from convt_ext import conv_transpose2d, fused, routing
 from convt_ext import epilogue as epilogues
-from convt_ext import fused, routing
+from convt_ext.functional import conv_transpose2d_then as ours
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -120,18 +118,19 @@ def test_without_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "entry", [torch.exp, (torch.pow, 2), nn.Softmax(1), "relu", nn.Linear(2, 2)], ids=epilogues.name_of
+    "entry",
+    [torch.exp, (torch.pow, 2), nn.Softmax(1), "relu", nn.Linear(2, 2), [torch.relu], (nn.ReLU(),), ()],
+    ids=str,
 )
 def test_unknown_entries_are_refused(entry):
-    with pytest.raises(ValueError, match=r"epilogue\[0\]: no kernel knows"):
+    with pytest.raises(ValueError, match="no kernel knows"):
         ours(*operands(), epilogue=[entry])
-    with pytest.raises(ValueError, match=r"epilogue\[0\]: no kernel knows"):
-        convt_ext.ConvTranspose2d(4, 6, 3, epilogue=[entry])
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(TypeError, match=r"epilogue\[0\]: \(add, '1'\): expected a number or a tensor, got str"):
-        ours(*operands(), epilogue=[(torch.add, "1")])
+    for entry in ((torch.add, "1"), (F.prelu, 0.2), nn.GELU("exact"), torch.add):
+        with pytest.raises(TypeError):
+            ours(*operands(), epilogue=[entry])
 
 
 @pytest.mark.parametrize("last", LAST, ids=epilogues.name_of)
@@ -186,7 +185,7 @@ def test_gradients_at_the_bounds_are_pytorchs(always, function):
     weight = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     x = torch.tensor([0.0, -0.0, 1.0, 6.0, math.inf, -math.inf, math.nan, 0.5], dtype=torch.float64).view(1, 1, 1, 8)
     x.requires_grad_()
-    found = ours(x, weight, epilogue=[function])
+    found = ours(x, weight, None, epilogue=[function])
     assert "steps" in RAN
     (gradient,) = torch.autograd.grad(found.sum(), x)
     (expected,) = torch.autograd.grad(epilogues.apply(F.conv_transpose2d(x, weight), [function]).sum(), x)
@@ -216,47 +215,11 @@ def test_a_result_that_was_changed_is_not_differentiated(always):
         result.sum().backward()
 
 
-def test_modules():
-    module = convt_ext.ConvTranspose2d(4, 6, 3, stride=2, epilogue=(nn.PReLU(6), (torch.mul, 2), nn.Tanh()))
-    assert set(module.state_dict()) == {"weight", "bias", "epilogue_modules.0.weight"}
-    assert len(list(module.parameters())) == 3
-    assert "epilogue=(PReLU, mul, Tanh)" in repr(module)
-    x = operands()[0].float()
-    expected = torch.tanh(2 * F.prelu(F.conv_transpose2d(x, module.weight, module.bias, 2), module.epilogue[0].weight))
-    stored = io.BytesIO()
-    torch.save(module, stored)
-    stored.seek(0)
-    for one in (module, copy.deepcopy(module), torch.load(stored, weights_only=False)):
-        torch.testing.assert_close(one(x), expected)
-        one.double()  # what is registered moves
-        assert one(x.double()).dtype is torch.float64
-        one.float()
-        with torch.no_grad():
-            RAN.clear()
-            torch.testing.assert_close(one(x), expected)
-            assert "steps" in RAN
-    module.eval().freeze_weights()
-    with torch.no_grad():
-        torch.testing.assert_close(module(x), expected)
-
-
-def test_lazy_modules():
-    module = convt_ext.modules.LazyConvTranspose2d(6, 3, epilogue=[nn.ReLU()])
-    assert module(operands()[0].float()).min() == 0
-    assert type(module) is convt_ext.ConvTranspose2d
-
-
-def test_torchscript_says_that_it_cannot():
-    torch.jit.script(convt_ext.ConvTranspose2d(4, 6, 3))
-    with pytest.raises(RuntimeError, match=r"epilogue \(relu\).*call these"):
-        torch.jit.script(convt_ext.ConvTranspose2d(4, 6, 3, epilogue=[torch.relu]))
-
-
 def test_symbolic_traces_hold_pytorchs_functions():
-    graph = torch.fx.symbolic_trace(lambda x, weight: ours(x, weight, epilogue=[torch.relu, (torch.mul, 2)]))
+    graph = torch.fx.symbolic_trace(lambda x, weight: ours(x, weight, None, epilogue=[torch.relu, (torch.mul, 2)]))
     x, weight, _ = operands()
     targets = [node.target for node in graph.graph.nodes]
-    assert ours in targets
+    assert conv_transpose2d in targets
     assert torch.relu in targets
     assert torch.mul in targets
     torch.testing.assert_close(graph(x, weight), 2 * F.conv_transpose2d(x, weight).relu())
@@ -279,15 +242,3 @@ def test_steps_survive_as_lists():
     again = epilogues.steps_in(*epilogues.lists_of(steps))
     assert [step[:3] for step in again] == [step[:3] for step in steps]
     assert all(one.tensor is other.tensor for one, other in zip(again, steps, strict=True))
-
-
-@pytest.mark.parametrize("word", ["tf32", "ieee"])
-def test_explain_names_the_epilogue(word):
-    x, weight = torch.empty(8, 64, 32, 32, device="meta"), torch.empty(64, 64, 4, 4, device="meta")
-    found = convt_ext.explain(x, weight, stride=2, padding=1, precision=word, epilogue=[nn.SiLU(), (torch.mul, 2)])
-    if found.plan is None:
-        pytest.skip("the binary is not installed")
-    where = "in the kernel" if word == "tf32" else "in one pass over the result"
-    assert found.epilogue == f"SiLU, mul: {where}"
-    assert f"epilogue          SiLU, mul: {where}" in str(found)
-    assert convt_ext.explain(x, weight, stride=2, padding=1).epilogue == ""
