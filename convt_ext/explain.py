@@ -27,7 +27,7 @@ _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; `str()` gives it as text.
+    """What `explain` found; `str()` gives it in a few lines, or with the whole plan where `explain` was `verbose`.
 
     Attributes:
         served_by: "convt_ext" or "torch"; for tensors on no GPU, who would serve them on the planned one.
@@ -40,7 +40,8 @@ class Explanation:
         device: the GPU that the plan is for, in words.
         gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
             convt_ext serves the call.
-        epilogue: what follows, and where it is computed; empty without one.
+        epilogue: a residual and an activation, and where they are computed; empty without them.
+        on_gpu: whether the tensors are on a GPU; elsewhere PyTorch's operator runs the call whatever `served_by` says.
     """
 
     served_by: str
@@ -51,21 +52,27 @@ class Explanation:
     device: str = ""
     gradients: dict[str, str] = field(default_factory=dict)
     epilogue: str = ""
+    on_gpu: bool = True
+    verbose: bool = False
 
     def __str__(self) -> str:
-        return self.text()
+        return self.text(self.verbose)
 
-    def text(self, all_candidates: bool = False) -> str:
-        """The whole in words: of our plans the best of each kernel family, or all candidates."""
-        lines = [f"conv_transpose2d  {self.problem}", f"served by         {self.served_by}: {self.reason}"]
-        if self.precision is not None:
-            lines.append(f"precision         {self.precision}")
+    def text(self, verbose: bool = False) -> str:
+        """In words; with `verbose` also the tile and the memory of our plan, and every candidate."""
+        lines = [f"conv_transpose2d  {self.problem}" + (f", {self.precision}" if self.precision else "")]
+        if not self.on_gpu:
+            lines.append("runs              PyTorch's operator, because the tensors are on no GPU; on one:")
+        lines.append(f"served by         {self.served_by}: {self.reason}")
+        is_ours = self.served_by == "convt_ext"
+        if self.plan is not None:
+            lines.append(_kernel_line(self.plan, is_ours))
         if self.gradients:
             lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
         if self.epilogue:
             lines.append(f"epilogue          {self.epilogue}")
-        if self.plan is not None:
-            lines += _plan_lines(self.plan, self.device, self.served_by == "convt_ext", all_candidates)
+        if self.plan is not None and verbose:
+            lines += _plan_lines(self.plan, self.device)
         return "\n".join(lines)
 
 
@@ -83,6 +90,7 @@ def explain(
     residual: Tensor | None = None,
     activation: Any = None,
     device: int | str | torch.device | Sequence[int] | None = None,
+    verbose: bool = False,
 ) -> Explanation:
     """Which kernel would serve `convt_ext.conv_transpose2d` with these arguments, and why.
 
@@ -94,6 +102,7 @@ def explain(
             name of a GPU ("H200", "H100", "A100", "A10", "L4", "RTX 4090", "RTX 5090"), or six ints (compute
             capability as 90, multiprocessors, shared memory per block and per multiprocessor in bytes, clock in
             MHz, copy bandwidth in GB/s).
+        verbose: the text has the plan too: its tile, blocks, memory, estimate and all candidates.
 
     Returns:
         An `Explanation`; print it. Times of plans in it are the planner's estimates; where a measurement decided, the
@@ -134,7 +143,8 @@ def explain(
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     steps = _epilogue_words(residual, activation, served_by, plan)
-    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps)
+    on_gpu = input.is_cuda
+    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps, on_gpu, verbose)
 
 
 def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
@@ -255,27 +265,29 @@ def _tile(plan: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _plan_lines(answer: dict[str, Any], device: str, chosen: bool, all_candidates: bool) -> list[str]:
-    """The plan as text: the choice, its estimate against the floor, and the candidates it was chosen from."""
+def _kernel_line(answer: dict[str, Any], is_ours: bool) -> str:
+    plan = answer["plan"]
+    return (
+        f"{'kernel' if is_ours else 'ours would be':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
+        f"{_torch_estimate(answer)}"
+    )
+
+
+def _plan_lines(answer: dict[str, Any], device: str) -> list[str]:
+    """The plan as text: its estimate against the floor, and the candidates it was chosen from."""
     plan = answer["plan"]
     lines = [
         f"planned for       {device}",
-        f"{'kernel' if chosen else 'ours would be':<18}{plan['kernel']} ({plan['engine']} engine), "
-        f"{plan['requested_precision']} served as {plan['served_precision']}",
+        f"engine            {plan['engine']}, {plan['requested_precision']} served as {plan['served_precision']}",
         f"tile              {_tile(plan)}",
         f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
         f"memory            {plan['workspace_bytes']} bytes besides the result",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
-        f"memory {plan['memory_us']:.1f}); {_floor(answer)}{_torch_estimate(answer)}",
+        f"memory {plan['memory_us']:.1f}); {_floor(answer)}",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
-    families: set[str] = set()
-    for candidate in answer["candidates"]:
-        if candidate["family"] in families and not all_candidates:
-            continue
-        families.add(candidate["family"])
-        lines.append(
-            f"{candidate['estimate_us']:26.1f}{candidate['compute_us']:12.1f}{candidate['memory_us']:10.1f}"
-            f"{candidate['num_blocks']:10d}  {candidate['kernel']} ({_tile(candidate)})"
-        )
-    return lines
+    return lines + [
+        f"{one['estimate_us']:26.1f}{one['compute_us']:12.1f}{one['memory_us']:10.1f}{one['num_blocks']:10d}  "
+        f"{one['kernel']} ({_tile(one)})"
+        for one in answer["candidates"]
+    ]

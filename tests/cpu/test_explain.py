@@ -34,7 +34,11 @@ def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
     assert isinstance(found, Explanation)
     assert (found.served_by, found.precision) == ("convt_ext", "ieee")
     assert "as if the tensors were on one" in found.device
-    assert "served by         convt_ext: precision='ieee' asks for it" in str(found)
+    first, second, third, *others = str(found).splitlines()
+    assert first.endswith("with weight (64, 64, 3, 3), ieee")
+    assert "PyTorch's operator, because the tensors are on no GPU" in second
+    assert third == "served by         convt_ext: precision='ieee' asks for it"
+    assert len(others) <= 2
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     assert f"_{wanted}_" in found.plan["plan"]["kernel"]
     engines = {candidate["engine"] for candidate in found.plan["candidates"]}
     assert {"simt", "nhwc_sm90a"} <= engines
-    assert all(candidate["kernel"] in found.text(all_candidates=True) for candidate in found.plan["candidates"])
+    assert all(candidate["kernel"] in found.text(verbose=True) for candidate in found.plan["candidates"])
 
 
 def test_context_and_switches_are_the_reason(monkeypatch):
@@ -146,8 +150,10 @@ def test_plan_of_every_case(case):
     assert set(found.plan["plan"]) >= PLAN_KEYS | of_simt
     assert found.plan["plan"] in found.plan["candidates"]
     assert found.plan["floor_us"] >= 0
-    text = str(found)
-    assert found.plan["plan"]["kernel"] in text
+    assert found.plan["plan"]["kernel"] in str(found)
+    assert "candidates" not in str(found)
+    text = found.text(verbose=True)
+    assert text == str(explain(*case.tensors(), **case.arguments, precision="ieee", verbose=True))
     assert "candidates" in text
     assert "floor" in text
 
@@ -166,7 +172,7 @@ def test_stricter_class_is_told():
     found = explain(*meta(), precision="tf32x3", device=a100)
     assert found.plan["plan"]["requested_precision"] == "tf32x3"
     assert found.plan["plan"]["served_precision"] == "ieee"
-    assert "tf32x3 served as ieee" in str(found)
+    assert "tf32x3 served as ieee" in found.text(verbose=True)
 
 
 @needs_binary
@@ -241,6 +247,6 @@ def test_measured_plans_are_told():
     found, other = explain(x, weight), explain(x[:7], weight)
     assert "in shipped.json: " in found.reason
     assert "in shipped.json" not in other.reason
-    assert f"\nestimate          {other.plan['plan']['estimate_us']:.1f} us" in str(other)
+    assert f"\nestimate          {other.plan['plan']['estimate_us']:.1f} us" in other.text(verbose=True)
     assert found.plan["plan"] in found.plan["candidates"]
     assert other.plan["plan"] == other.plan["candidates"][0]

@@ -38,12 +38,10 @@ def test_random_layers(shard):
     for number in range(NUM_LAYERS // SHARDS):
         x, weight, arguments = random_layer(draw)
         found = explain(x, weight, **arguments)
-        text = found.text(all_candidates=True)
+        text = found.text(verbose=True)
         assert found.plan is not None, (number, found)
-        assert set(str(found).splitlines()) <= set(text.splitlines())
-        for family in {candidate["family"] for candidate in found.plan["candidates"]}:
-            best = next(one for one in found.plan["candidates"] if one["family"] == family)
-            assert f"{best['kernel']} ({_tile(best)})" in str(found), (number, family)
+        assert len(str(found).splitlines()) <= 5
+        assert text.startswith(str(found))
         for candidate in found.plan["candidates"]:
             assert f"{candidate['kernel']} ({_tile(candidate)})" in text, (number, text)
             assert _tile(candidate), candidate

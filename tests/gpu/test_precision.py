@@ -183,7 +183,7 @@ def test_explain_tells_the_truth(word, on):
     plan = found.plan["plan"]
     assert plan["requested_precision"] == found.precision
     for candidate in found.plan["candidates"]:
-        assert candidate["kernel"] in found.text(all_candidates=True)
+        assert candidate["kernel"] in found.text(verbose=True)
 
 
 def test_explain_of_what_pytorch_serves():
