@@ -18,6 +18,7 @@ from ._version import __version__
 from .convert import convert, revert
 from .enabling import disable, enable, enabled
 from .explain import Explanation, explain
+from .freezing import freeze, unfreeze
 from .functional import conv_transpose2d
 from .modules import ConvTranspose2d, LazyConvTranspose2d
 from .precision import use_precision
@@ -36,9 +37,11 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
+    "freeze",
     "is_available",
     "report",
     "revert",
     "tuning",
+    "unfreeze",
     "use_precision",
 ]

@@ -60,8 +60,8 @@ def convert(
             something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
             Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
             rounding (docs/numerics.md). Each call folds anew, where the weight is not larger than the result. After
-            `freeze_weights()` on the convolution the folded weight is kept, until a write that PyTorch counts;
-            `freeze_weights` lists the writes that it does not count, and so are those to running statistics other than
+            `freeze` the folded weight is kept, until a write that PyTorch counts;
+            `freeze` lists the writes that it does not count, and so are those to running statistics other than
             by training the module. Called by itself, a convolution computes what it did.
 
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself), and

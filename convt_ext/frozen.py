@@ -2,7 +2,7 @@
 
 Called by modules.py. A copy is of the weight as it was when a call packed it. Before each use the weight is asked
 whether it has changed since: PyTorch counts the writes to a tensor, and other memory has another address. What neither
-shows, such as `weight.data.mul_(2)`, is why nothing is packed unasked; `ConvTranspose2d.freeze_weights` lists it.
+shows, such as `weight.data.mul_(2)`, is why nothing is packed unasked; `convt_ext.freeze` lists it.
 """
 
 from __future__ import annotations

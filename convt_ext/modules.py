@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from . import scopes
-from .frozen import FrozenWeight
 from .functional import conv_transpose2d
 from .precision import checked_word, use_precision
 
@@ -145,48 +144,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.dilation,  # type: ignore[arg-type]
         )
 
-    def freeze_weights(self) -> None:
-        """Keep the weight packed for tensor cores, so that inference need not pack it on every call.
-
-        Saves 5 to 11 us a call where a tensor-core kernel serves; elsewhere nothing changes. The first call of each
-        size packs, waits for that and keeps the copy: at most 8, each at most 4 MiB larger than four times the weight
-        (kernels that would need more, as with many groups, pack on every call). The same kernels compute the same
-        bits. Calls that record gradients, run under autocast, are traced, have an input that begins between 16 bytes,
-        or are captured before there is a copy do as if nothing were frozen. train(),
-        load_state_dict() and moves to another device or dtype end it; copies and pickles of the module are not
-        frozen.
-
-        A changed weight is seen by the next call, which packs again: an optimizer's step (a fused one too), in-place
-        operations under no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`,
-        `AveragedModel` and `vector_to_parameters`. PyTorch keeps no count of these writes, and after them results are
-        those of the old weight until `freeze_weights()` is called again: in-place operations on `weight.data` or on
-        another alias that has a count of its own (`weight.data.copy_(t)`, `torch.from_dlpack(weight)`), kernels that
-        write through the address alone (Triton, CuPy, a custom op that does not declare it), `torch._fused_*` and,
-        before torch 2.13, `torch._foreach_lerp_` called by hand, another process that shares the memory, and a CUDA
-        graph whose replay writes the weight. A CUDA graph that was captured with a copy goes on with that copy
-        whatever is written later, so capture it again then; the copy lives as long as the weight's memory.
-
-        Raises:
-            RuntimeError: the module is in training mode; its weight is no Parameter of its own (a parametrization), or
-                was made under torch.inference_mode, where writes are not counted.
-        """
-        if self.training:
-            raise RuntimeError("freeze_weights() is for inference and the module is training: call eval() first")
-        weight = self._parameters.get("weight")
-        if weight is None:
-            raise RuntimeError(
-                "freeze_weights() needs a weight that is a Parameter, and something computes this one: "
-                "remove its parametrization first"
-            )
-        if weight.is_inference():
-            raise RuntimeError(
-                "freeze_weights() needs a weight whose writes PyTorch counts, and this one was made under "
-                "torch.inference_mode: make the module outside of it, calls may stay inside"
-            )
-        self._frozen = FrozenWeight(weight)
-
     def train(self, mode: bool = True) -> ConvTranspose2d:
-        """PyTorch's; training ends `freeze_weights()`."""
+        """PyTorch's; training ends what `freeze` keeps."""
         if mode:
             self._frozen = None
         return super().train(mode)

@@ -1,7 +1,7 @@
 """A BatchNorm2d in eval mode as another weight and bias of the transposed convolution before it.
 
 Called by chain.py. Folds on every call: PyTorch does not tell of all writes to parameters and running statistics. On a
-convolution whose weight is frozen, what was folded is kept until PyTorch tells of a write, as `freeze_weights` has it.
+convolution whose weight is frozen, what was folded is kept until PyTorch tells of a write, as `freeze` has it.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+import convt_ext
 from convt_ext import ConvTranspose2d, convert, ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
@@ -44,7 +45,7 @@ def casts_of(model, x, calls=10, **named) -> int:
 
 def frozen(model):
     model = convert(model.eval())
-    model.freeze_weights()
+    convt_ext.freeze(model)
     return model
 
 

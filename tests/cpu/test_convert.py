@@ -184,7 +184,7 @@ def test_revert():
     types = [type(one) for one in model.modules()]
     convert(model, precision="ieee", fuse=False)
     assert isinstance(model[0], ConvTranspose2d)
-    model.eval()[0].freeze_weights()
+    convt_ext.freeze(model.eval()[0])
     assert revert(model) is model
     for now, before in zip(model.modules(), types, strict=True):
         is_parametrized = before.__module__ == parametrize.__name__

@@ -11,6 +11,7 @@ from fusing_models import X, folding_bound, layer, randomized, with_norm
 from torch import nn
 from torch.nn.utils import parametrizations
 
+import convt_ext
 from convt_ext import convert
 
 
@@ -94,7 +95,7 @@ def test_training_that_counts_no_batches_is_seen():
 @torch.no_grad()
 def test_writes_that_pytorch_counts_are_seen_after_freezing(fused_calls, change):
     model = convert(randomized(with_norm()), fuse=True)
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     assert seen(model, change)
     assert len(fused_calls) >= 2
 
@@ -104,7 +105,7 @@ def test_frozen_convolutions_keep_what_was_folded(fused_calls):
     model = convert(randomized(with_norm()), fuse=True)
     for _ in range(2):
         model(X)
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     expected = model(X)
     assert torch.equal(model(X), expected)
     weights = [weight for weight, _ in fused_calls]
@@ -112,8 +113,8 @@ def test_frozen_convolutions_keep_what_was_folded(fused_calls):
     assert weights[2] is weights[3]
     assert torch.equal(weights[0], weights[3])
     halve_through_data(model)
-    assert torch.equal(model(X), expected)  # freeze_weights() says so
-    model[0].freeze_weights()
+    assert torch.equal(model(X), expected)  # freeze() says so
+    convt_ext.freeze(model[0])
     torch.testing.assert_close(model(X), nn.Sequential(*model)(X), rtol=1e-4, atol=1e-5)
     halve_through_data(model)
     model.train().eval()
@@ -136,7 +137,7 @@ def test_weights_larger_than_the_result_are_folded_where_that_is_kept(fused_call
     expected = convert(model, fuse=True)(torch.randn(1, 4, 1, 1)), model(x)
     assert weight.numel() == 4 * expected[0].numel()
     assert fused_calls == []
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     torch.testing.assert_close(model(x), expected[1], rtol=1e-4, atol=1e-5)
     assert len(fused_calls) == 1
 

@@ -10,7 +10,18 @@ import pytest
 import convt_ext
 
 MODULES = [
-    *("_extension", "_optional", "arguments", "convert", "enabling", "explain", "functional", "modules", "precision"),
+    *(
+        "_extension",
+        "_optional",
+        "arguments",
+        "convert",
+        "enabling",
+        "explain",
+        "freezing",
+        "functional",
+        "modules",
+        "precision",
+    ),
     *("reference", "report", "tuning.measuring"),
 ]
 
@@ -43,6 +54,7 @@ def test_what_is_public():
     assert set(convt_ext.__all__) == {
         "conv_transpose2d", "ConvTranspose2d", "convert", "use_precision", "tuning", "explain",
         "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "report",
-        "Report", "LazyConvTranspose2d", "revert", "__version__",
+        "Report", "LazyConvTranspose2d", "revert", "freeze",
+        "unfreeze", "__version__",
     }  # fmt: skip
     assert set(convt_ext.tuning.__all__) == {"tune", "load", "unload", "replay", "agree", "merge"}

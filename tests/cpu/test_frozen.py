@@ -1,4 +1,4 @@
-"""freeze_weights() on the CPU, with an op that computes from the packed copy: when copies are made and dropped."""
+"""freeze() on the CPU, with an op that computes from the packed copy: when copies are made and dropped."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
 
+import convt_ext
 import convt_ext.frozen
 from convt_ext import ConvTranspose2d, _torch, convert, planner
 
@@ -36,7 +37,7 @@ def packing(monkeypatch):
 @pytest.fixture
 def frozen(packing):
     made = layer(precision="tf32")
-    made.freeze_weights()
+    convt_ext.freeze(made)
     return made
 
 
@@ -63,7 +64,7 @@ def test_the_first_call_of_a_size_packs(frozen):
 def test_a_plan_that_packs_nothing_changes_nothing(packing):
     packing["packed"] = 0
     made = layer(precision="ieee")
-    made.freeze_weights()
+    convt_ext.freeze(made)
     assert ran(made) == ran(made) == ["forward"]
 
 
@@ -304,7 +305,7 @@ def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(packing, gpu, mo
     keep = convt_ext.frozen._keep_as_long_as
     monkeypatch.setattr(convt_ext.frozen, "_keep_as_long_as", lambda *args: holds.append(1) or keep(*args))
     made = layer(precision="tf32")
-    made.freeze_weights()
+    convt_ext.freeze(made)
     for x in xs:
         assert ran(made, x) == ["forward_packing"]
     copies = [weakref.ref(copy.packed) for copy in made._frozen._copies.values()]
@@ -361,7 +362,7 @@ def test_a_weight_whose_writes_are_not_counted_is_refused():
     with torch.inference_mode():
         made = layer()
     with pytest.raises(RuntimeError, match="inference_mode"):
-        made.freeze_weights()
+        convt_ext.freeze(made)
 
 
 def test_only_some_copies_are_kept(frozen):
@@ -391,10 +392,27 @@ def test_autocast_is_served_without_the_copy(frozen):
 
 def test_it_says_what_it_needs():
     with pytest.raises(RuntimeError, match=r"call eval\(\) first"):
-        ConvTranspose2d(4, 6, 3).freeze_weights()
+        convt_ext.freeze(ConvTranspose2d(4, 6, 3))
     computed = parametrizations.weight_norm(layer())
     with pytest.raises(RuntimeError, match="parametrization"):
-        computed.freeze_weights()
+        convt_ext.freeze(computed)
+    with pytest.raises(RuntimeError, match=r"no convt_ext.ConvTranspose2d: call convt_ext.convert"):
+        convt_ext.freeze(nn.Sequential(nn.ConvTranspose2d(4, 6, 3)))
+    for function in (convt_ext.freeze, convt_ext.unfreeze):
+        with pytest.raises(TypeError, match=r"expects a torch\.nn\.Module, but got list"):
+            function([layer()])
+
+
+def test_a_model_is_frozen_as_a_whole_or_not_at_all():
+    model = nn.Sequential(ConvTranspose2d(4, 6, 3), nn.ReLU(), ConvTranspose2d(6, 2, 3)).eval()
+    assert convt_ext.freeze(model) is model
+    assert all(model[index]._frozen is not None for index in (0, 2))
+    assert convt_ext.unfreeze(model) is model
+    assert all(model[index]._frozen is None for index in (0, 2))
+    model[2].train()
+    with pytest.raises(RuntimeError, match=r"freeze cannot freeze 2: it is in training mode"):
+        convt_ext.freeze(model)
+    assert model[0]._frozen is None
 
 
 def test_the_raw_op_is_not_for_training(frozen):

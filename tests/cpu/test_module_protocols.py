@@ -135,7 +135,7 @@ class TestPrecisionOfReplicas:
 
     def test_a_replica_is_not_frozen(self):
         layer = ConvTranspose2d(4, 6, 3).eval()
-        layer.freeze_weights()
+        convt_ext.freeze(layer)
         assert layer._replicate_for_data_parallel()._frozen is None
         assert layer._frozen is not None
 

@@ -60,7 +60,7 @@ def test_a_tool_sees_each_call_once(seen):
     assert seen[0] == (*tensors, 2, 1, 0, 1, 1)
     assert RAN == []
     model = convt_ext.convert(nn.Sequential(nn.ConvTranspose2d(6, 10, 4, 2, 1), nn.ConvTranspose2d(10, 3, 3)).eval())
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     with torch.no_grad():
         model(torch.randn(2, 6, 8, 8))
     assert len(seen) == 3

@@ -169,7 +169,7 @@ def test_compiled_programs_count_their_calls(raced, after_ten_calls):
 
 def test_frozen_weights_count_their_calls(raced, after_ten_calls):
     module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
-    module.freeze_weights()
+    convt_ext.freeze(module)
     with torch.no_grad():
         for _ in range(11):
             module(torch.randn(2, 4, 5, 6))

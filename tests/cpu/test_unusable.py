@@ -128,7 +128,7 @@ def test_an_epilogue_and_frozen_weights_warn_too(reason, cpu_as_gpu, monkeypatch
     monkeypatch.setattr(functional, "_warned", False)
     module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
     frozen = copy.deepcopy(module)
-    frozen.freeze_weights()
+    convt_ext.freeze(frozen)
     x = torch.randn(1, 4, 5, 5)
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="convt_ext uses PyTorch's operator"):
         assert torch.equal(frozen(x), module(x))

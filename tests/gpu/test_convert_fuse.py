@@ -10,6 +10,7 @@ from fusing_models import folding_bound, randomized
 from served import tf32
 from torch import fx, nn
 
+import convt_ext
 from convt_ext import convert
 from convt_ext.fusing import chain
 
@@ -68,7 +69,7 @@ def test_folding_is_within_its_bound(calls, dtype, groups, bias, channels_last):
     exact, bound = copy.deepcopy(model).double()(x.double()), folding_bound(model[0], model[1], x)
     convert(model, precision="ieee", fuse=True)
     assert ((model(x).double() - exact).abs() <= bound).all()
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     for _ in range(2):  # folding, and what it kept
         assert ((model(x).double() - exact).abs() <= bound).all()
     assert len(calls) == 3
@@ -101,7 +102,7 @@ def test_writes_that_pytorch_does_not_count_are_seen(calls):
 
 def test_another_stream_uses_what_was_folded(calls):
     model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "ieee", fuse=True)
-    model[0].freeze_weights()
+    convt_ext.freeze(model[0])
     x = inputs()
     expected = model(x)
     torch.cuda.synchronize()

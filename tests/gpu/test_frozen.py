@@ -1,4 +1,4 @@
-"""freeze_weights() on the GPU: the same bits with and without packing, whatever the stream, and inside a CUDA graph."""
+"""freeze() on the GPU: the same bits with and without packing, whatever the stream, and inside a CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from served import SeenOps
 
+import convt_ext
 from convt_ext import ConvTranspose2d, explain
 
 PACKED = "convt_ext.forward_packed.default"
@@ -19,7 +20,7 @@ def pair(precision: str, dtype=torch.float32):
     plain = ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", dtype=dtype, precision=precision).eval()
     frozen = ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", dtype=dtype, precision=precision).eval()
     frozen.load_state_dict(plain.state_dict())
-    frozen.freeze_weights()
+    convt_ext.freeze(frozen)
     return frozen, plain
 
 
@@ -90,7 +91,7 @@ def test_inputs_of_one_shape_between_vectors_and_on_them(precision, layout):
     plain = ConvTranspose2d(64, 64, 3, padding=1, device="cuda", precision=precision).eval()
     frozen = ConvTranspose2d(64, 64, 3, padding=1, device="cuda", precision=precision).eval()
     frozen.load_state_dict(plain.state_dict())
-    frozen.freeze_weights()
+    convt_ext.freeze(frozen)
     shape, elements = (2, 64, 64, 64), 2 * 64 * 64 * 64
     memory = torch.randn(elements + 1, device="cuda")
     views = {at: memory.as_strided(shape, torch.empty(shape).to(memory_format=layout).stride(), at) for at in (0, 1)}

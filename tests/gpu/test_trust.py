@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.utils import vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
 
+import convt_ext
 from convt_ext import ConvTranspose2d, conv_transpose2d
 
 MIB = 2**20
@@ -138,7 +139,7 @@ def test_a_result_of_a_frozen_module_that_does_not_fit(left, again):
     module = ConvTranspose2d(8, 64, 2, stride=2, device="cuda", precision="tf32").eval()
     (x,) = operands((1, 8, 512, 512))
     expected = module(x).cpu()
-    module.freeze_weights()
+    convt_ext.freeze(module)
     if again:
         assert torch.equal(module(x).cpu(), expected)
     left(64 * MIB)
@@ -280,7 +281,7 @@ def packed(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, bool]:
 @pytest.mark.parametrize("write", WRITES)
 def test_a_frozen_weight_is_never_stale(write):
     frozen = layer()
-    frozen.freeze_weights()
+    convt_ext.freeze(frozen)
     (x,) = operands((2, 64, 40, 70))
     for _ in range(2):
         before, by_copy = packed(frozen, x)
@@ -317,7 +318,7 @@ def test_packing_leaves_another_threads_capture_alone(room):
     room(2**30)
     frozen, twin, captured = layer(), layer(), layer()
     twin.load_state_dict(frozen.state_dict())
-    frozen.freeze_weights()
+    convt_ext.freeze(frozen)
     (x,) = operands((2, 64, 40, 70))
     static = x.clone()
     expected = twin(x)
