@@ -18,7 +18,7 @@ import torch
 
 import convt_ext
 from convt_ext import _extension, _optional
-from convt_ext.bench import floors, program_rows, program_sets, programs, steps
+from convt_ext.bench import ahead, floors, program_rows, program_sets, programs, steps
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, Mode, by_name
 from convt_ext.bench.neighbours import select_neighbours
@@ -87,7 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--race",
         choices=("on", "off"),
         default="on",
-        help="on: each shape is benchmarked in its first call; off: never, the cost model chooses (default on)",
+        help="on: each shape is benchmarked in its first call; off: never, the cost model chooses, and of programs "
+        "PyTorch's cudnn.benchmark is off too (default on)",
     )
     parser.add_argument(
         "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
@@ -114,6 +115,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_list_of("--modes", tuple(program_sets.MODES)),
         metavar="LIST",
         help=f"with --programs: {', '.join(program_sets.MODES)} (default all)",
+    )
+    parser.add_argument(
+        "--ahead",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --programs: compile them in so many processes first, into Inductor's cache",
     )
     parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
@@ -170,8 +178,9 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
         raise ValueError(f"{option} measures {measured}, for which there is no {', '.join(wrong)}")
     if args.gpu and not args.dry_run:
         raise ValueError("--gpu is for --dry-run: what is measured is measured on the GPU that is there")
-    if args.modes and args.programs is None:
-        raise ValueError("--modes is for --programs")
+    for option, value in (("--modes", args.modes), ("--ahead", args.ahead)):
+        if value and args.programs is None:
+            raise ValueError(f"{option} is for --programs")
     if args.neighbours and (args.csv is not None or args.default):
         raise ValueError(
             "--neighbours has layers of its own and calls them by name: there is no --csv and no --default"
@@ -195,7 +204,13 @@ def _run_programs(
     device, gpu = _machine(timer)
     if cases:
         num_rows = len(cases)
-        rows = program_rows.run(cases, device, timer or CudaTimer(device, args.budget_ms), args.budget_ms)
+        if args.ahead > 0:
+            compiled = [case for case in cases if case.mode != "eager"]
+            names = list(dict.fromkeys(case.program.name for case in compiled))
+            modes = list(dict.fromkeys(case.mode for case in compiled))
+            ahead.compile_programs(names, modes, args.race, args.ahead)
+        timer = timer or CudaTimer(device, args.budget_ms)
+        rows = program_rows.run(cases, device, timer, args.budget_ms, benchmark=args.race == "on")
     else:
         num_rows, rows = steps.num_rows(programs.PROGRAMS), steps.run(programs.PROGRAMS, device, args.budget_ms)
     description = describe_run(gpu, argv)

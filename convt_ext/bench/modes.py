@@ -66,9 +66,9 @@ def torch_switches(mode: Mode) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cudnn_benchmark() -> Iterator[None]:
-    """PyTorch at its best: cuDNN tries its algorithms on the first call of each shape."""
-    with _cudnn("benchmark", True):
+def cudnn_benchmark(value: bool = True) -> Iterator[None]:
+    """PyTorch at its best: cuDNN tries its algorithms on the first call of each shape; with False it does not."""
+    with _cudnn("benchmark", value):
         yield
 
 

@@ -69,9 +69,15 @@ def run(
     timer: Timer,
     budget_ms: float,
     clock: Callable[[], float] = time.perf_counter,
+    benchmark: bool = True,
 ) -> Iterator[Row]:
-    """Yields a row for each case; `budget_ms` is what a loop of training steps is to take."""
-    with cudnn_benchmark():
+    """Yields a row for each case.
+
+    Args:
+        budget_ms: what a loop of training steps is to take.
+        benchmark: whether cuDNN tries its algorithms.
+    """
+    with cudnn_benchmark(benchmark):
         for case in cases:
             row = _empty_row(case)
             try:

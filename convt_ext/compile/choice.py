@@ -34,15 +34,14 @@ _LOG = logging.getLogger(__name__)
 
 
 def _mode_of(environment: Mapping[str, str]) -> str:
-    fallback = BARE if environment.get("CONVT_EXT_NO_FUSION", "") not in ("", "0") else AUTO
-    mode = environment.get(VARIABLE, "") or fallback
+    mode = environment.get(VARIABLE, "") or AUTO
     if mode in (AUTO, FUSED, BARE, ORIGINAL):
         return mode
     warnings.warn(
         f"convt_ext ignores {VARIABLE}: it must be auto, fused, bare or original, but is {mode!r}", RuntimeWarning,
         stacklevel=2,
     )  # fmt: skip
-    return fallback
+    return AUTO
 
 
 MODE = _mode_of(os.environ)

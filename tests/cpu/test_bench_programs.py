@@ -14,7 +14,7 @@ from torch import nn
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext.bench import command, program_rows, program_sets, program_summary
+from convt_ext.bench import ahead, command, program_rows, program_sets, program_summary
 from convt_ext.bench.chains import CHAINS, make_chain
 from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
 from convt_ext.bench.layers import BUILT_IN, Layer
@@ -328,6 +328,27 @@ def test_a_row_is_written_before_the_next_is_measured(tiny, monkeypatch, tmp_pat
     assert written == list(range(2 * len(TINY)))
 
 
+def test_programs_are_compiled_ahead_in_processes(tiny, monkeypatch, tmp_path):
+    started = []
+
+    class Process:
+        def __init__(self, words, **named):
+            assert named["env"]["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
+            started.append(words[words.index("--modes") :])
+
+        def wait(self):
+            started.append("waited")
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", Process)
+    monkeypatch.setattr(program_rows, "run", lambda *_, benchmark: started.append(benchmark) or iter(()))
+    words = ["--programs", "tanh", "GELU", "scale", "--modes", "eager,compiled", "--ahead", "2", "--race", "off"]
+    assert bench([*words, "--out", str(tmp_path / "programs.json")]) == 0
+    *processes, first, second, benchmark = started
+    assert (first, second, benchmark) == ("waited", "waited", False)
+    assert [one[one.index("--programs") + 1 :] for one in processes] == [["tanh", "scale"], ["GELU"]]
+    assert all(one[:4] == ["--modes", "compiled", "--race", "off"] for one in processes)
+
+
 def test_a_program_that_fails_ends_with_status_1(tiny, monkeypatch, tmp_path, capsys):
     broken = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
     monkeypatch.setitem(program_sets.MODES, "train_compiled", (broken, TINY_STEP))
@@ -357,6 +378,7 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
         (["--programs", "nothing"], "--programs: no program matches 'nothing'"),
         (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net, decoder"),
         (["--modes", "eager"], "--modes is for --programs"),
+        (["--ahead", "4"], "--ahead is for --programs"),
     ],
 )
 def test_wrong_options(words, said, capsys):

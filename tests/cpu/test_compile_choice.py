@@ -208,9 +208,8 @@ def test_training_is_the_original_where_pytorch_computes_every_direction(monkeyp
 @pytest.mark.parametrize(
     ("environment", "mode"),
     [
-        ({}, AUTO), ({"CONVT_EXT_NO_FUSION": "1"}, BARE), ({"CONVT_EXT_NO_FUSION": "0"}, AUTO),
+        ({}, AUTO), ({"CONVT_EXT_COMPILE": ""}, AUTO),
         *(({"CONVT_EXT_COMPILE": mode}, mode) for mode in (AUTO, BARE, FUSED, ORIGINAL)),
-        ({"CONVT_EXT_COMPILE": FUSED, "CONVT_EXT_NO_FUSION": "1"}, FUSED),
     ],
 )  # fmt: skip
 def test_the_variable(environment, mode):
