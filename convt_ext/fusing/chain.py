@@ -125,14 +125,14 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
 
 
 def _apply_after(compute: Callable[[], Any], followers: Sequence[Follower]) -> Any:
-    """The followers of what `compute` returns, which no caller holds: it is freed after the first one."""
-    result = compute()
-    for follower in followers:
-        if isinstance(follower, Call):  # not called itself: Dynamo of torch 2.10 calls no named tuple
-            result = follower.function(result, *follower.arguments, **follower.keywords)
-        else:
-            result = follower(result)
-    return result
+    """The followers of what `compute` returns, one after the other."""
+    return epilogue.apply_after(compute, [_as_entry(follower) for follower in followers])
+
+
+def _as_entry(follower: Follower) -> Any:
+    if not isinstance(follower, Call):
+        return follower
+    return (partial(follower.function, **follower.keywords), *follower.arguments)
 
 
 def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any, list[Any], int]:
