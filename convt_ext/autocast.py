@@ -49,7 +49,8 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if half is None or ops.autocast is None or not tensor.requires_grad:  # PyTorch keeps none of these
         return tensor.to(dtype)
     result = ops.autocast(tensor, half)
-    # PyTorch keeps one cast of a leaf: its dtype may be that of another region, and a call under no_grad records none.
+    # PyTorch keeps one cast of a leaf: its dtype may be that of another region, and before torch 2.13 one that was made
+    # under no_grad, without a graph.
     if result.dtype is not dtype or (not result.requires_grad and torch.is_grad_enabled()):
         return tensor.to(dtype)
     return result
