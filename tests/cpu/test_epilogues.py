@@ -117,14 +117,22 @@ def test_without_a_gpu(monkeypatch):
     assert RAN == []
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [torch.exp, (torch.pow, 2), nn.Softmax(1), "relu", nn.Linear(2, 2), [torch.relu], (nn.ReLU(),), ()],
-    ids=str,
-)
-def test_unknown_entries_are_refused(entry):
+UNKNOWN = {
+    "function": torch.exp,
+    "with_an_argument": (torch.pow, 2),
+    "module": nn.Softmax(1),
+    "text": "relu",
+    "layer": nn.Linear(2, 2),
+    "list": [torch.relu],
+    "module_in_a_tuple": (nn.ReLU(),),
+    "nothing": (),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_entries_are_refused(name):
     with pytest.raises(ValueError, match="no kernel knows"):
-        ours(*operands(), epilogue=[entry])
+        ours(*operands(), epilogue=[UNKNOWN[name]])
 
 
 def test_wrong_arguments_are_refused():
