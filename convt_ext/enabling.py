@@ -60,6 +60,9 @@ def enable() -> None:
         >>> convt_ext.disable()
     """
     global _count
+    # torch.jit.script takes our function for the builtin one. The first time this makes its table, which has PyTorch's
+    # own too. It may import modules, which must not wait for a thread that waits for the lock.
+    _torch.register_builtin_of_torchscript(_stand_in, f"aten::{_NAME}")
     with _lock:
         if _count == 0:
             _install()
@@ -111,8 +114,6 @@ def enabled() -> Iterator[None]:
 
 
 def _install() -> None:
-    # torch.jit.script takes our function for the builtin one. This makes its table, which has PyTorch's own too.
-    _torch.register_builtin_of_torchscript(_stand_in, f"aten::{_NAME}")
     if "torch._dynamo" not in sys.modules and not any(isinstance(one, _HidesFromDynamo) for one in sys.meta_path):
         sys.meta_path.insert(0, _HidesFromDynamo())
     functional.stand_in_serves = True
