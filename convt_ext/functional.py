@@ -262,5 +262,5 @@ def warn_once(reason: routing.Reason) -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            f"convt_ext uses PyTorch's operator: {reason.text}: {reason.remedy}", RuntimeWarning, stacklevel=3
+            f"convt_ext uses PyTorch's operator: {reason.text}: {reason.remedy}", RuntimeWarning, stacklevel=4
         )

@@ -13,7 +13,7 @@ import subprocess
 import torch
 
 import convt_ext
-from convt_ext import _driver, _extension, precision
+from convt_ext import _driver, _extension, _torch, precision
 from convt_ext.tuning import files
 
 
@@ -59,7 +59,7 @@ def _settings() -> dict[str, str]:
         "cudnn.benchmark": cudnn.benchmark,
         "cudnn.deterministic": cudnn.deterministic,
         "cudnn.conv.fp32_precision": precision.tf32_switch(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic algorithms": _torch.get_deterministic_algorithms(),
     }
     variables = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("CONVT_EXT_")]
     return {

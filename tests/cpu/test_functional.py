@@ -22,14 +22,14 @@ from convt_ext import _extension, explain, functional, ops, routing
 from convt_ext import conv_transpose2d as ours
 
 
-def test_signature_is_pytorchs_and_two_keywords():
+def test_signature_is_pytorchs_and_three_keywords():
     names = list(inspect.signature(ours).parameters)
     assert names == ["input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation",
-                     "precision", "epilogue"]  # fmt: skip
-    for name in ("precision", "epilogue"):
+                     "precision", "residual", "activation"]  # fmt: skip
+    for name in ("precision", "residual", "activation"):
         assert inspect.signature(ours).parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
     defaults = [parameter.default for parameter in inspect.signature(ours).parameters.values()]
-    assert defaults[2:] == [None, 1, 0, 0, 1, 1, None, ()]
+    assert defaults[2:] == [None, 1, 0, 0, 1, 1, None, None, None]
 
 
 @each_case()

@@ -57,12 +57,11 @@ def test_constructor_takes_pytorchs_arguments():
 
 
 def test_constructor_has_pytorchs_signature():
-    """The same names, order and defaults, and `precision` and `epilogue` by name."""
-    *mine, precision, epilogue = inspect.signature(ConvTranspose2d).parameters.values()
+    """The same names, order and defaults, and `precision` by name."""
+    *mine, precision = inspect.signature(ConvTranspose2d).parameters.values()
     theirs = list(inspect.signature(nn.ConvTranspose2d).parameters.values())
     assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
     assert (precision.name, precision.kind) == ("precision", inspect.Parameter.KEYWORD_ONLY)
-    assert (epilogue.name, epilogue.kind) == ("epilogue", inspect.Parameter.KEYWORD_ONLY)
 
 
 def test_forward_has_pytorchs_signature():
@@ -108,7 +107,7 @@ def test_precision_reaches_the_functional(monkeypatch):
     monkeypatch.setattr("convt_ext.modules.conv_transpose2d", lambda *args, **named: seen.update(named))
     ConvTranspose2d(4, 6, 3, precision="aten")(torch.ones(1, 4, 2, 2))
     ConvTranspose2d(4, 6, 3)(torch.ones(1, 4, 2, 2))
-    assert seen == {"precision": None, "epilogue": ()}
+    assert seen == {"precision": None}
 
 
 @pytest.mark.parametrize("copier", ["deepcopy", "pickle", "torch.save"])
