@@ -48,8 +48,8 @@ class _Traced(Exception):
     """An operand is a Proxy: torch.fx records the call, and only a run of the graph has a value for it."""
 
 
-def following(residual: Any, activation: Any) -> tuple[list[Any], Callable[[Tensor], Tensor] | None]:
-    """The entries for a residual and an activation, and the activation where no kernel knows it.
+def following(residual: Any, activation: Any) -> tuple[list[Any], list[Any]]:
+    """The entries for a residual and an activation that a kernel knows, and those that follow the kernel.
 
     Raises:
         TypeError, ValueError: what neither can be.
@@ -66,9 +66,11 @@ def following(residual: Any, activation: Any) -> tuple[list[Any], Callable[[Tens
         activation = _ACTIVATIONS[activation]
     elif activation is not None and not callable(activation):
         raise TypeError(f"activation must be a name, a function, a module or None, but got {_shown(activation)}")
-    if activation is None or is_compiling() or not _is_known(activation):
-        return entries, activation
-    return [*entries, activation], None
+    if activation is None:
+        return entries, []
+    if is_compiling() or not _is_known(activation):
+        return entries, [activation]
+    return [*entries, activation], []
 
 
 def _is_known(function: Any) -> bool:

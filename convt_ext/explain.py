@@ -149,7 +149,7 @@ def explain(
 
 def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
     """What follows, and where that is computed in a call that records no gradient."""
-    entries, last = following(residual, activation)
+    entries, others = following(residual, activation)
     parts = []
     if entries:
         names = ", ".join(map(name_of, entries))
@@ -157,8 +157,7 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
             parts.append(f"{names}: PyTorch's functions, one after the other")
         else:
             parts.append(f"{names}: {'in the kernel' if plan['plan']['fuses'] else 'in one pass over the result'}")
-    if last is not None:
-        parts.append(f"{name_of(last)}: after the kernel")
+    parts += [f"{name_of(one)}: after the kernel" for one in others]
     return "; ".join(parts)
 
 

@@ -100,11 +100,9 @@ def conv_transpose2d(
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
     if residual is not None or activation is not None:
-        entries, last = following(residual, activation)
+        entries, others = following(residual, activation)
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        if last is None:
-            return conv_transpose2d_then(*arguments, precision=precision, epilogue=entries)
-        return apply_after(partial(conv_transpose2d_then, *arguments, precision=precision, epilogue=entries), [last])
+        return apply_after(partial(conv_transpose2d_then, *arguments, precision=precision, epilogue=entries), others)
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():

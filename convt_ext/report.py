@@ -124,20 +124,16 @@ def report(
     """
     watcher = _Watcher(device)
     names = {module: name for name, module in target.named_modules()} if isinstance(target, nn.Module) else {}
-
     records = torch.is_grad_enabled()
 
     def watched(*args: Any, **kwargs: Any) -> Any:
-        with torch.set_grad_enabled(records), watcher, watcher.naming(names), _without_compilation():
+        eagerly = torch.compiler.set_stance("force_eager")
+        with torch.set_grad_enabled(records), watcher, watcher.naming(names), eagerly:
             return target(*args, **kwargs)
 
     restoring.run(watched, inputs, named, backward=False)
     lines = tuple(dataclasses.replace(line, number=number) for line, number in Counter(watcher.lines).items())
     return Report(lines, watcher.device_name or "no GPU")
-
-
-def _without_compilation() -> Any:
-    return torch.compiler.set_stance("force_eager")
 
 
 class _Watcher(TorchFunctionMode):

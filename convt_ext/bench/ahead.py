@@ -34,4 +34,4 @@ def compile_programs(names: Sequence[str], modes: Sequence[str], race: str, numb
             for first in range(min(number, len(names)))
         ]  # fmt: skip
         for process in processes:
-            process.wait()  # one that fails is told of when its programs are measured
+            process.wait()  # where it failed, measuring its programs shows the error

@@ -57,7 +57,7 @@ def test_constructor_takes_pytorchs_arguments():
 
 
 def test_constructor_has_pytorchs_signature():
-    """The same names, order and defaults, and `precision` by name."""
+    """The names, the order and the defaults are PyTorch's; `precision` is a keyword."""
     *mine, precision = inspect.signature(ConvTranspose2d).parameters.values()
     theirs = list(inspect.signature(nn.ConvTranspose2d).parameters.values())
     assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
