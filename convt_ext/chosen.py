@@ -134,6 +134,19 @@ class Chosen(Eager):
                     self._benchmark_gradient(direction, grad_output, input, weight)
         return super().gradients(grad_output, input, weight, wanted)
 
+    def choose_now(
+        self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor
+    ) -> None:
+        """Chooses a direction for good, by a benchmark where nothing is known of it: before the calls that would be
+        counted. Takes operands of the call's sizes and strides."""
+        self.verdict(direction)
+        if direction not in self._waiting:
+            return
+        if direction == FORWARD:
+            self._benchmark_forward(input, weight, bias)
+        else:
+            self._benchmark_gradient(direction, grad_output, input, weight)
+
     def _choose_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         if self._verdicts[FORWARD] is None:
             self.verdict(FORWARD)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import sympy
 import torch
 from torch._functorch import partitioners
 from torch._inductor import config, ir, lowering
@@ -31,6 +32,8 @@ from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
 from . import traced_epilogues, traced_ops
+from .compile import loading
+from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 
 @functools.cache
@@ -94,7 +97,8 @@ _COMPUTE_INTENSIVE = ("conv_transpose2d", "conv_transpose2d_backward", "forward"
 class _DirectCall(ir.FallbackKernel):
     """One of the ops by its Python function, which the compiled program calls itself.
 
-    PyTorch's dispatcher would ask who records or traces, for which the host needs as long again.
+    PyTorch's dispatcher would ask who records or traces, for which the host needs as long again. The program chooses
+    how the op is computed where it is loaded (compile/loading.py).
     """
 
     def codegen(self, wrapper: Any) -> None:
@@ -102,7 +106,31 @@ class _DirectCall(ir.FallbackKernel):
             module, name = _FUNCTIONS[self.op_overload]
             self.python_kernel_name = f"convt_ext_{name}"
             wrapper.add_import_once(f"from {module} import {name} as {self.python_kernel_name}")
+            operands = self._operands()
+            if operands is not None:
+                wrapper.add_import_once(f"from {loading.__name__} import choose as convt_ext_choose")
+                wrapper.add_import_once(f"convt_ext_choose({', '.join(map(repr, operands))})")
         super().codegen(wrapper)
+
+    def _operands(self) -> tuple[Any, ...] | None:
+        """The arguments of `loading.choose`; None where sizes or strides are symbols."""
+        arguments, _ = self.unflatten_args(self.inputs, self.constant_args)
+        if self.op_overload is traced_ops.backward:
+            _, input, weight, numbers, _, wanted = arguments
+            directions, has_bias = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1]], False
+        else:
+            input, weight, bias, numbers, *_ = arguments
+            directions, has_bias = [FORWARD], bias is not None
+        shapes = [[*map(_constant, one.get_size())] for one in (input, weight)]
+        strides = [[*map(_constant, one.get_stride())] for one in (input, weight)]
+        if any(None in one for one in (*shapes, *strides)):
+            return None
+        of_input, of_weight = zip(shapes, strides, strict=True)
+        return directions, of_input, of_weight, has_bias, [*numbers], input.get_dtype(), input.get_device()
+
+
+def _constant(size: Any) -> int | None:
+    return int(size) if isinstance(size, (int, sympy.Integer)) else None
 
 
 # The functions of the ops by their modules and names, which compiled programs on disk have in them.

@@ -30,6 +30,7 @@ from convt_ext.bench.program_sets import AnyProgram
 from convt_ext.bench.programs import Program
 from convt_ext.bench.runner import Row
 from convt_ext.bench.timing import Timer
+from convt_ext.tuning import race
 
 DTYPES = tuple(steps.DTYPES)  # float32 with TF32 as PyTorch's switches allow it
 
@@ -81,7 +82,8 @@ def run(
         for case in cases:
             row = _empty_row(case)
             try:
-                with _logged_choices(row):
+                # A compiled program is as its user gets it; an eager one makes its benchmarks at once.
+                with _logged_choices(row), race.forced(benchmark if case.mode == "eager" else None):
                     if case.mode == "train_compiled":
                         _measure_step(row, case, device, timer, budget_ms, clock)
                     else:

@@ -6,6 +6,7 @@ Called by program_rows.py, program_summary.py and command.py.
 from __future__ import annotations
 
 from convt_ext.bench.chains import CHAINS, DECODER
+from convt_ext.bench.drawn_programs import DRAWN
 from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram
 from convt_ext.bench.level2 import LEVEL2
 from convt_ext.bench.programs import COMPILED_STEPS, Program
@@ -13,8 +14,10 @@ from convt_ext.bench.programs import COMPILED_STEPS, Program
 AnyProgram = LayerProgram | Program
 
 # A set's programs, which are compiled for inference. Those of the first are run eagerly too.
-LAYERS, OF_LEVEL2, OF_CHAINS = "layers", "level 2", "chains"
-INFERENCE: dict[str, tuple[AnyProgram, ...]] = {LAYERS: LAYER_PROGRAMS, OF_LEVEL2: LEVEL2, OF_CHAINS: CHAINS}
+LAYERS, OF_LEVEL2, OF_CHAINS, AT_RANDOM = "layers", "level 2", "chains", "drawn"
+INFERENCE: dict[str, tuple[AnyProgram, ...]] = {
+    LAYERS: LAYER_PROGRAMS, OF_LEVEL2: LEVEL2, OF_CHAINS: CHAINS, AT_RANDOM: DRAWN,
+}  # fmt: skip
 
 TRAINING: tuple[Program, ...] = (*COMPILED_STEPS, DECODER)
 

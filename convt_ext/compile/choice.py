@@ -24,7 +24,7 @@ from torch.fx import Graph, Node
 from .. import _extension, inductor, planner, pointwise, precision, traced_ops
 from ..geometry import result_is_channels_last, suggests_channels_last
 from ..tuning import files, race, verdicts
-from . import costs, measure, readers, steps
+from . import costs, loading, measure, readers, steps
 from .costs import BARE, FUSED, ORIGINAL, Layer, Times
 
 VARIABLE, AUTO = "CONVT_EXT_COMPILE", "auto"
@@ -214,11 +214,14 @@ def _is_all_by_torch(node: Node) -> bool:
     """Whether PyTorch's operator would compute each direction of a layer that trains, so that ours only costs time."""
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
-    problem = _problem_of(node)._replace(has_bias=node.args[2] is not None)
+    problem = _problem_of(node)
     wanted = [verdicts.FORWARD]
     for operand, direction in zip(node.args, (verdicts.GRAD_INPUT, verdicts.GRAD_WEIGHT), strict=False):
         value = pointwise.value_of(operand)
         wanted += [direction] if value is None or value.requires_grad else []
+    numbers: Any = node.args[3]
+    device = pointwise.value_of(node).device  # type: ignore[union-attr]
+    loading.choose(wanted, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
     return all(costs.known_verdict(problem, one).by_torch for one in wanted)
 
 

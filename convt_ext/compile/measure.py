@@ -1,14 +1,15 @@
 """Times a layer on the GPU while a program is compiled: our op, with and without its steps, and PyTorch's operator.
 
-Called by choice.py where `torch.backends.cudnn.benchmark` asks for measuring. Operands are random, of the layer's
-sizes. Which of our plans runs is found by the benchmark of eager calls and remembered as theirs, so the compiled
-program runs the plan that was timed here.
+Called by choice.py and loading.py where `torch.backends.cudnn.benchmark` asks for measuring. Operands are random, of
+the layer's sizes. Which of our plans runs is found by the benchmark of eager calls and remembered as theirs, so the
+compiled program runs the plan that was timed here.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,13 +53,16 @@ def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.
     return _known[key]
 
 
+def random_tensor(
+    size: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator
+) -> Tensor:
+    """An operand, with numbers from -0.5 to 0.5."""
+    empty = torch.empty_strided(size, strides, dtype=dtype, device=device)
+    return empty.uniform_(-0.5, 0.5, generator=generator)
+
+
 def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
-    generator = torch.Generator(device).manual_seed(0)
-
-    def drawn(size: Sequence[int], strides: Sequence[int]) -> Tensor:
-        empty = torch.empty_strided(size, strides, dtype=problem.dtype, device=device)
-        return empty.uniform_(-0.5, 0.5, generator=generator)
-
+    drawn = partial(random_tensor, dtype=problem.dtype, device=device, generator=torch.Generator(device).manual_seed(0))
     arguments = (*problem[5:10], problem.code, problem.channels_last)
     input, weight = drawn(problem.input_size, problem.input_stride), drawn(problem.weight_size, problem.weight_stride)
     # Inductor gives PyTorch's operator a weight in the layout of the network.

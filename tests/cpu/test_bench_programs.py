@@ -14,8 +14,9 @@ from torch import nn
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext.bench import ahead, command, program_rows, program_sets, program_summary
+from convt_ext.bench import ahead, command, drawn_programs, program_rows, program_sets, program_summary
 from convt_ext.bench.chains import CHAINS, make_chain
+from convt_ext.bench.drawn_programs import DRAWN
 from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
 from convt_ext.bench.layers import BUILT_IN, Layer
 from convt_ext.bench.level2 import LEVEL2
@@ -147,9 +148,22 @@ def test_every_input_of_a_program_counts():
 def test_the_other_sets():
     names = [program.name for programs in program_sets.MODES.values() for program in programs]
     assert len(set(names)) == len(names) - len(LAYER_PROGRAMS)  # which are run in two modes
-    assert (len(LEVEL2), len(CHAINS)) == (11, 12)
-    sets = [program_sets.set_of(name) for name in ("tanh", LEVEL2[0].name, CHAINS[0].name, "U-Net")]
-    assert sets == ["layers", "level 2", "chains", "steps"]
+    assert (len(LEVEL2), len(CHAINS), len(DRAWN)) == (11, 12, 24)
+    sets = [program_sets.set_of(name) for name in ("tanh", LEVEL2[0].name, CHAINS[0].name, DRAWN[0].name, "U-Net")]
+    assert sets == ["layers", "level 2", "chains", "drawn", "steps"]
+
+
+@pytest.mark.parametrize("program", DRAWN, ids=lambda program: program.name)
+def test_a_drawn_program_is_the_same_in_every_process_and_computes_something(program):
+    (again,) = (one for one in drawn_programs._draw() if one.name == program.name)
+    assert again.inputs == program.inputs
+    torch.manual_seed(1)
+    channels, *size = program.inputs[0][1:]
+    image = torch.randn(1, channels, *(min(one, 8) for one in size))
+    with torch.no_grad():
+        result = program.make_model()(image)
+    assert result.isfinite().all()
+    assert result.std() > 0
 
 
 @pytest.mark.parametrize("program", LEVEL2, ids=lambda program: program.name)

@@ -1,0 +1,67 @@
+"""Benchmarks the directions of a layer when a compiled program is loaded, before it runs.
+
+Eager calls are benchmarked after some hundred calls (tuning/race.py). A compiled program is made to run often, and a
+CUDA graph keeps what its first run chose. So the code of a program calls `choose` for each of our ops where it is
+loaded, from a cache on disk too; inductor.py writes these calls. Called also by choice.py, which asks what trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from .. import traced_ops
+from .._torch import disable_current_modes
+from ..chosen import Chosen
+from ..geometry import memory_format, output_size
+from . import measure
+
+Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
+
+
+def choose(
+    directions: Sequence[int],
+    input: Strided,
+    weight: Strided,
+    has_bias: bool,
+    numbers: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Chooses these directions for good where PyTorch's switches ask for measuring, else leaves them as they are.
+
+    Args:
+        directions: as verdicts.py numbers them.
+        numbers: of `convt_ext::conv_transpose2d` (traced_ops.py).
+    """
+    if not measure.is_possible(device):
+        return
+    try:
+        with torch.no_grad(), disable_current_modes():
+            _choose(directions, input, weight, has_bias, numbers, dtype, device)
+    except RuntimeError:  # memory is short, above all: then the cost model's choice runs
+        return
+
+
+def _choose(
+    directions: Sequence[int],
+    input: Strided,
+    weight: Strided,
+    has_bias: bool,
+    numbers: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    generator = torch.Generator(device).manual_seed(0)
+    drawn = partial(measure.random_tensor, dtype=dtype, device=device, generator=generator)
+    x, w = drawn(*input), drawn(*weight)
+    size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
+    bias = drawn(size[1:2], (1,)) if has_bias else None
+    channels_last = memory_format(traced_ops.result_format(x, w, numbers))
+    grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
+    chosen = traced_ops.directions_now(x, w, bias, numbers)
+    if isinstance(chosen, Chosen):
+        for direction in directions:
+            chosen.choose_now(direction, x, w, bias, grad_output)
