@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import _torch, autocast, autograd, routing
-from .directions import Eager, wanted_gradients
+from .directions import wanted_gradients
 from .epilogue import (
     ADD,
     CLAMP,
@@ -70,7 +70,7 @@ def conv_transpose2d(
             return None
         result = directions.forward_then(batched, weight, bias, steps)
     else:
-        if not _are_differentiable(steps):
+        if not are_differentiable(steps):
             return None
         # Checkpointing compares what a call saves with what its recomputation saves. What is known about times may
         # differ between both, so where hooks watch, a call is recorded in one way, and `directions` choose below it.
@@ -81,7 +81,7 @@ def conv_transpose2d(
             is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
             if is_small and directions.is_recorded_by_torch(wanted):
                 return None
-        result = _Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
+        result = Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
     return result.squeeze(0) if input.dim() == 3 else result
 
 
@@ -128,19 +128,19 @@ def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor) 
     return step
 
 
-def _are_differentiable(steps: Sequence[Step]) -> bool:
+def are_differentiable(steps: Sequence[Step]) -> bool:
     """Whether the gradients follow from operands and result."""
     *before, last = steps or (Step(ADD),)
-    if not all(_is_linear(step) for step in before):
+    if not all(is_linear(step) for step in before):
         return False
-    return _is_linear(last) or (
+    return is_linear(last) or (
         last.operation in (TANH, SIGMOID)
         or (last.operation == CLAMP and last.open_interval)
         or (last.operation == LEAKY_RELU and last.tensor is None and last.first >= 0)
     )
 
 
-def _is_linear(step: Step) -> bool:
+def is_linear(step: Step) -> bool:
     needs_result = step.operation in (MULTIPLY, DIVIDE) and step.tensor is not None and step.tensor.requires_grad
     return step.operation in _LINEAR and not needs_result
 
@@ -165,13 +165,15 @@ def _before(step: Step, grad: Tensor, result: Tensor) -> Tensor:
     return grad
 
 
-class _Then(Function):
+class Then(Function):
+    """A recorded call, of a traced op too (traced_epilogues.py)."""
+
     @staticmethod
-    def forward(ctx, input, weight, bias, directions: Eager, steps: Sequence[Step], *tensors):
+    def forward(ctx, input, weight, bias, directions: Any, steps: Sequence[Step], *tensors):
         result = directions.forward_then(input, weight, bias, steps)
-        is_linear = not steps or _is_linear(steps[-1])
+        needs_result = bool(steps) and not is_linear(steps[-1])
         factors = [step.tensor if step.operation in (MULTIPLY, DIVIDE) else None for step in steps]
-        ctx.save_for_backward(input, weight, None if is_linear else result, *factors)
+        ctx.save_for_backward(input, weight, result if needs_result else None, *factors)
         ctx.directions = directions
         ctx.steps = [step._replace(tensor=None) for step in steps]
         ctx.sizes = [None if tensor is None else tensor.shape for tensor in tensors]

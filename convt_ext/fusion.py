@@ -3,8 +3,9 @@ operator takes their place.
 
 Called by Inductor before gradients and decompositions, where an operation is still the torch function that the user
 called. What can be fused is a chain of operations that each are the only use of what comes before (pointwise.py knows
-which), where nothing records gradients and sizes, strides and dtype stay those of the op's own result. Whether it is
-fused is decided for the whole graph (compile/choice.py), and so is where PyTorch's operator replaces ours again.
+which), where sizes, strides and dtype stay those of the op's own result; where gradients are recorded, a single
+activation whose gradient follows from its result. Whether it is fused is decided for the whole graph
+(compile/choice.py), and so is where PyTorch's operator replaces ours again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import _torch, epilogue, ops, pointwise, traced_epilogues, traced_ops
+from . import _torch, epilogue, fused, ops, pointwise, traced_epilogues, traced_ops
 from .compile import choice, readers
 from .planner import EXACT_CODES
 
@@ -32,7 +33,7 @@ _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_
 
 # What decides the code of compiled programs: caches on disk that were made by other versions of it do not count.
 _FOLDER = Path(__file__).parent
-_OF_PROGRAMS = ("fusion", "pointwise", "epilogue", "inductor", "traced_ops", "traced_epilogues")
+_OF_PROGRAMS = ("fusion", "pointwise", "epilogue", "fused", "inductor", "traced_ops", "traced_epilogues")
 _SOURCES = (
     *(str(_FOLDER / f"{name}.py") for name in _OF_PROGRAMS),
     *sorted(map(str, (_FOLDER / "compile").glob("*.py"))),
@@ -105,11 +106,11 @@ def _fuse_behind(node: Node) -> None:
         pieces: list[tuple[epilogue.Step, Any]] = [piece for _, make_steps in behind for piece in make_steps()]
         steps = [step._replace(tensor=operand) for step, operand in pieces]  # its node stands for each tensor
         if steps:
-            fused = graph.call_function(_THEN[node.target], (*arguments, *epilogue.lists_of(steps)))  # type: ignore[index]
+            then = graph.call_function(_THEN[node.target], (*arguments, *epilogue.lists_of(steps)))  # type: ignore[index]
         else:
-            fused = graph.call_function(node.target, arguments)  # type: ignore[arg-type]
-    fused.meta.update(last.meta)
-    last.replace_all_uses_with(fused)
+            then = graph.call_function(node.target, arguments)  # type: ignore[arg-type]
+    then.meta.update(last.meta)
+    last.replace_all_uses_with(then)
     for one, _ in reversed(found):
         graph.erase_node(one)
     graph.erase_node(node)
@@ -132,15 +133,18 @@ def _folded(node: Node, factor: Any, summand: Any) -> tuple[Any, ...]:
 def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
     """The operations that can be fused, with what makes their steps."""
     like = pointwise.value_of(node)
-    if like is None or like.requires_grad:
+    if like is None:
         return []
+    if like.requires_grad:
+        return _activation_behind(node, like)
     rounds_each = node.target is ops.forward and node.args[8] in EXACT_CODES
     found = []
     passed, last = node, node
     while len(last.users) == 1:
         (user,) = last.users
         make_steps = pointwise.steps_of(user, last, rounds_each)
-        if make_steps is None or not _is_alike(pointwise.value_of(user), like):
+        value = pointwise.value_of(user)
+        if make_steps is None or not _is_alike(value, like) or value.requires_grad:  # type: ignore[union-attr]
             break
         while passed is not user and (passed is last or _changes_nothing(passed)):
             passed = passed.next
@@ -151,13 +155,26 @@ def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]
     return found
 
 
+def _activation_behind(node: Node, like: torch.Tensor) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
+    """The only operation on the node's result where that is an activation without tensors, which may be recorded."""
+    (user,) = node.users if len(node.users) == 1 else (node,)
+    is_next = user is not node and node.target is traced_ops.forward and _is_alike(pointwise.value_of(user), like)
+    if not is_next or user.all_input_nodes != [node]:
+        return []
+    make_steps = pointwise.steps_of(user, node, rounds_each=False)
+    if make_steps is None:
+        return []
+    steps = [step for step, _ in make_steps()]  # without tensors nothing is added to the graph
+    is_activation = len(steps) == 1 and fused.are_differentiable(steps) and not fused.is_linear(steps[0])
+    return [(user, make_steps)] if is_activation else []
+
+
 def _is_alike(value: torch.Tensor | None, like: torch.Tensor) -> bool:
     """Whether it is what the op's own result is, for all that the code around it was traced with."""
     return (
         value is not None
         and value.dtype is like.dtype
         and value.device == like.device
-        and not value.requires_grad
         and value.dim() == like.dim()
         and all(statically_known_true(one == other) for one, other in zip(value.shape, like.shape, strict=True))
         and all(statically_known_true(one == other) for one, other in zip(value.stride(), like.stride(), strict=True))

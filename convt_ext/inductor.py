@@ -91,7 +91,9 @@ def _teach_partitioner() -> None:
 
 
 # The ops of the graphs that are partitioned: without an explicit precision, and with one.
-_COMPUTE_INTENSIVE = ("conv_transpose2d", "conv_transpose2d_backward", "forward", "grad_input", "grad_weight")
+_COMPUTE_INTENSIVE = (
+    "conv_transpose2d", "conv_transpose2d_then", "conv_transpose2d_backward", "forward", "grad_input", "grad_weight",
+)  # fmt: skip
 
 
 class _DirectCall(ir.FallbackKernel):

@@ -10,20 +10,22 @@ The arguments before `operations` are those of `convt_ext::conv_transpose2d` (tr
 runs, and of `convt_ext::forward`, whose precision has a name. Of the steps, `operations` has one number each, + 256
 where its operand is the next of `tensors`, and `scalars` two.
 
-Made by fusion.py, which finds the steps in a graph where nothing records gradients: these ops have none.
+Made by fusion.py, which finds the steps in a graph. The first op has gradients where they follow from its result, as
+those of eager calls do (fused.py); of a clamp they are 0 at the bounds, as relu's and hardtanh's. The second has none.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from . import autograd, ops, traced_ops
+from . import _torch, autograd, fused, ops, traced_ops
 from .directions import Eager
-from .epilogue import steps_in
+from .epilogue import Step, lists_of, steps_in
 
 _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
 
@@ -36,6 +38,26 @@ def run_forward_then(input, weight, bias, numbers, channels_last, operations, sc
     directions.count(True, False)
     result = directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
     return traced_ops.formatted(result, channels_last)
+
+
+class _Traced(traced_ops.Traced):
+    """As the base class, with steps behind the forward pass."""
+
+    __slots__ = ()
+
+    def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
+        with _torch.AutoDispatchBelowAutograd():
+            return forward_then(input, weight, bias, self.numbers, None, *lists_of(steps))
+
+
+def _record_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
+    arguments = (input, weight, bias, numbers, channels_last, operations, scalars, tensors)
+    steps = [step._replace(open_interval=True) for step in steps_in(operations, scalars, tensors)]
+    records = torch.is_grad_enabled() and _torch.any_requires_grad(input, weight, bias, *tensors)
+    if not records or not fused.are_differentiable(steps):
+        return _without_gradient(run_forward_then, "conv_transpose2d_then", "conv_transpose2d")(*arguments)
+    autograd.refuse_tangents("conv_transpose2d_then", input, weight, bias, *tensors)
+    return fused.Then.apply(input, weight, bias, _Traced(numbers), steps, *(step.tensor for step in steps))
 
 
 def _run_by_name(input, weight, bias, stride, padding, output_padding, groups, dilation, *others) -> Tensor:
@@ -71,8 +93,7 @@ def _without_gradient(run: Callable[..., Tensor], name: str, instead: str) -> Ca
 forward_then = traced_ops.define(
     "conv_transpose2d_then",
     f"(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last, {_STEPS}) -> Tensor",
-    run_forward_then, _fake, _without_gradient(run_forward_then, "conv_transpose2d_then", "conv_transpose2d"),
-    ops.forward_flops,
+    run_forward_then, _fake, _record_forward_then, ops.forward_flops,
 )  # fmt: skip
 forward_then_by_name = traced_ops.define(
     "forward_then",

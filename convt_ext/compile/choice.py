@@ -107,19 +107,18 @@ def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, 
         return {node: Choice(MODE if node.target is traced_ops.forward else explicit) for node in chains}
     found: dict[Node, Choice] = {}
     sites = []
+    may_turn = config.layout_optimization and all(map(_is_static, chains)) and not any(map(_trains, graph.nodes))
     for node, chain in chains.items():
         if _trains(node):
-            found[node] = Choice(ORIGINAL if _is_all_by_torch(node) else BARE)
+            found[node] = Choice(_of_training(node, chain))
         elif not _is_static(node):
             is_unknown = any(pointwise.value_of(one) is None for one in (*node.args[:2], node))
             # With freezing, torch 2.10 passes no sizes on. Symbolic ones are decided when the program runs.
             found[node] = Choice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
         elif node.target is not traced_ops.forward:  # its precision was asked for, its format is part of the program
-            site = _site(node, chain)
-            found[node] = Choice(site.best(False, may_be_original=False)[0])
+            found[node] = Choice(_of_ours(node, chain))
         else:
-            sites.append(_site(node, chain))
-    may_turn = config.layout_optimization and all(map(_is_static, chains)) and not any(map(_trains, graph.nodes))
+            sites.append(_site(node, chain, may_turn))
     return found | (_of_sites(graph, sites, may_turn) if sites else {})
 
 
@@ -151,8 +150,10 @@ def _sum(found: Iterable[tuple[str, float]]) -> float:
     return sum(us for _, us in found)
 
 
-def _site(node: Node, chain: Sequence[Any]) -> Site:
+def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
+    """A layer and its times, those in channels_last too where the network `may_turn`."""
     problem = _problem_of(node)
+    problems = [problem, costs.turned(problem)] if may_turn else [problem]
     last = chain[-1][0] if chain else node
     source = node.all_input_nodes[0]
     input: Any = pointwise.value_of(source)
@@ -168,12 +169,11 @@ def _site(node: Node, chain: Sequence[Any]) -> Site:
         copies_input=not in_channels_last and readers.has_fixed_strides(source),
         copies_result=not problem.channels_last and readers.need_traced_strides(last),
     )
-    turned = costs.turned(problem)
     if measure.is_possible(input.device):
-        times = [measure.times(one, layer.has_bias, layer.steps, input.device) for one in (problem, turned)]
+        times = [measure.times(one, layer.has_bias, layer.steps, input.device) for one in problems]
     else:
-        times = [costs.known_times(one) for one in (problem, turned)]
-    return Site(node, layer, *times)
+        times = [costs.known_times(one) for one in problems]
+    return Site(node, layer, times[0], times[-1])
 
 
 def _problem_of(node: Node) -> planner.Problem:
@@ -208,6 +208,18 @@ def _is_static(node: Node) -> bool:
     return all(
         one is not None and all(isinstance(number, int) for number in (*one.shape, *one.stride())) for one in values
     )
+
+
+def _of_training(node: Node, chain: Sequence[Any]) -> str:
+    """In the strides of the graph: whether Inductor turns a network that trains is not known yet."""
+    if _is_all_by_torch(node):
+        return ORIGINAL
+    return _of_ours(node, chain) if chain and _is_static(node) else BARE
+
+
+def _of_ours(node: Node, chain: Sequence[Any]) -> str:
+    """The faster of ours, in the strides of the graph."""
+    return _site(node, chain, may_turn=False).best(False, may_be_original=False)[0]
 
 
 def _is_all_by_torch(node: Node) -> bool:

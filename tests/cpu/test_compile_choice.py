@@ -205,6 +205,14 @@ def test_training_is_the_original_where_pytorch_computes_every_direction(monkeyp
     assert alternatives(graph) == [BARE if is_ours else ORIGINAL]
 
 
+@pytest.mark.parametrize("name", [FUSED, BARE])
+def test_in_training_an_activation_is_fused_where_that_is_faster(pretend, monkeypatch, name):
+    pretend(FAST[name])
+    monkeypatch.setattr(costs, "known_verdict", lambda *_: verdicts.Verdict(False, 0, 1.0, 2.0, verdicts.ESTIMATED))
+    assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)) == [name]
+    assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU(), nn.MaxPool2d(2)), X, trains=True)) == [BARE]
+
+
 @pytest.mark.parametrize(
     ("environment", "mode"),
     [

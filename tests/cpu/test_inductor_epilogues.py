@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import subprocess
 import sys
@@ -236,17 +238,6 @@ def test_left_alone(graphs, name):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_where_gradients_are_recorded_nothing_is_fused(graphs):
-    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors()]
-    found = torch.compile(lambda *t: ours(*t, 2, 1).relu(), fullgraph=True)(*operands)
-    expected = F.conv_transpose2d(*operands, 2, 1).relu()
-    assert [operations(graph) for graph in graphs] == [[]]
-    for one, other in zip(
-        torch.autograd.grad(found.sum(), operands), torch.autograd.grad(expected.sum(), operands), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
 def test_a_residual_that_records_gradients_is_not_fused(graphs):
     operands, residual = named("k4s2p1").tensors(), RESULT.clone().requires_grad_()
     found = torch.compile(lambda r, *t: ours(*t, 2, 1).relu() + r, fullgraph=True)(residual, *operands)
@@ -368,9 +359,74 @@ def test_one_variable_switches_it_off(value, is_off):
     assert run.stdout.split() == [str(is_off)]
 
 
-def test_the_ops_refuse_gradients():
+ACTIVATIONS = {
+    "relu": F.relu,
+    "relu in place": lambda y: F.relu(y, inplace=True),
+    "method": lambda y: y.relu(),
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "leaky relu": lambda y: F.leaky_relu(y, 0.2),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+
+
+def gradients_of(function, operands, second=False):
+    """Of a function's result, by all operands; with `second` those of the first gradients."""
+    leaves = [one.detach().clone().requires_grad_() for one in operands]
+    result = function(*leaves)
+    found = torch.autograd.grad(result.square().sum(), leaves, create_graph=second)
+    return [result, *(torch.autograd.grad(sum(one.sum() for one in found), leaves) if second else found)]
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_fused_in_training(graphs, name, with_bias):
+    operands = named("k4s2p1").tensors()[: 2 + with_bias]
+
+    def program(call, x, weight, bias=None):
+        return ACTIVATIONS[name](call(x, weight, bias, 2, 1))
+
+    compiled = torch.compile(functools.partial(program, ours), fullgraph=True)
+    found = gradients_of(compiled, operands)
+    assert len(fused(graphs[0])) == 1
+    expected = gradients_of(functools.partial(program, F.conv_transpose2d), operands)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert [one.stride() for one in found] == [one.stride() for one in expected]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        F.gelu, F.silu, lambda y: y * 0.5, lambda y: F.relu(y * 0.5), lambda y: y.clamp(0.0, 1.0),
+        lambda y: F.leaky_relu(y, -0.2), lambda y: F.relu(y) + y,
+    ],
+    ids=["gelu", "silu", "factor", "relu of a product", "clamp", "negative slope", "two readers"],
+)  # fmt: skip
+def test_in_training_nothing_else_is_fused(graphs, after):
+    x, weight, _ = named("k4s2p1").tensors()
+    compiled = torch.compile(lambda x, weight: after(ours(x, weight, None, 2, 1)), fullgraph=True)
+    found = gradients_of(compiled, (x, weight))
+    assert [fused(graph) for graph in graphs] == [[]]
+    expected = gradients_of(lambda x, weight: after(F.conv_transpose2d(x, weight, None, 2, 1)), (x, weight))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [([TANH], [0.0, 0.0]), ([CLAMP], [0.0, math.inf]), ([LEAKY_RELU], [0.2, 0.0])])
+def test_the_op_has_gradients_of_second_order(steps):
+    by_torch = {TANH: torch.tanh, CLAMP: F.relu, LEAKY_RELU: lambda y: F.leaky_relu(y, 0.2)}[steps[0][0]]
+    numbers = [2, 2, 1, 1, 0, 0, 1, 1, 1]
+    operands = [one.double() for one in named("k4s2p1").tensors()]
+    found = gradients_of(
+        lambda *tensors: traced_epilogues.forward_then(*tensors, numbers, None, *steps, []), operands, second=True
+    )
+    expected = gradients_of(lambda *tensors: by_torch(F.conv_transpose2d(*tensors, 2, 1)), operands, second=True)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_ops_refuse_gradients_that_do_not_follow_from_the_result():
     x, weight, _ = named("k4s2p1").tensors()
     with pytest.raises(RuntimeError, match="conv_transpose2d"):
         traced_epilogues.forward_then(
-            x.requires_grad_(), weight, None, [2, 2, 1, 1, 0, 0, 1, 1, 1], None, [TANH], [0.0, 0.0], []
+            x.requires_grad_(), weight, None, [2, 2, 1, 1, 0, 0, 1, 1, 1], None, [GELU], [0.0, 0.0], []
         ).sum().backward()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -69,6 +71,36 @@ def test_as_near_float64_as_pytorchs(monkeypatch, name, dtype, layout, by_torch)
     # PyTorch may have taken an algorithm without TF32, which it allows.
     allowed = 1e-3 * exact.abs().max() if dtype is torch.float32 else 1e-6
     assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max() + allowed
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "after", [F.relu, torch.tanh, partial(F.leaky_relu, negative_slope=0.2)], ids=["relu", "tanh", "leaky relu"]
+)
+def test_gradients_are_as_near_float64_as_pytorchs(monkeypatch, after, dtype, layout):
+    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 400.0, 0))
+    torch.manual_seed(0)
+    layer = convt_ext.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)
+    theirs = nn.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)
+    theirs.load_state_dict(layer.state_dict())
+    x = torch.randn(2, CHANNELS, 15, 17, device="cuda", dtype=dtype).contiguous(memory_format=layout)
+    ramp = torch.linspace(-1.0, 1.0, 2 * CHANNELS * 30 * 34, device="cuda").view(2, CHANNELS, 30, 34)
+
+    def gradients(module, function):
+        leaf = x.detach().to(module.weight.dtype).requires_grad_()
+        return torch.autograd.grad((function(leaf) * ramp).sum(), [leaf, *module.parameters()])
+
+    with allow_tf32(True):
+        program = torch.compile(lambda x: after(layer(x)), fullgraph=True)
+        found, codes = run_and_get_code(gradients, layer, program)
+        eager = gradients(theirs, lambda x: after(theirs(x)))
+        exact = gradients(theirs.double(), lambda x: after(theirs(x)))
+    if torch.cuda.get_device_capability() == (9, 0):
+        assert "convt_ext.conv_transpose2d_then" in "".join(codes)
+    for one, other, reference in zip(found, eager, exact, strict=True):
+        allowed = 2 * (other - reference).norm() + 2e-3 * reference.norm()
+        assert (one - reference).norm() <= allowed
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32x3"])
