@@ -2,8 +2,8 @@
 
 A release of torch without one of them must not break `import convt_ext`. The name then has a stand-in that does
 nothing, `missing` lists it, _extension.py does not load the binary, and PyTorch's operator computes every call.
-Other modules read these names from here alone, except those of torch._inductor, which compiled.py imports under a
-guard of its own.
+Other modules read these names from here alone, except those of torch._inductor, which compile/tracing.py imports
+under a guard of its own.
 """
 
 from __future__ import annotations

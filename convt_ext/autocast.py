@@ -1,6 +1,6 @@
 """Autocast, as PyTorch treats its own `conv_transpose2d`: an operation of the lower-precision list.
 
-Called by routing.py and compiled.py where autocast is on for the operands' device. The casts are recorded by
+Called by routing.py and compile/tracing.py where autocast is on for the operands' device. The casts are recorded by
 autograd, so the gradient of a float32 leaf is float32. An eager call casts a float32 leaf that requires a gradient once
 per autocast region, and PyTorch keeps the result as it keeps those of its own operator (`at::autocast::cached_cast`,
 kernels/binding/autocast.cpp).

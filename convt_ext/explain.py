@@ -16,6 +16,7 @@ from torch import Tensor
 from . import autocast, planner, routing
 from . import precision as precisions
 from .chosen import Chosen
+from .compile import mode
 from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
@@ -71,6 +72,8 @@ class Explanation:
             lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
         if self.epilogue:
             lines.append(f"epilogue          {self.epilogue}")
+        if is_ours and mode.words():
+            lines.append(f"compiled          {mode.words()}")
         if self.plan is not None and verbose:
             lines += _plan_lines(self.plan, self.device)
         return "\n".join(lines)

@@ -1,6 +1,6 @@
 """The operator as users call it.
 
-Three steps: ask routing.py who serves (compiled.py while tracing), call the op or PyTorch's operator, undo
+Three steps: ask routing.py who serves (compile/tracing.py while tracing), call the op or PyTorch's operator, undo
 the unsqueeze of an unbatched input. Must not know kernels, plans or memory formats.
 """
 
@@ -19,7 +19,8 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import _torch, autograd, compiled, fused, routing, scopes
+from . import _torch, autograd, fused, routing, scopes
+from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
 
 
@@ -106,7 +107,7 @@ def conv_transpose2d(
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return compiled.conv_transpose2d(
+        return tracing.conv_transpose2d(
             input, weight, bias, stride, padding, output_padding, groups, dilation, precision
         )
     decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
@@ -131,7 +132,7 @@ def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, gr
     if not stand_in_serves:  # a tool has wrapped this function and calls it still
         return _BUILTIN(*arguments)
     if is_compiling():
-        return compiled.conv_transpose2d(*arguments, None)
+        return tracing.conv_transpose2d(*arguments, None)
     decision = routing.route(*arguments, None)
     if isinstance(decision, routing.Reason):
         _refuse_or_warn(decision, input, None)
@@ -191,7 +192,7 @@ def conv_transpose2d_then(
         return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
     if is_compiling():  # a compiler fuses PyTorch's functions with ours by itself
         check_names(epilogue)
-        return apply(compiled.conv_transpose2d(*arguments, precision), epilogue)
+        return apply(tracing.conv_transpose2d(*arguments, precision), epilogue)
     result = fused.conv_transpose2d(*arguments, precision, epilogue)
     if result is not None:
         return result
@@ -237,7 +238,7 @@ def _torchs_or_a_tools(*arguments: Any) -> Tensor:
 _logged = False
 
 
-@compiled.constant
+@tracing.constant
 def _log_tool_once() -> None:
     global _logged
     if not _logged:

@@ -166,7 +166,7 @@ def _before(step: Step, grad: Tensor, result: Tensor) -> Tensor:
 
 
 class Then(Function):
-    """A recorded call, of a traced op too (traced_epilogues.py)."""
+    """A recorded call, of a traced op too (compile/traced_epilogues.py)."""
 
     @staticmethod
     def forward(ctx, input, weight, bias, directions: Any, steps: Sequence[Step], *tensors):

@@ -1,9 +1,9 @@
 """Who may serve a call: our kernels, and which of them, or PyTorch's operator alone, and why.
 
-Called by functional.py and compiled.py, which obey, and by explain.py, which tells. Which of both is faster where
-nobody asked for a precision is not decided here: `Chosen` (chosen.py) follows verdicts of times. One decision in
-one place, made on every call, so it costs a few microseconds: what depends on sizes, strides and
-arguments alone is decided once and looked up afterwards. Launches nothing but the casts of autocast.
+Called by functional.py and compile/tracing.py, which obey, and by explain.py, which tells. Which of both is faster
+where nobody asked for a precision is not decided here: `Chosen` (chosen.py) follows verdicts of times. One decision in
+one place, made on every call, so it costs a few microseconds: what depends on sizes, strides and arguments alone is
+decided once and looked up afterwards. Launches nothing but the casts of autocast.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer takes numpy integers and tensors for values of the run",
     "pass plain ints, such as int(stride)",
 )
+COMPILER = Reason("this release of torch's compiler is not known")
 TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
 ONNX = Reason("torch.onnx is exporting, which knows PyTorch's operator")
@@ -96,8 +97,8 @@ def route(
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
     """Operands and directions of the call that our kernels serve, or the reason why PyTorch's operator serves it.
 
-    Not for traced code (see compiled.py). The input among the operands is 4-D. Where autocast is on they are cast;
-    `lowers` overrules whether it is.
+    Not for traced code (see compile/tracing.py). The input among the operands is 4-D. Where autocast is on they are
+    cast; `lowers` overrules whether it is.
 
     Raises:
         ValueError: a word that is no precision, or a word that the dtype cannot have.

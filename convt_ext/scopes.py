@@ -1,7 +1,7 @@
 """The words that `use_precision` puts in force: a stack of entries in each context of `contextvars`.
 
 So every asyncio task has its own, begun as a copy of the one in which it was created, and a thread begins with none.
-Called by precision.py and compiled.py; must not know what a word means.
+Called by precision.py and compile/tracing.py; must not know what a word means.
 
 Scopes end in any order: two generators, each inside of its own `with`, or tasks that share one object. So leaving
 removes the entry of the one that leaves, and nothing else: a token's `reset` would bring back what has ended since.

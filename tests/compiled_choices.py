@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import convt_ext
-from convt_ext import fusion, traced_epilogues, traced_ops
-from convt_ext.compile import choice, measure
-from convt_ext.compile.choice import BARE, FUSED, ORIGINAL
+from convt_ext.compile import fusion, measure, mode, traced_epilogues, traced_ops
+from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 
 ALTERNATIVES = {traced_ops.forward: BARE, traced_epilogues.forward_then: FUSED, torch.conv_transpose2d: ORIGINAL}
 
@@ -18,7 +17,7 @@ X = torch.rand(2, 8, 5, 6, generator=torch.Generator().manual_seed(0))
 @pytest.fixture
 def from_scratch(monkeypatch):
     """Nothing is forced and nothing measured."""
-    monkeypatch.setattr(choice, "MODE", choice.AUTO)
+    monkeypatch.setattr(mode, "MODE", mode.AUTO)
     monkeypatch.setattr(measure, "_known", {})
     torch._dynamo.reset()
 
@@ -55,4 +54,4 @@ def alternatives(graph):
 def turns(graph):
     """Whether each of our ops asks for a network in channels_last."""
     ours = [node for node in graph.nodes if ALTERNATIVES.get(node.target) in (FUSED, BARE)]
-    return [node.args[3][9:] == [traced_ops.TURNS] for node in ours]
+    return [traced_ops.TURNS in node.args[3][9:] for node in ours]

@@ -1,19 +1,12 @@
 """Chooses how each transposed convolution of a graph is computed, and whether they turn the network to channels_last.
 
-    fused       our op, with the pointwise operations that follow as steps
-    bare        our op; Inductor fuses what follows in a pass of its own
-    original    PyTorch's operator, so that the program is that of the unconverted model
-
-The environment variable CONVT_EXT_COMPILE forces one of them; "auto", the default, takes the one with the least time.
-Called by fusion.py, which rewrites the graph.
+The alternatives are those of mode.py. Called by fusion.py, which rewrites the graph.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,30 +14,15 @@ import torch
 from torch._inductor import config
 from torch.fx import Graph, Node
 
-from .. import _extension, inductor, planner, pointwise, precision, traced_ops
+from .. import _extension, planner, precision
 from ..geometry import result_is_channels_last, suggests_channels_last
 from ..tuning import files, race, verdicts
-from . import costs, loading, measure, readers, steps
-from .costs import BARE, FUSED, ORIGINAL, Layer, Times
-
-VARIABLE, AUTO = "CONVT_EXT_COMPILE", "auto"
+from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
+from .costs import Layer, Times
+from .mode import AUTO, BARE, ORIGINAL
 
 # Says at level INFO what was chosen, at DEBUG also which times it rests on.
 _LOG = logging.getLogger(__name__)
-
-
-def _mode_of(environment: Mapping[str, str]) -> str:
-    mode = environment.get(VARIABLE, "") or AUTO
-    if mode in (AUTO, FUSED, BARE, ORIGINAL):
-        return mode
-    warnings.warn(
-        f"convt_ext ignores {VARIABLE}: it must be auto, fused, bare or original, but is {mode!r}", RuntimeWarning,
-        stacklevel=2,
-    )  # fmt: skip
-    return AUTO
-
-
-MODE = _mode_of(os.environ)
 
 
 class Choice(NamedTuple):
@@ -102,9 +80,9 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
 
 
 def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
-    if MODE != AUTO:
-        explicit = BARE if MODE == ORIGINAL else MODE  # of calls with an explicit precision
-        return {node: Choice(MODE if node.target is traced_ops.forward else explicit) for node in chains}
+    if mode.MODE != AUTO:
+        explicit = BARE if mode.MODE == ORIGINAL else mode.MODE  # of calls with an explicit precision
+        return {node: Choice(mode.MODE if node.target is traced_ops.forward else explicit) for node in chains}
     found: dict[Node, Choice] = {}
     sites = []
     may_turn = config.layout_optimization and all(map(_is_static, chains)) and not any(map(_trains, graph.nodes))
@@ -243,4 +221,4 @@ def inputs() -> tuple[str, ...]:
     measured = hashlib.sha256(repr(list(files.in_force())).encode()).hexdigest()
     sources = (_extension.build_info() or {}).get("sources", "")
     switches = race.is_wanted(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
-    return tuple(map(str, (MODE, numbers, torch.backends.cudnn.version(), sources, measured, switches)))
+    return tuple(map(str, (mode.MODE, numbers, torch.backends.cudnn.version(), sources, measured, switches)))

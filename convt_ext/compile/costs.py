@@ -13,9 +13,8 @@ from .. import planner
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
 from ..tuning import race, verdicts
+from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
-
-FUSED, BARE, ORIGINAL = "fused", "bare", "original"
 
 # How much faster ours must be than the original: by the cost model, and with measured times.
 MARGIN, MARGIN_OF_MEASURED = 1.10, 1.03

@@ -12,11 +12,10 @@ from functools import partial
 
 import torch
 
-from .. import traced_ops
 from .._torch import disable_current_modes
 from ..chosen import Chosen
 from ..geometry import memory_format, output_size
-from . import measure
+from . import measure, traced_ops
 
 Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
 

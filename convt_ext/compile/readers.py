@@ -11,7 +11,8 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from .. import ops, pointwise, traced_ops
+from .. import ops
+from . import pointwise, traced_ops
 
 OURS = (traced_ops.forward, ops.forward)
 

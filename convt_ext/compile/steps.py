@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from torch.fx import Node
 
-from .. import pointwise
 from ..epilogue import ADD, CLAMP, DIVIDE, HAS_TENSOR, LEAKY_RELU, MULTIPLY, SUBTRACT, lists_of
+from . import pointwise
 
 _ADDEND, _SCALE, _SHIFT, _SCALES, _SHIFTS, _RESULTS, _SLOPES, _FUNCTION, _LAST_SHIFT, _CLAMP, _LAST_SCALE = range(11)
 

@@ -14,7 +14,8 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import directions, traced_ops, use_precision
+from convt_ext import directions, use_precision
+from convt_ext.compile import traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]

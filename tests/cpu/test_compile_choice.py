@@ -16,10 +16,10 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import fusion
-from convt_ext.compile import choice, costs
-from convt_ext.compile.choice import AUTO, BARE, FUSED, ORIGINAL
+from convt_ext.compile import choice, costs, fusion
+from convt_ext.compile import mode as compile_mode
 from convt_ext.compile.costs import Times
+from convt_ext.compile.mode import AUTO, BARE, FUSED, ORIGINAL
 from convt_ext.tuning import files, race, verdicts
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
@@ -221,25 +221,25 @@ def test_in_training_an_activation_is_fused_where_that_is_faster(pretend, monkey
     ],
 )  # fmt: skip
 def test_the_variable(environment, mode):
-    assert choice._mode_of(environment) == mode
+    assert compile_mode._forced(environment) == mode
 
 
 def test_the_variable_with_another_value_is_ignored_and_says_so():
     with pytest.warns(
         RuntimeWarning, match="CONVT_EXT_COMPILE: it must be auto, fused, bare or original, but is 'fuse'"
     ):
-        assert choice._mode_of({"CONVT_EXT_COMPILE": "fuse"}) == AUTO
+        assert compile_mode._forced({"CONVT_EXT_COMPILE": "fuse"}) == AUTO
 
 
 @pytest.mark.parametrize("mode", [FUSED, ORIGINAL])
 def test_what_the_variable_forces_is_taken_whatever_the_times(pretend, monkeypatch, mode):
-    monkeypatch.setattr(choice, "MODE", mode)
+    monkeypatch.setattr(compile_mode, "MODE", mode)
     pretend(FAST[BARE])
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
 
 
 INPUTS = {
-    "variable": lambda patch: patch.setattr(choice, "MODE", FUSED),
+    "variable": lambda patch: patch.setattr(compile_mode, "MODE", FUSED),
     "GPU": lambda patch: patch.setattr(choice.planner, "device_numbers", lambda index: (80, 1, 1, 1, 1, 1)),
     "cuDNN": lambda patch: patch.setattr(torch.backends.cudnn, "version", lambda: 12345),
     "binary": lambda patch: patch.setattr(choice._extension, "build_info", lambda: {"sources": "another"}),

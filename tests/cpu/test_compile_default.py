@@ -12,8 +12,9 @@ from served import allow_tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import geometry, ops, planner, traced_ops
+from convt_ext import geometry, ops, planner
 from convt_ext import precision as precisions
+from convt_ext.compile import traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]

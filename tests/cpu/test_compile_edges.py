@@ -18,9 +18,9 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import compiled as compiled_module
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, routing, traced_ops, use_precision
+from convt_ext import ops, routing, use_precision
+from convt_ext.compile import traced_ops, tracing
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -221,7 +221,7 @@ def test_an_unbatched_input(precision):
 def traced_route(x, weight, bias, **changes):
     """What a tracer decides, asked without one."""
     arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "precision": "ieee"}
-    return compiled_module._route(x, weight, bias, **(arguments | changes))
+    return tracing._route(x, weight, bias, **(arguments | changes))
 
 
 @pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups"])

@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_inductor_cache
 
 from convt_ext import routing
-from convt_ext.compile import choice, loading, measure
+from convt_ext.compile import choice, loading, measure, mode
 from convt_ext.tuning import race, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
@@ -72,7 +72,7 @@ def test_a_gradient_that_nobody_wants_is_not_benchmarked(raced):
 
 
 def test_a_bias_that_stays_in_the_op_is_benchmarked_with_it(raced, monkeypatch):
-    monkeypatch.setattr(choice, "MODE", choice.BARE)
+    monkeypatch.setattr(mode, "MODE", mode.BARE)
     with torch.no_grad():
         compiled(layer())(X)
     assert raced == [(FORWARD, True)]

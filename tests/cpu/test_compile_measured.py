@@ -10,8 +10,8 @@ from torch import nn
 
 from convt_ext import epilogue, planner
 from convt_ext.compile import costs, measure
-from convt_ext.compile.choice import BARE, FUSED, ORIGINAL
 from convt_ext.compile.costs import Layer, Times
+from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 from convt_ext.compile.steps import Steps
 from convt_ext.tuning import race, verdicts
 

@@ -19,9 +19,9 @@ from torch._inductor import config, lowering
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
-from convt_ext import ConvTranspose2d, ops, traced_ops
+from convt_ext import ConvTranspose2d, ops
 from convt_ext import conv_transpose2d as ours
-from convt_ext.compile import choice
+from convt_ext.compile import inductor, mode, traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -78,7 +78,7 @@ def test_a_bias_is_fused_with_what_comes_next_or_left_to_the_op(after, is_fused)
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_network_that_is_turned_to_channels_last_has_no_more_passes_than_pytorchs(monkeypatch, trains):
-    monkeypatch.setattr(choice, "MODE", choice.FUSED)
+    monkeypatch.setattr(mode, "MODE", mode.FUSED)
     passes, results = [], []
     for layer in (convt_ext.ConvTranspose2d, nn.ConvTranspose2d):
         model = network(layer)
@@ -137,22 +137,50 @@ def test_operands_have_no_gaps():
     assert "empty_strided_cpu((2, 4, 33, 65), (8580, 2145, 65, 1), torch.float32)" in "".join(lines)
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_a_release_that_cannot_be_taught_is_right_too(monkeypatch, layout):
-    monkeypatch.setattr(convt_ext.inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
-    for op in (traced_ops.forward, traced_ops.backward):
-        monkeypatch.delitem(lowering.lowerings, op, raising=False)
-        monkeypatch.delitem(lowering._maybe_layout_constraints, op, raising=False)
-        monkeypatch.setattr(lowering, "fallbacks", lowering.fallbacks - {op})
+def compiled_gradients(layout):
+    """A compiled program's result and gradients are PyTorch's; returns the ops of ours that ran."""
     x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
     x = x.detach().contiguous(memory_format=layout).requires_grad_()
+    torch._dynamo.reset()
+    RAN.clear()
     program = torch.compile(lambda *t: ours(t[0].sin(), *t[1:], 2, 1).relu(), fullgraph=True)
     found, expected = program(x, weight, bias), F.conv_transpose2d(x.sin(), weight, bias, 2, 1).relu()
     assert found.stride() == expected.stride()
     grads = [torch.autograd.grad(result.square().sum(), (x, weight, bias)) for result in (found, expected)]
     for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
-    assert "grad_weight" in RAN
+    return set(RAN)
+
+
+@pytest.fixture
+def unknown_release(monkeypatch):
+    """What is found out about this release is forgotten again, and no program comes from a cache."""
+    monkeypatch.setattr(mode, "_failure", None)
+    with config.patch(force_disable_caches=True):
+        yield
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unknown_release, layout):
+    monkeypatch.setattr(inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
+    with pytest.warns(RuntimeWarning, match="does not know this release of torch's compiler.*no_such_name"):
+        assert compiled_gradients(layout) == set()
+    assert "no_such_name" in mode.words()
+    assert "no_such_name" in str(convt_ext.explain(*named("k4s2p1").tensors(), 2, 1, precision="ieee"))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("name", ["_named", "_constrain"])
+def test_the_first_graph_of_a_release_that_has_changed_is_right_too(monkeypatch, unknown_release, layout, name):
+    monkeypatch.setattr(inductor, name, lambda *_: getattr(lowering, "no_such_name"))  # noqa: B009
+    inductor.teach.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="no_such_name"):
+            assert "grad_weight" in compiled_gradients(layout)
+        assert compiled_gradients(layout) == set()
+    finally:
+        monkeypatch.undo()
+        inductor.teach.cache_clear()
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
@@ -214,7 +242,7 @@ def test_no_more_is_recomputed_than_of_pytorchs_operator(budget, precision):
 
 def test_a_partitioner_without_the_list_is_left_alone(monkeypatch):
     monkeypatch.delattr(partitioners, "get_default_op_list")
-    convt_ext.inductor._teach_partitioner()
+    inductor._teach_partitioner()
     monkeypatch.setattr(partitioners, "get_default_op_list", lambda: (), raising=False)
-    convt_ext.inductor._teach_partitioner()
+    inductor._teach_partitioner()
     assert partitioners.get_default_op_list() == ()

@@ -19,8 +19,7 @@ from torch._inductor import config
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import fusion, traced_epilogues
-from convt_ext.compile import choice
+from convt_ext.compile import fusion, mode, traced_epilogues
 from convt_ext.epilogue import (
     ADD,
     CLAMP,
@@ -50,7 +49,7 @@ CHANNELS, SIZE = 6, (2, 6, 10, 12)  # of the results of k4s2p1
 @pytest.fixture(autouse=True)
 def always_fused(monkeypatch):
     """Also where another alternative takes less time, which test_compile_choice.py is about."""
-    monkeypatch.setattr(choice, "MODE", choice.FUSED)
+    monkeypatch.setattr(mode, "MODE", mode.FUSED)
 
 
 @pytest.fixture
@@ -351,7 +350,9 @@ def test_programs_that_run_without_python_have_no_op_made_of_it(graphs):
 
 @pytest.mark.parametrize(("value", "is_off"), [("", False), ("auto", False), ("bare", True)])
 def test_one_variable_switches_it_off(value, is_off):
-    program = "from convt_ext import fusion; fusion.install(); print(fusion.config.pre_grad_custom_pass is None)"
+    program = (
+        "from convt_ext.compile import fusion; fusion.install(); print(fusion.config.pre_grad_custom_pass is None)"
+    )
     environment = {**os.environ, "CONVT_EXT_COMPILE": value}
     run = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=True

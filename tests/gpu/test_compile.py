@@ -20,9 +20,10 @@ from gradients import leaves
 from served import allow_tf32, tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from convt_ext import ConvTranspose2d, explain, ops, traced_ops
+from convt_ext import ConvTranspose2d, explain, ops
 from convt_ext import conv_transpose2d as ours
-from convt_ext.compile import choice as compile_choice
+from convt_ext.compile import mode as compile_mode
+from convt_ext.compile import traced_ops
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +94,7 @@ def test_inductor_dynamic_batch(layout, on):
 
 def test_switches_are_read_at_run_time(monkeypatch):
     """One program with our op for both settings, which gives the bits that an eager call gives under each."""
-    monkeypatch.setattr(compile_choice, "MODE", compile_choice.BARE)
+    monkeypatch.setattr(compile_mode, "MODE", compile_mode.BARE)
     torch.manual_seed(0)
     operands = [torch.randn(size, device="cuda") for size in ((2, 32, 64, 64), (32, 64, 4, 4), (64,))]
     counter = CompileCounterWithBackend("inductor")

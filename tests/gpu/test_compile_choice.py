@@ -10,7 +10,8 @@ from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
-from convt_ext.compile import choice, measure
+from convt_ext.compile import measure
+from convt_ext.compile import mode as compile_mode
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -21,11 +22,11 @@ AFTER = {
 
 
 @pytest.mark.parametrize("measures", [False, True], ids=["estimated", "measured"])
-@pytest.mark.parametrize("mode", [choice.AUTO, choice.FUSED, choice.BARE, choice.ORIGINAL])
+@pytest.mark.parametrize("mode", [compile_mode.AUTO, compile_mode.FUSED, compile_mode.BARE, compile_mode.ORIGINAL])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", AFTER)
 def test_results_and_strides_are_those_of_the_original(monkeypatch, name, dtype, mode, measures):
-    monkeypatch.setattr(choice, "MODE", mode)
+    monkeypatch.setattr(compile_mode, "MODE", mode)
     monkeypatch.setattr(measure, "_known", {})
     torch.manual_seed(0)
     theirs = nn.Sequential(nn.ConvTranspose2d(64, 64, 4, 2, 1), AFTER[name]()).eval().to("cuda", dtype)
@@ -37,7 +38,7 @@ def test_results_and_strides_are_those_of_the_original(monkeypatch, name, dtype,
             found, (code,) = run_and_get_code(torch.compile(model, fullgraph=True), x)
     assert found.stride() == expected.stride()
     assert (found.double() - expected.double()).norm() <= 2e-2 * expected.double().norm()
-    if mode == choice.ORIGINAL:
+    if mode == compile_mode.ORIGINAL:
         assert "convt_ext" not in code
-    if mode == choice.AUTO and measures and torch.cuda.get_device_capability() == (9, 0):
+    if mode == compile_mode.AUTO and measures and torch.cuda.get_device_capability() == (9, 0):
         assert measure._known

@@ -16,7 +16,7 @@ from torch._inductor.utils import run_and_get_code
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import ops, planner
-from convt_ext.compile import choice as compile_choice
+from convt_ext.compile import mode as compile_mode
 from convt_ext.tuning import verdicts
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -89,7 +89,7 @@ def test_a_fused_bias_keeps_the_bits_of_float32(ours_are_faster, case):
 @each_case("k4s2p1", "channels_last", "kb75", "channel_slice")
 def test_where_pytorchs_operator_is_faster_it_is_called(torchs_is_faster, monkeypatch, case, backend):
     """By our op, where it was compiled."""
-    monkeypatch.setattr(compile_choice, "MODE", compile_choice.BARE)
+    monkeypatch.setattr(compile_mode, "MODE", compile_mode.BARE)
     ran = []
     for name in ("run_forward", "run_gradients"):
         run = getattr(ops, name)

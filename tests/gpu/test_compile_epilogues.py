@@ -13,14 +13,14 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import planner
-from convt_ext.compile import choice as compile_choice
+from convt_ext.compile import mode as compile_mode
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.fixture(autouse=True)
 def always_fused(monkeypatch):
-    monkeypatch.setattr(compile_choice, "MODE", compile_choice.FUSED)
+    monkeypatch.setattr(compile_mode, "MODE", compile_mode.FUSED)
 
 
 CHANNELS = 64

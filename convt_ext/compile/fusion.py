@@ -5,39 +5,30 @@ Called by Inductor before gradients and decompositions, where an operation is st
 called. What can be fused is a chain of operations that each are the only use of what comes before (pointwise.py knows
 which), where sizes, strides and dtype stay those of the op's own result; where gradients are recorded, a single
 activation whose gradient follows from its result. Whether it is fused is decided for the whole graph
-(compile/choice.py), and so is where PyTorch's operator replaces ours again.
+(choice.py), and so is where PyTorch's operator replaces ours again.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import _torch, epilogue, fused, ops, pointwise, traced_epilogues, traced_ops
-from .compile import choice, readers
-from .planner import EXACT_CODES
+from .. import _torch, epilogue, fused, ops
+from ..planner import EXACT_CODES
+from . import choice, mode, pointwise, readers, traced_epilogues, traced_ops, version
 
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
-
-# What decides the code of compiled programs: caches on disk that were made by other versions of it do not count.
-_FOLDER = Path(__file__).parent
-_OF_PROGRAMS = ("fusion", "pointwise", "epilogue", "fused", "inductor", "traced_ops", "traced_epilogues")
-_SOURCES = (
-    *(str(_FOLDER / f"{name}.py") for name in _OF_PROGRAMS),
-    *sorted(map(str, (_FOLDER / "compile").glob("*.py"))),
-)
 
 
 class Fusion(CustomGraphPass):
@@ -54,7 +45,7 @@ class Fusion(CustomGraphPass):
     def uuid(self) -> Any | None:
         """What caches of compiled graphs know it by; None where one of the passes has no such name."""
         names = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
-        return None if None in names else (get_hash_for_files(_SOURCES), *choice.inputs(), *names)
+        return None if None in names else (version.number(), *choice.inputs(), *names)
 
 
 def install() -> None:
@@ -64,7 +55,7 @@ def install() -> None:
     """
     present = config.pre_grad_custom_pass
     passes = tuple(present) if isinstance(present, (list, tuple)) else (present,) if present is not None else ()
-    if choice.MODE != choice.BARE and not any(isinstance(one, Fusion) for one in passes):
+    if mode.MODE != mode.BARE and not any(isinstance(one, Fusion) for one in passes):
         config.pre_grad_custom_pass = Fusion(passes)
 
 
@@ -74,12 +65,12 @@ def fuse(graph: Graph) -> None:
         return
     ours = [one for one in graph.nodes if one.op == "call_function" and one.target in _THEN and not one.kwargs]
     for node, chosen in choice.of_graph(graph, {one: _chain_behind(one) for one in ours}).items():
-        if chosen.alternative == choice.ORIGINAL:
+        if chosen.alternative == mode.ORIGINAL:
             _leave_to_torch(node)
             continue
         if chosen.turns:
             node.update_arg(3, [*node.args[3], traced_ops.TURNS])  # type: ignore[misc]
-        if chosen.alternative == choice.FUSED:
+        if chosen.alternative == mode.FUSED:
             _fuse_behind(node)
 
 

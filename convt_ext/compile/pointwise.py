@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.fx import Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import epilogue
-from ._torch import FakeTensor
-from .epilogue import Step
+from .. import epilogue
+from .._torch import FakeTensor
+from ..epilogue import Step
 
 # Steps, each with the node of its tensor.
 Pieces = Sequence[tuple[Step, Node | None]]

@@ -2,7 +2,7 @@
 
 - Where it turns a network of convolutions to channels_last, the operands of ours turn with it. Elsewhere they keep the
   order of strides that they have in the graph. It counts PyTorch's convolutions alone: a network that has none is
-  turned where all of our ops ask for it (compile/choice.py).
+  turned where all of our ops ask for it (choice.py).
 - The memory formats of the results become part of the program, whose code is compiled for them.
 - A bias is added by itself where that is fused with what comes next, so it costs nothing whoever computes the rest.
   Elsewhere it is left to the op, in which our kernels add it before they store.
@@ -11,8 +11,9 @@
 - The partitioner of AOTAutograd, which every backend uses, treats our ops as compute-intensive: under
   `activation_memory_budget` it weighs their FLOPs before it computes one again in the backward pass.
 
-Called by compiled.py while tracing. Importing this imports Inductor. What is taken from there has no public names: in a
-release without them the ops are compiled as any custom op is, which is right too and copies more.
+Called by tracing.py while tracing. Importing this imports Inductor. What is taken from there has no public names: the
+first graph that misses one of them is compiled as with any custom op, which is right too and copies more, and the next
+ones have PyTorch's operator (mode.py).
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
-from . import traced_epilogues, traced_ops
-from .compile import loading
-from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from ..tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from . import loading, mode, traced_epilogues, traced_ops
 
 
 @functools.cache
@@ -44,10 +44,24 @@ def teach() -> None:
         (traced_ops.backward, functools.partial(_constrain, 2), _lower_backward),
         (traced_epilogues.forward_then, _constrain_all_but_tensors, _lower_forward_then),
     ):
-        lowering.make_fallback(op, layout_constraint=constrain)
-        lowering.register_lowering(op, type_promotion_kind=None)(lower)
+        lowering.make_fallback(op, layout_constraint=_or_else(lowering.constrain_to_fx_strides, constrain))
+        as_any_op = lowering.fallback_handler(op, add_to_fallback_set=False)
+        lowering.register_lowering(op, type_promotion_kind=None)(_or_else(as_any_op, lower))
     _teach_partitioner()
     _teach_layout()
+
+
+def _or_else(other: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """What compiles an op as any custom op is compiled, where a name that the function uses has changed."""
+
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except (AttributeError, TypeError) as error:
+            mode.give_up(error)
+            return other(*arguments)
+
+    return guarded
 
 
 def _teach_layout() -> None:
@@ -72,7 +86,7 @@ def can_turn() -> bool:
 def _asks_to_turn(graph: torch.fx.Graph) -> bool:
     ours = [node for node in graph.nodes if node.target in (traced_ops.forward, traced_epilogues.forward_then)]
     theirs = any(node.target is torch.ops.aten.convolution.default for node in graph.nodes)
-    return bool(ours) and not theirs and all(node.args[3][9:] == [traced_ops.TURNS] for node in ours)
+    return bool(ours) and not theirs and all(traced_ops.TURNS in node.args[3][9:] for node in ours)
 
 
 def _teach_partitioner() -> None:
@@ -100,7 +114,7 @@ class _DirectCall(ir.FallbackKernel):
     """One of the ops by its Python function, which the compiled program calls itself.
 
     PyTorch's dispatcher would ask who records or traces, for which the host needs as long again. The program chooses
-    how the op is computed where it is loaded (compile/loading.py).
+    how the op is computed where it is loaded (loading.py).
     """
 
     def codegen(self, wrapper: Any) -> None:

@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _torch, autograd, fused, ops, traced_ops
-from .directions import Eager
-from .epilogue import Step, lists_of, steps_in
+from .. import _torch, autograd, fused, ops
+from ..directions import Eager
+from ..epilogue import Step, lists_of, steps_in
+from . import traced_ops
 
 _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
 

@@ -6,12 +6,13 @@
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. `TURNS` may follow: the network is to become channels_last. The memory formats of the results follow from the
-strides of input and weight, as those of PyTorch's own, until a compiler names them, because the code around a result is
-compiled for its strides (inductor.py). A program is compiled for these numbers and for the sizes of the weight, as with
-PyTorch's operator; the input's may be any.
+arguments. The number of the version (version.py) follows, which nothing reads, and `TURNS` may follow that: the network
+is to become channels_last. The memory formats of the results follow from the strides of input and weight, as those of
+PyTorch's own, until a compiler names them, because the code around a result is compiled for its strides (inductor.py).
+A program is compiled for these numbers and for the sizes of the weight, as with PyTorch's operator; the input's may be
+any.
 
-Called by compiled.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
+Called by tracing.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
 known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
 run, as PyTorch's own do: a graph has no place for the class that its forward ran in. traced_epilogues.py has the same
 forward pass with pointwise steps behind it.
@@ -25,11 +26,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _torch, autograd, ops, routing, scopes
-from ._torch import forward_ad, register_flop_formula
-from .directions import ByTorch, Directions, Eager, Gradients
-from .geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
-from .precision import cudnn_enabled, use_precision
+from .. import _torch, autograd, ops, routing, scopes
+from .._torch import forward_ad, register_flop_formula
+from ..directions import ByTorch, Directions, Eager, Gradients
+from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
+from ..precision import cudnn_enabled, use_precision
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active

@@ -10,17 +10,17 @@ cores, because a program for other machines cannot decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from . import _extension, _torch, autocast, ops, planner, routing, scopes, traced_ops
-from . import precision as precisions
-from .arguments import legal_output_size, pair
-from .geometry import result_is_channels_last
+from .. import _extension, _torch, autocast, ops, planner, routing, scopes
+from .. import precision as precisions
+from ..arguments import legal_output_size, pair
+from ..geometry import result_is_channels_last
+from . import mode, traced_ops, version
 
 # Tensors as tracers hold them.
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
@@ -83,7 +83,9 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     if not exporting:
         _teach_inductor()
     if by_switches and not exporting:
-        numbers = [*stride, *padding, *output_padding, groups, *dilation]
+        if _is_unknown_compiler():
+            return routing.COMPILER
+        numbers = [*stride, *padding, *output_padding, groups, *dilation, _version()]
         return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
         input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
@@ -156,11 +158,23 @@ def _cudnn_enabled() -> bool:
 
 @constant
 def _teach_inductor() -> None:
-    with suppress(ImportError, AttributeError):  # what a release of PyTorch has none of
+    try:
         from . import fusion, inductor  # imports torch._inductor, of which a program that is not compiled has no need
 
         inductor.teach()
         fusion.install()
+    except (ImportError, AttributeError) as error:  # what a release of PyTorch has none of
+        mode.give_up(error)
+
+
+@constant
+def _is_unknown_compiler() -> bool:
+    return mode.has_failed()
+
+
+@constant
+def _version() -> int:
+    return version.number()
 
 
 @constant
@@ -171,7 +185,7 @@ def _unsupported_reason(index: int) -> str | None:
 @constant
 def _warn_once(text: str, remedy: str) -> None:
     """As an eager call does, while tracing."""
-    from . import functional  # imports this module
+    from .. import functional  # imports this module
 
     functional.warn_once(routing.Unavailable(text, remedy))
 
