@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--programs",
         nargs="*",
         metavar="NAME",
-        help="layers with what follows them and compiled training steps, instead of layers: names, globs or all",
+        help="layers with what follows them and compiled training steps, instead of layers: names, globs, sets or all",
     )
     parser.add_argument(
         "--modes",

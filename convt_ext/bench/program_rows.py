@@ -47,14 +47,15 @@ class Case(NamedTuple):
 
 
 def select_cases(patterns: Sequence[str], modes: Sequence[str]) -> list[Case]:
-    """The rows of the programs whose names match any pattern, mode by mode.
+    """The rows of the programs whose names match any pattern or whose set has that name, mode by mode.
 
     Raises:
         ValueError: a pattern matches no program of these modes.
     """
     of_modes = {mode: programs for mode, programs in program_sets.MODES.items() if mode in modes}
     everything = list(dict.fromkeys(program for programs in of_modes.values() for program in programs))
-    chosen = select_named(everything, patterns or ["all"], "program")
+    names = [name for pattern in patterns or ["all"] for name in program_sets.names_of(pattern)]
+    chosen = select_named(everything, names, "program")
     return [
         Case(program, dtype, mode)
         for mode, programs in of_modes.items()

@@ -27,13 +27,23 @@ MODES: dict[str, tuple[AnyProgram, ...]] = {
     "train_compiled": TRAINING,
 }
 
-_SETS = {program.name: name for name, programs in INFERENCE.items() for program in programs}
+_SETS = INFERENCE | {"steps": TRAINING}  # the last one's networks are trained
+_SET_OF = {program.name: name for name, programs in _SETS.items() for program in programs}
 
 
 def set_of(program: str) -> str:
-    """The set of a program of that name; "steps" for networks that are trained.
+    """The set of a program of that name.
 
     >>> set_of("decoder"), set_of("36: min, sum, GELU")
     ('steps', 'level 2')
     """
-    return _SETS.get(program, "steps")
+    return _SET_OF.get(program, "steps")
+
+
+def names_of(word: str) -> list[str]:
+    """The names of a set's programs; the word itself where it is no set's.
+
+    >>> names_of("steps"), names_of("U-*")
+    (['DCGAN generator', 'U-Net', 'decoder'], ['U-*'])
+    """
+    return [program.name for program in _SETS[word]] if word in _SETS else [word]
