@@ -153,6 +153,13 @@ def test_the_other_sets():
     assert sets == ["layers", "level 2", "chains", "drawn", "steps"]
 
 
+def test_a_set_is_chosen_by_its_name():
+    chosen = {
+        case.program for case in program_rows.select_cases(["level 2", "steps", "tanh"], tuple(program_sets.MODES))
+    }
+    assert chosen == {*LEVEL2, *program_sets.TRAINING, *(one for one in LAYER_PROGRAMS if one.name == "tanh")}
+
+
 @pytest.mark.parametrize("program", DRAWN, ids=lambda program: program.name)
 def test_a_drawn_program_is_the_same_in_every_process_and_computes_something(program):
     (again,) = (one for one in drawn_programs._draw() if one.name == program.name)
