@@ -20,10 +20,9 @@ import statistics
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from speed_chart import DTYPES, draw, listed, measured_steps
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -34,21 +33,17 @@ kernel_instances = runpy.run_path(str(CHECKOUT / "tests/kernel_instances.py"))["
 RESULTS = "benchmarks/results"
 CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"  # what the chart and the headline are of
 ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
+PROGRAMS = "h200_programs.json"  # compiled programs; may be missing
 NETWORKS = ("h200_model_layers_nchw.json", "h200_model_layers_nhwc.json")  # what is said of TF32
 CHART = "docs/speed.svg"
 _LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
 MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps"'
 
-DIRECTIONS = {"fwd": "forward pass", "dx": "gradient of the input", "dw": "gradient of the weight"}
-DTYPES = {"float32": "float32 (TF32)", "bfloat16": "bfloat16 (autocast)"}
-MODES = {"train": "training", "infer": "inference"}
 
 # Relative errors of TF32 lie above it and those of float32 below it, with a decade free on either side.
 _FLOAT32_ERROR = 2e-5
 
 _BLOCK = r"(<!-- figures: {name} -->\n)(.*?)(<!-- /figures -->)"
-_COLORS = {"fwd": "#1b6ca8", "dx": "#d1652c", "dw": "#2a7f62", "float32": "#1b6ca8", "bfloat16": "#8fbbdc"}
-_GREY = "#777777"
 
 Row = dict[str, Any]
 
@@ -60,6 +55,7 @@ class Results:
     calls: dict[str, Any] | None
     steps: dict[str, Any] | None
     estimate: dict[str, Any] | None
+    programs: dict[str, Any] | None
     networks: tuple[dict[str, Any] | None, ...]
     digest: str | None  # of the contents of the first two, which are what the chart shows
 
@@ -77,7 +73,8 @@ def read_results(folder: Path) -> Results:
     calls, steps = read(CALLS), read(STEPS)
     whole = calls is not None and steps is not None
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, STEPS))) if whole else None
-    return Results(calls, steps, read(ESTIMATE), tuple(map(read, NETWORKS)), digest.hexdigest() if digest else None)
+    networks = tuple(map(read, NETWORKS))
+    return Results(calls, steps, read(ESTIMATE), read(PROGRAMS), networks, digest.hexdigest() if digest else None)
 
 
 def refuse_missing_kernels(results: Results) -> None:
@@ -138,7 +135,6 @@ def _speed(results: Results) -> str:
     ratios = [row["torch_ms"] / row["ours_ms"] for row in measured_steps(steps["rows"])]
     programs = list(dict.fromkeys(row["program"] for row in steps["rows"]))
     layers = len({row["layer"] for row in rows})
-    runs = list(dict.fromkeys(_run(content) for content in (calls, steps)))
     first = summary.median_first_call_ms
     lines = [
         f"**Calls: {summary.speedup:.2f} times as fast** as PyTorch's operator on an {calls['gpu']}. This is the "
@@ -149,15 +145,43 @@ def _speed(results: Results) -> str:
         f"geometric mean. {_slower(summary)}; the slowest has {summary.worst:.2f} times PyTorch's speed.",
         f"**Whole steps: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time on an {steps['gpu']}, "
         f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean. These are {len(ratios)} training and "
-        f"inference steps of {_listed(programs)} (`python -m convt_ext bench --steps`), each converted by "
+        f"inference steps of {listed(programs)} (`python -m convt_ext bench --steps`), each converted by "
         "`convt_ext.convert`.",
+        *_compiled(results.programs),
         *_without_measuring(results.estimate),
-        f"Measured on {_listed(runs)}, all else with `cudnn.benchmark = True` and after each shape was benchmarked"
+        f"Measured on {_machines([calls, steps, results.programs])}, all else with `cudnn.benchmark = True` and after "
+        "each shape was benchmarked"
         + ("." if first is None else f", which takes {first:.0f} ms in the median.")
         + " A program benchmarks a shape [after 700 calls or more](docs/choosing.md#benchmarks).",
     ]
     picture = f"![PyTorch's time over ours: every call, sorted, and whole steps of networks]({CHART})"
     return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])
+
+
+def _compiled(programs: dict[str, Any] | None) -> list[str]:
+    if programs is None:
+        return []
+    infer, train = (
+        [row for row in programs["rows"] if row["mode"] == mode and row["ours_us"] and row["torch_us"]]
+        for mode in ("compiled", "train_compiled")
+    )
+    of_dtypes = {dtype: [r["torch_us"] / r["ours_us"] for r in infer if r["dtype"] == dtype] for dtype in DTYPES}
+    mean, gains = SUMMARY["geometric_mean"], [row["torch_us"] / row["ours_us"] for row in infer + train]
+    same = sum(abs(gain - 1) < 0.01 for gain in gains[: len(infer)])
+    return [
+        f"**Under `torch.compile`: {mean(of_dtypes['float32']):.2f} times (TF32) and "
+        f"{mean(of_dtypes['bfloat16']):.2f} times (bfloat16) as fast** as the compiled original on the GPU, an "
+        f"{programs['gpu']}: {len(infer)} programs for inference (`python -m convt_ext bench --programs`), layers with "
+        f"what follows them. {same} of them run at the original's speed within 1 %, nearly all because they are the "
+        f"original; the slowest has {min(gains):.2f} times its speed. Training steps of "
+        f"{listed(list(dict.fromkeys(row['program'] for row in train)))} are {min(gains[len(infer) :]):.2f} to "
+        f"{max(gains[len(infer) :]):.2f} times as fast on the GPU, and {min(map(_wall, train)):.2f} to "
+        f"{max(map(_wall, train)):.2f} times in wall time."
+    ]
+
+
+def _wall(row: Row) -> float:
+    return float(row["torch_wall_us"] / row["ours_wall_us"])
 
 
 def _without_measuring(estimate: dict[str, Any] | None) -> list[str]:
@@ -186,33 +210,23 @@ def _float32(results: Results) -> str:
     ours = [row for row in rows if row["precision"] == "default" and SUMMARY["counts"](row)]
     ours = [row for row in ours if row["error"] is not None and row["torch_error"] is not None]
     quiet = [row["error"] for row in ours if row["torch_error"] < _FLOAT32_ERROR <= row["error"]]
-    gpus = _listed(list(dict.fromkeys(f"an {content['gpu']}" for content in results.networks if content)))
+    gpus = listed(list(dict.fromkeys(f"an {content['gpu']}" for content in results.networks if content)))
     errors = f": its error is below {_number(_FLOAT32_ERROR)} there, ours {_number(statistics.median(quiet))}"
     return _paragraph(
         f"In {len(quiet)} of {len(ours)} TF32 calls of ours PyTorch had quietly computed in float32"
         f"{errors if quiet else ''} (forward passes and gradients of "
-        f"[model_layers.csv](benchmarks/model_layers.csv) on {gpus}, {_listed([f'`{name}`' for name in NETWORKS])})."
+        f"[model_layers.csv](benchmarks/model_layers.csv) on {gpus}, {listed([f'`{name}`' for name in NETWORKS])})."
     )
 
 
-def measured_steps(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["ours_ms"] and row["torch_ms"]]
-
-
-def _run(content: dict[str, Any]) -> str:
-    cudnn = content["cudnn"]
-    return (
-        f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn // 10000}.{cudnn // 100 % 100} "
-        f"({content['date'][:10]})"
-    )
-
-
-def _listed(words: Sequence[str]) -> str:
-    """
-    >>> [_listed(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])]
-    ['a', 'a and b', 'a, b and c']
-    """
-    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+def _machines(contents: Sequence[dict[str, Any] | None]) -> str:
+    """Where and when the files were measured, each machine once."""
+    dates: dict[str, set[str]] = {}
+    for content in filter(None, contents):
+        cudnn = f"{content['cudnn'] // 10000}.{content['cudnn'] // 100 % 100}"
+        machine = f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn}"
+        dates.setdefault(machine, set()).add(content["date"][:10])
+    return listed([f"{machine} ({', '.join(sorted(found))})" for machine, found in dates.items()])
 
 
 def _ms(value: float) -> str:
@@ -235,97 +249,16 @@ def _paragraph(text: str, bullet: str = "") -> str:
     )  # fmt: skip
 
 
-def draw(results: Results, path: Path) -> None:
-    """Writes the chart: on the left every call of unseen layers, on the right whole steps of networks."""
-    from matplotlib import style
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
+def draw_chart(results: Results, path: Path) -> None:
+    """Draws the chart of the results, which must be there."""
     assert results.calls is not None
     assert results.steps is not None
-    # The defaults first: what a user has set for pictures of his own must not show here.
-    settings: dict[str, Any] = {"svg.hashsalt": "convt_ext", "font.size": 9, "axes.titlesize": 10}
-    with style.context(["default", settings]):
-        figure = Figure(figsize=(11.0, 4.8), layout="constrained", facecolor="white")
-        FigureCanvasSVG(figure)
-        left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.1))
-        _draw_calls(left, results.calls["rows"])
-        _draw_steps(right, measured_steps(results.steps["rows"]))
-        gpus = list(dict.fromkeys(f"an {content['gpu']}" for content in (results.calls, results.steps)))
-        figure.suptitle(f"PyTorch's time / ours on {_listed(gpus)}", fontweight="bold")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        words = f"Drawn by tools/charts.py from {CALLS} and {STEPS}, sha256 {results.digest}"
-        figure.savefig(path, format="svg", metadata={"Description": words, "Date": None, "Creator": None})
-
-
-def _draw_calls(axes: Axes, rows: Sequence[Row]) -> None:
-    """Of each direction the gains of all calls, from the most to the least; what PyTorch's operator serves is 1."""
-    counts, ratio, served_by = SUMMARY["counts"], SUMMARY["ratio"], SUMMARY["served_by"]
-    lowest, highest = 1.0, 2.0
-    for direction, name in DIRECTIONS.items():
-        of_it = [row for row in rows if row["direction"] == direction]
-        of_it = [row for row in of_it if served_by(row) is not None and ratio(row) is not None]
-        if not of_it:
-            continue
-        gains = sorted((ratio(row) if counts(row) else 1.0 for row in of_it), reverse=True)
-        mean = SUMMARY["geometric_mean"](gains)
-        shares = [100 * (index + 0.5) / len(gains) for index in range(len(gains))]
-        axes.plot(shares, gains, color=_COLORS[direction], linewidth=1.8, label=f"{name}: {mean:.2f}×")
-        lowest, highest = min(lowest, gains[-1]), max(highest, gains[0])
-    axes.axhline(1.0, color=_GREY, linewidth=0.9, linestyle=":")
-    axes.set_yscale("log")
-    ticks = [tick for tick in (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if lowest / 2 < tick < highest * 2]
-    axes.set_yticks(ticks, [f"{tick:g}×" for tick in ticks])
-    axes.minorticks_off()
-    axes.set_ylim(lowest / 1.15, highest * 1.15)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("calls, in % of all, from the most to the least gain")
-    summary = SUMMARY["summarise"](rows)
-    layers = len({row["layer"] for row in rows})
-    axes.set_title(
-        f"All {summary.num_calls} calls of the {layers} held-out layers in unseen_validation.csv: "
-        f"{summary.speedup:.2f}×\n(the {summary.num_calls - summary.num_ours} that PyTorch's operator runs are at 1×)"
+    draw(
+        results.calls,
+        results.steps,
+        f"Drawn by tools/charts.py from {CALLS} and {STEPS}, sha256 {results.digest}",
+        path,
     )
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, title="geometric mean of all calls of a direction", alignment="left")
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_steps(axes: Axes, rows: Sequence[Row]) -> None:
-    """A bar for each program and dtype, with both wall times beside it."""
-    names = list(dict.fromkeys(map(_name_of_step, rows)))
-    dtypes = [dtype for dtype in DTYPES if any(row["dtype"] == dtype for row in rows)]
-    height = 0.8 / max(1, len(dtypes))
-    ratios = [row["torch_ms"] / row["ours_ms"] for row in rows]
-    for number, dtype in enumerate(dtypes):
-        of_it = [row for row in rows if row["dtype"] == dtype]
-        places = [names.index(_name_of_step(row)) + height * (number - (len(dtypes) - 1) / 2) for row in of_it]
-        gains = [row["torch_ms"] / row["ours_ms"] for row in of_it]
-        axes.barh(places, gains, 0.92 * height, color=_COLORS[dtype], label=DTYPES[dtype])
-        for place, gain, row in zip(places, gains, of_it, strict=True):
-            words = f" {gain:.2f}×  ({_short(row['torch_ms'])} → {_short(row['ours_ms'])} ms)"
-            axes.text(gain, place, words, va="center", fontsize=7.5)
-    axes.axvline(1.0, color=_GREY, linewidth=0.9, linestyle=":")
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.45 * max(ratios, default=1.0))  # room for the words
-    axes.set_xlabel("PyTorch's wall time / ours (longer is better)")
-    axes.set_title("Steps of whole networks, wall time\n(PyTorch's → ours)")
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _name_of_step(row: Row) -> str:
-    return f"{row['program']}\nbatch {row['batch']}, {MODES[row['mode']]}"
-
-
-def _short(value: float) -> str:
-    """
-    >>> [_short(value) for value in (0.5678, 12.345, 123.4)]
-    ['0.57', '12.3', '123']
-    """
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def main() -> None:
@@ -337,7 +270,7 @@ def main() -> None:
     if results.digest is None:
         print(f"{CHART} is not drawn: {CALLS} or {STEPS} is missing in {RESULTS}; `{MEASURE}` measures them")
         return
-    draw(results, CHECKOUT / CHART)
+    draw_chart(results, CHECKOUT / CHART)
     print(f"{CHART} is drawn from {CALLS} and {STEPS}")
 
 

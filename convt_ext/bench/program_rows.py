@@ -84,7 +84,7 @@ def run(
             row = _empty_row(case)
             try:
                 # A compiled program is as its user gets it; an eager one makes its benchmarks at once.
-                with _logged_choices(row), race.forced(benchmark if case.mode == "eager" else None):
+                with race.forced(benchmark if case.mode == "eager" else None):
                     if case.mode == "train_compiled":
                         _measure_step(row, case, device, timer, budget_ms, clock)
                     else:
@@ -154,7 +154,8 @@ def _measure(row: Row, case: Case, device: torch.device, timer: Timer, clock: Ca
         ours, model, bare = _compiled(ours), _compiled(model), bare and _compiled(bare)
     # PyTorch's first: the benchmark in our first call meets the algorithm that cuDNN has found.
     theirs, row["torch_first_s"] = _first(lambda: model(*inputs), device, clock)
-    found, row["ours_first_s"] = _first(lambda: ours(*inputs), device, clock)
+    with _logged_choices(row):
+        found, row["ours_first_s"] = _first(lambda: ours(*inputs), device, clock)
     _compare(row, found[images], theirs[images], reference)
     del found, theirs
     calls = [lambda: ours(*inputs), lambda: model(*inputs)]
@@ -208,7 +209,8 @@ def _measure_step(
         steps.training_step(module, inputs, target, steps.DTYPES[case.dtype]) for module in (ours, model)
     )
     _, row["torch_first_s"] = _first(torch_step, device, clock)
-    _, row["ours_first_s"] = _first(ours_step, device, clock)
+    with _logged_choices(row):
+        _, row["ours_first_s"] = _first(ours_step, device, clock)
     _compare(row, _gradients(ours), _gradients(model), reference)
     both = [ours_step, torch_step]
     row["ours_kernels"], row["torch_kernels"] = (timer.num_kernels(step) for step in both)

@@ -91,7 +91,8 @@ def test_gradients_are_as_near_float64_as_pytorchs(monkeypatch, after, dtype, la
         leaf = x.detach().to(module.weight.dtype).requires_grad_()
         return torch.autograd.grad((function(leaf) * ramp).sum(), [leaf, *module.parameters()])
 
-    with allow_tf32(True):
+    # A result near 0 may have another sign in TF32, and another gradient of relu.
+    with allow_tf32(after is torch.tanh):
         program = torch.compile(lambda x: after(layer(x)), fullgraph=True)
         found, codes = run_and_get_code(gradients, layer, program)
         eager = gradients(theirs, lambda x: after(theirs(x)))

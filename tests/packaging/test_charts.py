@@ -107,6 +107,26 @@ def test_without_measuring(tool, tree):
     assert "on an NVIDIA H100. Our kernels run 2 of them. 1 of these is more than 2 % slower" in text
 
 
+def program(mode, dtype, ours, theirs, name="Net"):
+    wall = {"ours_wall_us": 10.0, "torch_wall_us": 11.0} if mode == "train_compiled" else {}
+    return {"program": name, "mode": mode, "dtype": dtype, "ours_us": ours, "torch_us": theirs, **wall}
+
+
+def test_compiled_programs(tool, tree):
+    assert "torch.compile" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
+    rows = [program("compiled", "float32", 10.0, 40.0), program("compiled", "float32", 10.0, 10.05)]
+    rows += [program("compiled", "bfloat16", 20.0, 10.0), program("eager", "bfloat16", 1.0, 99.0)]
+    rows += [program("train_compiled", "float32", 10.0, 12.0, name) for name in ("Net", "Other")]
+    rows.append({**rows[0], "ours_us": None, "failure": "no memory"})
+    (tree / tool.RESULTS / tool.PROGRAMS).write_text(json.dumps({**RUN, "rows": rows}))
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "**Under `torch.compile`: 2.00 times (TF32) and 0.50 times (bfloat16) as fast**" in text
+    assert "3 programs for inference" in text
+    assert "1 of them run at the original's speed within 1 %" in text
+    assert "the slowest has 0.50 times its speed" in text
+    assert "steps of Net and Other are 1.20 to 1.20 times as fast on the GPU, and 1.10 to 1.10 times in wall" in text
+
+
 def test_calls_that_pytorch_computed_in_float32(tool, tree):
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["float32"].split())
     assert text.startswith("In 2 of 6 TF32 calls of ours PyTorch had quietly computed in float32")  # of two files
