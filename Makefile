@@ -114,7 +114,7 @@ cuda12-check: $(READY) ## compile the device code with CUDA 12.9's NVRTC, from P
 check-wheel: install ## check the wheel: abi3, libraries, architectures inside, size
 	$(RUN) tools/check_wheel.py
 
-mutate: $(READY) ## change the code of MODULES on purpose and list what no test notices (takes long; docs/mutations.md)
+mutate: $(READY) ## change the code of MODULES on purpose and list what no test notices (takes long)
 	$(RUN) -m pip install --quiet -r tools/mutation_requirements.txt
 	$(RUN) tools/mutate.py $(MODULES)
 

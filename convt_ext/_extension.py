@@ -28,7 +28,7 @@ DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")
 # The wheel is a file: who owns the name in a package index is not said here. torch stays as it is.
 _REINSTALL = (
     "install a wheel file of convt_ext for your CUDA version (pip install --force-reinstall --no-deps FILE.whl), "
-    "or build one on this machine (README.md, Build from source)"
+    "or build one on this machine (docs/installing.md, Build from source)"
 )
 
 _NO_GPU = "PyTorch sees no CUDA GPU: CPU tensors get PyTorch's own operator"

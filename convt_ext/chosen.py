@@ -98,8 +98,7 @@ class Chosen(Eager):
     def _is_part_ours(self, wanted: int) -> bool:
         """Whether ours compute one of the directions at least.
 
-        For a mixture the host takes no longer than for PyTorch's own call, whose backward is the longest
-        (docs/measuring.md).
+        For a mixture the host takes no longer than for PyTorch's own call, whose backward is the longest.
         """
         gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit)
         directions = (FORWARD, *gradients)

@@ -54,7 +54,7 @@ def conv_transpose2d(
         groups: number of blocks of channels that do not meet.
         precision: None takes the class that PyTorch's switches ask for, and the faster of our kernel and PyTorch's
             operator: by a tuning file, else by a cost model. With ``torch.backends.cudnn.benchmark = True`` a shape
-            that is called often is then benchmarked once (docs/choosing.md). Where the switches allow tensor cores
+            that is called often is then benchmarked once. Where the switches allow tensor cores
             (TF32, which is PyTorch's default, float16, bfloat16) on other GPUs than Hopper, PyTorch's operator runs
             unless a benchmark or a tuning file favours ours; "tf32" or "half" asks for ours.
             A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds

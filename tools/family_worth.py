@@ -7,7 +7,7 @@
 Measuring times, of every family that has a candidate, those with the shortest estimates: cold caches, random data,
 random order; a line of JSON a call. Estimating writes such lines of what the planner estimates for an H200: it says
 where to measure, not what a family is worth. With --neighbours every layer comes a second time, with another batch and
-size. The table (docs/families.md) compares each call's fastest family with the fastest of the others.
+size. The table compares each call's fastest family with the fastest of the others.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def main() -> None:
         asking.set_defaults(run=run)
         add_options(asking)
         asking.add_argument("--neighbours", action="store_true", help="and each with another batch and size")
-    showing = commands.add_parser("table", help="print the table of docs/families.md")
+    showing = commands.add_parser("table", help="print the table")
     showing.set_defaults(run=table)
     showing.add_argument("measured", type=Path, nargs="+")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
 """Changes one operator, number or condition at a time and prints those changes that no test notices.
 
-    python tools/mutate.py [--known docs/mutations.md] MODULE ...       such as: precision arguments
+    python tools/mutate.py [--known tools/known_mutations.txt] MODULE ...       such as: precision arguments
 
 Called by `make mutate MODULES="..."`, by hand: it takes hours for all modules, so CI does not. cosmic-ray makes the
 changes, in a copy of the checkout, and runs the tests that are about the module (`TESTS`) after each. What survives is
-a missing test, or harmless; why it is harmless stands in docs/mutations.md, and only what does not stand there is new.
+a missing test, or harmless; known_mutations.txt says why it is harmless, and only what is not in it is new.
 Exits with 1 where something new survived.
 """
 
@@ -28,14 +28,14 @@ TESTS = {
     "arguments": ["test_arguments", "test_routing"],
     "autocast": ["test_routing", "test_functional"],
     "autograd": ["test_autograd", "test_backward"],
-    "compiled": ["test_compile_edges", "test_compile", "test_compile_default"],
+    "compile/inductor": ["test_inductor"],
+    "compile/traced_ops": ["test_backward", "test_compile_edges", "test_compile", "test_compile_default"],
+    "compile/tracing": ["test_compile_edges", "test_compile", "test_compile_default"],
     "directions": ["test_autograd", "test_backward", "test_errors", "test_routing", "test_explain"],
     "frozen": ["test_frozen"],
     "geometry": ["test_geometry", "test_lengths", "test_ops", "test_routing"],
-    "inductor": ["test_inductor"],
     "precision": ["test_precision", "test_routing", "test_functional"],
     "routing": ["test_routing", "test_functional", "test_explain"],
-    "traced_ops": ["test_backward", "test_compile_edges", "test_compile", "test_compile_default"],
 }
 
 # The test that a busy machine fails: it would be taken for having noticed the change.
@@ -77,7 +77,8 @@ def run(module: str, checkout: Path) -> tuple[int, list[str]]:
     files = [f"tests/cpu/{name}.py" for name in TESTS[module]]
     options = ["-x", "-q", "-p", "no:cacheprovider", "-k", f"not {TIMED}"]
     tests = shlex.join([sys.executable, "-m", "pytest", *options, *files])
-    config, session = checkout.parent / f"{module}.toml", checkout.parent / f"{module}.sqlite"
+    name = module.replace("/", "-")
+    config, session = checkout.parent / f"{name}.toml", checkout.parent / f"{name}.sqlite"
     path = f"convt_ext/{module}.py"
     config.write_text(CONFIG.format(module=path, timeout=SECONDS_PER_RUN, command=tests, operators=OPERATORS))
     environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
@@ -107,7 +108,7 @@ def _line(diff: str, sign: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--known", type=Path, default=CHECKOUT / "docs/mutations.md")
+    parser.add_argument("--known", type=Path, default=CHECKOUT / "tools/known_mutations.txt")
     parser.add_argument("modules", nargs="+", choices=sorted(TESTS), metavar="MODULE")
     options = parser.parse_args()
     known = options.known.read_text() if options.known.exists() else ""

@@ -4,8 +4,8 @@
     python tools/mutate_planner.py --only NAME ...  these changes
     python tools/mutate_planner.py --quick          the tests of its engine alone
 
-Works on a copy of the sources, whose objects are kept in --out (build/mutants): a change compiles one file. What it
-found is in docs/planner_mutations.md. Exits with 1 when a change survives that is not known to be harmless.
+Works on a copy of the sources, whose objects are kept in --out (build/mutants): a change compiles one file. Exits with
+1 when a change survives that is not known to be harmless (planner_mutations.py).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ double wavefronts_of_patches(const CorrelateInstance& instance, const CorrelateL
 
 // What the estimate of a form is fitted to: cycles of tensor cores and of shared memory that a stage takes for one that
 // it should, bytes of operands that come in a cycle, cycles of a stage and of a CTA beside them, microseconds of a
-// call, and how often slabs are copied. By 1,100 measured plans of 13 layers on an H100 (docs/engines/correlate.md).
+// call, and how often slabs are copied. By 1,100 measured plans of 13 layers on an H100.
 struct Fit {
   double multiply, shared, x_rate, gy_rate, few_slots, stage, cta, call, slabs;
 };

@@ -58,7 +58,7 @@ inline constexpr int32_t kNumThinDepthwiseInstances = count_of(kThinDepthwiseIns
 
 // A kernel of a depthwise layer in channels_last, of a square kernel and one stride. A thread has `vector` neighbouring
 // channels at `positions` positions. `rows_ahead`: rows of the source, or of grad_output, on their way, as many as were
-// fastest without spilled registers (docs/engines/thin.md).
+// fastest without spilled registers.
 struct ThinChannelsLastInstance {
   const char* name;
   DataType dtype;

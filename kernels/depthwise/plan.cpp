@@ -41,7 +41,7 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
                pixels = depthwise_columns(problem.dtype, problem.direction) / instance.stride;
   const double kept = instance.kernel - instance.stride;
   // Warp instructions of a row of pixels: products, the edges of windows, loads, moves, the rest.
-  // Rows of grad_output that do not begin on vectors are loaded by elements (docs/choosing.md).
+  // Rows of grad_output that do not begin on vectors are loaded by elements.
   const bool on_vectors = problem.w.out % depthwise_columns(problem.dtype, problem.direction) == 0;
   const bool of_weight = problem.direction == Direction::kGradWeight;
   const bool of_input = problem.direction == Direction::kGradInput;

@@ -14,7 +14,7 @@
 namespace convt {
 namespace {
 
-// Forward and of the gradient of the input, from a fit to 410 measurements (docs/engines/thin.md): microseconds, then
+// Forward and of the gradient of the input, from a fit to 410 measurements: microseconds, then
 // instructions and cycles of a warp.
 constexpr double kLaunch = 4.2;
 constexpr double kBatch = 0.67;  // one latency of memory

@@ -86,7 +86,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
 }
 
 // Times in microseconds: one kernel packs, the other's tiles take as long as their products or their bytes from L2, and
-// then their stores. Constants from a fit to 328 measurements of 12 layers on an H200 (docs/engines/flat.md).
+// then their stores. Constants from a fit to 328 measurements of 12 layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
               Plan* whole) {
   const FlatTile& plan = tile_of<FlatTile>(*whole);

@@ -19,7 +19,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layo
                   device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
-// Microseconds, from a fit to measured plans (docs/engines/mma.md).
+// Microseconds, from a fit to measured plans.
 constexpr double kLaunch = 6.0;
 constexpr double kChannelsLast = 0.6;  // more of it: a layer of 24 channels took longer than PyTorch
 constexpr double kMakeWeights = 0.39;  // of a fragment of a warp

@@ -35,7 +35,7 @@ int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& i
                            resident_threads(instance) / layout.threads);
 }
 
-// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts (docs/engines/mma.md). Of an SM's scheduler:
+// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts. Of an SM's scheduler:
 constexpr double kRead = 4.97;  // of a fragment: load, address, conversion
 constexpr double kConflict = 1.38;  // each further wavefront
 constexpr double kBorderRead = 2.42;  // more, where pixels or taps may not exist

@@ -20,7 +20,7 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaLayout& layout) {
                   device.shared_per_sm / (layout.shared_bytes + kStaticBytes + kReservedBytes));
 }
 
-// Microseconds of a CTA's phases, one after the other, from a fit to measured plans (docs/engines/mma.md).
+// Microseconds of a CTA's phases, one after the other, from a fit to measured plans.
 constexpr double kLaunch = 7;
 constexpr double kPrologue = 5.4;
 constexpr double kWeightFragment = 0.29;  // of a warp
@@ -40,7 +40,7 @@ constexpr double kContention = 0.51;   // what 16 warps of an SM cost each other
 constexpr double kMemory = 0.91;
 constexpr double kPartialSector = 2.05;  // as 64 bytes
 constexpr double kSourceTile = 1.24;     // bytes that come from L2
-// By how much longer calls took of layers that the fit did not know, beside other families' (docs/choosing.md).
+// By how much longer calls took of layers that the fit did not know, beside other families'.
 constexpr double kLonger = 1.15, kLongerHalf = 1.45;
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout,

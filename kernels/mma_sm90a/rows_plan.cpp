@@ -13,7 +13,7 @@ namespace {
 constexpr int32_t kResidentWarps = 16;    // by registers
 constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
 
-// Microseconds, from a fit to measured plans (docs/engines/mma.md).
+// Microseconds, from a fit to measured plans.
 constexpr double kLaunch = 7;
 constexpr double kPrologue = 7.6;
 constexpr double kWeightFragment = 0.29;  // of a warp

@@ -15,8 +15,8 @@ constexpr int32_t kMostRowScale = 64;  // columns of a row from one position to 
 
 // Cycles in which a CTA's warps gather the source of a stage: of each row of 32 elements that they ask for, and of each
 // stage. Rows of NCHW take longer where places lie apart, by a gradient's stride or in several rows of the image. This
-// and gathered plans' other constants are from a fit to 5,900 measured plans of 106 layers on an H100
-// (docs/engines/nhwc.md): they err by 17 to 18 %.
+// and gathered plans' other constants are from a fit to 5,900 measured plans of 106 layers on an H100: they err by 17
+// to 18 %.
 double gather_cycles(const ConvTProblem& problem, const NhwcInstance& instance, const NhwcWork& work,
                      const NhwcTile& plan) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -60,8 +60,8 @@ double add_parts_cycles(const NhwcInstance& instance, const NhwcTile& plan) {
 }
 
 // Cycles of an SM for rows of so few bytes that a sector of channels_last has the channels of several groups: of boxes
-// that the copy engine reads, and of positions' results that threads store. What else is estimated includes 8 % of them
-// (docs/choosing.md).
+// that the copy engine reads, and of positions' results that threads store. What else is estimated includes 8 % of
+// them.
 double short_rows_cycles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work,
                          const NhwcTile& plan) {
   if (problem.groups == 1 || plan.gathers || plan.packs_source || plan.staged || plan.rows) return 0;
@@ -126,7 +126,7 @@ bool nhwc_has_rows(const ConvTProblem& problem) {
 
 // Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
 // both directions, TF32 and bfloat16 on an H200, to 1,300 of 16 layers with operands by descriptors, and to 460 in
-// tf32x3 (docs/engines/nhwc.md), and 5 % more. Taps of a box that descriptors read and two CTAs of an SM are from
+// tf32x3, and 5 % more. Taps of a box that descriptors read and two CTAs of an SM are from
 // 11,000 plans of 157 layers in channels_last. What packing and partial sectors cost is from 5,400 packed plans of 287
 // layers.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,

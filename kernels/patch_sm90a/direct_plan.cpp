@@ -30,7 +30,7 @@ bool has_boxes(const ConvTProblem& problem) {
 }
 
 // Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns, one after the
-// other. Constants from a fit to 307 measurements of 15 layers on an H200 (docs/engines/patch.md).
+// other. Constants from a fit to 307 measurements of 15 layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchDirectLayout& layout, int32_t ctas,
               Plan* plan) {
   const double element = static_cast<double>(element_bytes(problem.dtype));

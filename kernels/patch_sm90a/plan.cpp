@@ -135,7 +135,7 @@ bool lay_out_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Pl
 }
 
 // Loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements of 10 layers
-// on an H200 (docs/engines/patch.md).
+// on an H200.
 void estimate_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool half = problem.precision == Precision::kHalf;
@@ -157,7 +157,7 @@ void estimate_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, P
 
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
 // tile is fetched; where CTAs share a tile, their exchange of accumulators. Constants from 220 measurements of 11
-// layers on an H200 (docs/engines/patch.md).
+// layers on an H200.
 double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
   const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
@@ -180,7 +180,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
 // the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
-// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands (docs/engines/patch.md).
+// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool gathers = gathers_patches(form);

@@ -36,7 +36,7 @@ bool has_runs(const ConvTProblem& problem, int64_t element) {
 }
 
 // What the phases of a plan's kernel take, in microseconds: its time is their sum. Channels are counted by 64. From a
-// fit to 270 measurements of 26 layers on an H200 (docs/engines/patch.md).
+// fit to 270 measurements of 26 layers on an H200.
 struct Costs {
   double launch, round;
   double products, stage;  // of a stage

@@ -225,7 +225,7 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
 }
 
 // What the fits above are multiplied by, as 70 layers outside the list that they are made of show
-// (benchmarks/unseen_fitting.csv, docs/choosing.md): where ours was faster by more than they say it is above 1, where a
+// (benchmarks/unseen_fitting.csv): where ours was faster by more than they say it is above 1, where a
 // call of ours was slower below. Grouped layers are always ours.
 double beside_the_list(const ConvTProblem& problem) {
   if (problem.groups > 1) return 1;

@@ -42,7 +42,7 @@ inline double warp_multiply_adds_per_cycle(const DeviceInfo& device, DataType dt
 // Whether this binary has the kernels that exist in code for 9.0a alone, and the GPU runs them.
 bool has_hopper_kernels(const DeviceInfo& device);
 
-// Measured on the GPU itself: copy bandwidth and clock of docs/performance.md.
+// Measured on the GPU itself: copy bandwidth and clock.
 inline DeviceInfo h200() { return DeviceInfo{90, 132, 232448, 233472, 1.89, 4300.0}; }
 
 }  // namespace convt

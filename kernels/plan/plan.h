@@ -101,10 +101,10 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 // of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
-// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200
-// (docs/measuring.md), in microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision
-// on tensor cores, float64 (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere,
-// where nothing is known. Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200, in
+// microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision on tensor cores, float64
+// (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere, where nothing is known.
+// Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
 // The plan, its problem, device, estimates and the losing candidates as one JSON object.

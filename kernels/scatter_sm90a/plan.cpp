@@ -158,8 +158,7 @@ bool serves(const ConvTProblem& problem, bool channels_last) {
 }
 
 // Times in microseconds: a launch with the first weights, more weights, then the longer of memory and of a CTA's source
-// rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200
-// (docs/engines/scatter.md).
+// rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double input = bytes * input_elements(problem);

@@ -145,7 +145,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   // The least that a call takes, and what a layout costs one channel alone whose neighbours are other channels.
   const double least_us = !forward ? 13 : is_exact(problem) ? 8 : 9;
   // Stages of few source channels take longer than counted, most of all in channels_last, where each reads the sectors
-  // of its neighbours again (docs/choosing.md).
+  // of its neighbours again.
   const double layout_cost = forward         ? !channels_last                   ? 1
                                                : problem.c_in == problem.groups ? 2.6
                                                : float32                        ? 1 + 1.6 / tile.chunk_ci
@@ -154,7 +154,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
                              : float32       ? 1 + 0.9 / tile.chunk_ci
                                              : 1;
   // Beside tensor cores it is chosen where they have much work of their own, and then took so much longer than
-  // estimated (docs/choosing.md).
+  // estimated.
   const double beside_tensor_cores = is_exact(problem) ? 1 : 1.5;
   plan->estimate_us = beside_tensor_cores * layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }

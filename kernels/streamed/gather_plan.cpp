@@ -13,7 +13,7 @@
 namespace convt {
 namespace {
 
-// From a fit to measurements (docs/engines/thin.md): microseconds, then issue slots and cycles.
+// From a fit to measurements: microseconds, then issue slots and cycles.
 constexpr double kLaunch = 6.5;
 constexpr double kBorder = 0.6;        // of a term that not all positions have, for each of a thread's positions
 constexpr double kSourceRead = 0.5;    // of a term, for each position of a thread, where lanes have no channels

@@ -13,7 +13,7 @@
 namespace convt {
 namespace {
 
-// From a fit to 640 measurements (docs/engines/thin.md): microseconds, then issue slots and cycles of an SM.
+// From a fit to 640 measurements: microseconds, then issue slots and cycles of an SM.
 constexpr double kLaunch = 10;
 constexpr double kWeightCycles = 0.25;  // of a warp's term, for each channel
 constexpr double kReadCycles = 2.1;     // of a warp's read of the source, at least

@@ -141,7 +141,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
 
 // Times in microseconds: one kernel packs the weights; in the other's stages half precision waits for L2 alone, tf32 as
 // long for its products, tf32x3 for these alone. Constants from a fit to 80 measurements of 8 layers on an H200, for
-// tf32x3 to 40 (docs/engines/strided.md).
+// tf32x3 to 40.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const StridedInstance& instance, Plan* whole) {
   const StridedTile& plan = tile_of<StridedTile>(*whole);
   const double element = static_cast<double>(element_bytes(problem.dtype));

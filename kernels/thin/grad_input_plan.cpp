@@ -66,7 +66,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double result_bytes = bytes * input_elements(problem);
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
   const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
-  // Measured: in channels_last every element of several channels brings its whole sector (docs/choosing.md).
+  // Measured: in channels_last every element of several channels brings its whole sector.
   const bool alone = channels_last && problem.c_in == problem.groups && problem.c_out == problem.groups;
   const double layout_cost = !channels_last || alone || half ? 1 : 1.3;
   const double spread = channels_last && !alone ? std::min(32 / bytes, static_cast<double>(problem.c_out)) : 1;
@@ -74,7 +74,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));
   double smaller = 0.2;  // how much of the shorter of both times is not hidden
   if (alone) {
-    // A channel alone is loaded and stored element by element, which products do not hide (docs/choosing.md).
+    // A channel alone is loaded and stored element by element, which products do not hide.
     plan->compute_us *= 0.33;
     plan->memory_us *= half ? 8.9 : 4.9;
     smaller = 1;

@@ -257,7 +257,7 @@ ThinWeightPitches make_thin_weight_pitches(const ThinGradWeightLayout& layout, c
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight) return;
-  // Halves that are no neighbours in memory pass through registers one by one, which is slow (docs/engines/thin.md).
+  // Halves that are no neighbours in memory pass through registers one by one, which is slow.
   if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
   // Not thin: more pairs of channels than were measured, and, where every tap reads every row and column, as many as
   // let the simt engine's outer products win.

@@ -20,7 +20,7 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& l
 // Elements of a copy to shared memory that `a` and `b` are multiples of.
 int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; }
 
-// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers (docs/engines/thin.md).
+// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers.
 void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
   const int32_t width = kThinOuterWeightInstances[tile_of<ThinOuterWeightTile>(*plan).instance].width;

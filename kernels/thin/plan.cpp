@@ -30,7 +30,7 @@ double tap_share(const ThinAxis& axis) {
   return taps / (axis.num_taps * axis.num_filled);
 }
 
-// Warp instructions of the kernel, counted by the profiler and spread over what they depend on (docs/engines/thin.md).
+// Warp instructions of the kernel, counted by the profiler and spread over what they depend on.
 // `active`: the share of products whose tap is one of the weight's.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
               const ThinLayout& layout, double active, Plan* plan) {

@@ -98,8 +98,7 @@ int32_t best_rows(const ConvTProblem& problem, int64_t shares) {
 }
 
 // Times in microseconds: a launch with the weights, for each wave of CTAs, then the longer of memory and of a CTA's
-// position rows one after the other, and a part of the shorter. Constants from measurements on an H200
-// (docs/engines/upsample.md).
+// position rows one after the other, and a part of the shorter. Constants from measurements on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const UpsampleLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double input = bytes * input_elements(problem);

@@ -62,8 +62,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
 
 // Times in microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what products
 // and loads take and of what the stores take, and a constant; all of it takes longer the more it moves. Constants from
-// a fit to 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 162 of 14 layers
-// (docs/engines/window.md).
+// a fit to 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 162 of 14 layers.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowInstance& instance, Plan* whole) {
   const WindowTile& plan = tile_of<WindowTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -92,7 +91,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   whole->memory_us = (input + output) / copy;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
   whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
-  // Where there are few tiles, others are faster beside this than their estimates say (docs/engines/window.md).
+  // Where there are few tiles, others are faster beside this than their estimates say.
   if (terms > 1 && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.15;
 }
 

@@ -16,7 +16,7 @@ if not (CHECKOUT / "benchmarks").is_dir():
     pytest.skip("a source distribution has no measurements", allow_module_level=True)
 
 RUN = {"gpu": "NVIDIA H200", "torch": "2.11.0+cu130", "cudnn": 91900, "date": "2026-01-02T03:04:05", "complete": True}
-README = "begins\n<!-- figures: speed -->\n<!-- /figures -->\n<!-- figures: float32 -->\nold\n<!-- /figures -->\nends\n"
+README = "begins\n<!-- figures: speed -->\n<!-- /figures -->\nends\n"
 
 
 def call(ours_us, torch_us, chosen="ours", direction="fwd", **others):
@@ -29,6 +29,7 @@ def call(ours_us, torch_us, chosen="ours", direction="fwd", **others):
 
 def step(program, ours_ms, torch_ms, **others):
     return {"program": program, "dtype": "float32", "batch": 4, "mode": "train", "ours_ms": ours_ms,
+            "ours_range_ms": [1.0, 2.0], "torch_range_ms": [3.0, 4.0],
             "torch_ms": torch_ms, **others}  # fmt: skip
 
 
@@ -43,15 +44,6 @@ STEPS = [
     step("Net", 10.0, 18.0, dtype="bfloat16"),
     step("Other", 1.0, 0.9, mode="infer"),
     step("Other", None, None, mode="infer", dtype="bfloat16", failure="out of memory"),
-]
-# PyTorch in float32 and ours in TF32: the first. Both in float32, both in TF32, not ours, not measured: the others.
-NETWORKS = [
-    call(1.0, 2.0, error=2.93e-4, torch_error=1e-7),
-    call(1.0, 2.0, error=2e-7, torch_error=1e-7),
-    call(1.0, 2.0),
-    call(1.0, 2.0, "torch", error=1e-7, torch_error=1e-7),
-    call(1.0, 2.0, error=None, torch_error=None),
-    call(1.0, 2.0, precision="bf16", error=2e-3, torch_error=1e-7),
 ]
 
 
@@ -68,7 +60,8 @@ def tree(tool, monkeypatch, tmp_path):
     (tmp_path / "README.md").write_text(README)
     folder = tmp_path / tool.RESULTS
     folder.mkdir(parents=True)
-    for name, rows in {tool.CALLS: CALLS, tool.STEPS: STEPS, **dict.fromkeys(tool.NETWORKS, NETWORKS)}.items():
+    (tmp_path / "docs").mkdir()
+    for name, rows in {tool.CALLS: CALLS, tool.STEPS: STEPS}.items():
         (folder / name).write_text(json.dumps({**RUN, "rows": rows}))
     return tmp_path
 
@@ -81,30 +74,26 @@ def test_examples(tool):
 
 def test_figures_are_those_of_the_results(tool, tree):
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "**Calls: 1.47 times as fast**" in text  # the third root of 4 * 1 * 0.8
-    assert "as PyTorch's operator on an NVIDIA H200" in text
-    assert "all 3 calls of the 2 held-out layers in [unseen_validation.csv](benchmarks/unseen_validation.csv)" in text
-    assert "65.0 ms instead of 85.0 ms" in text
-    assert "**Our kernels run 2 of these calls**, 1.79 times as fast" in text
+    assert "**Single calls: 1.47 times as fast** as PyTorch's operator" in text  # the third root of 4 * 1 * 0.8
+    assert "3 calls of the 2 held-out layers in [unseen_validation.csv](benchmarks/unseen_validation.csv)" in text
+    assert "Kernels of convt_ext run 2 of them" in text
     assert "1 of these is more than 2 % slower than PyTorch's operator, and 1 more than 10 %" in text
     assert "the slowest has 0.80 times PyTorch's speed" in text
-    assert "**Whole steps: 0.90 to 2.00 times as fast** in wall time on an NVIDIA H200, 1.48 in the geometric" in text
-    assert "3 training and inference steps of Net and Other (`python -m convt_ext bench --steps`)" in text
+    assert "**Whole steps, eager: 0.90 to 2.00 times as fast** in wall time, 1.48 in the geometric mean" in text
+    assert "(3 training and inference steps of Net and Other)" in text
     assert "an NVIDIA H200 with torch 2.11.0+cu130 and cuDNN 9.19 (2026-01-02)" in text
-    assert "after each shape was benchmarked, which takes 20 ms in the median. A program benchmarks a shape" in text
 
 
 def test_without_measuring(tool, tree):
     """What estimates alone are worth stands beside it, once it has been measured."""
     before = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "a cost model" not in before
+    assert "Without `cudnn.benchmark`" not in before
     content = {**RUN, "gpu": "NVIDIA H100", "rows": [call(1.0, 1.2), call(1.2, 1.0)]}
     (tree / tool.RESULTS / tool.ESTIMATE).write_text(json.dumps(content))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert (
-        "all 2 calls of [unseen_validation.csv](benchmarks/unseen_validation.csv) are 1.00 times as fast on an " in text
-    )
-    assert "on an NVIDIA H100. Our kernels run 2 of them. 1 of these is more than 2 % slower" in text
+    assert "**Without `cudnn.benchmark`: 1.00 times** over all calls" in text
+    assert "kernels of convt_ext run 2 calls. 1 of these is more than 2 % slower" in text
+    assert "and an NVIDIA H100 with torch 2.11.0" in text
 
 
 def program(mode, dtype, ours, theirs, name="Net"):
@@ -113,25 +102,17 @@ def program(mode, dtype, ours, theirs, name="Net"):
 
 
 def test_compiled_programs(tool, tree):
-    assert "torch.compile" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
+    assert "Compiled programs" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
     rows = [program("compiled", "float32", 10.0, 40.0), program("compiled", "float32", 10.0, 10.05)]
     rows += [program("compiled", "bfloat16", 20.0, 10.0), program("eager", "bfloat16", 1.0, 99.0)]
     rows += [program("train_compiled", "float32", 10.0, 12.0, name) for name in ("Net", "Other")]
     rows.append({**rows[0], "ours_us": None, "failure": "no memory"})
     (tree / tool.RESULTS / tool.PROGRAMS).write_text(json.dumps({**RUN, "rows": rows}))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "**Under `torch.compile`: 2.00 times (TF32) and 0.50 times (bfloat16) as fast**" in text
-    assert "3 programs for inference" in text
-    assert "1 of them run at the original's speed within 1 %" in text
+    assert "**Compiled programs: 2.00 times (TF32) and 0.50 times (bfloat16) as fast** on the GPU" in text
+    assert "(3 programs for inference). 1 of them run at its speed within 1 %" in text
     assert "the slowest has 0.50 times its speed" in text
-    assert "steps of Net and Other are 1.20 to 1.20 times as fast on the GPU, and 1.10 to 1.10 times in wall" in text
-
-
-def test_calls_that_pytorch_computed_in_float32(tool, tree):
-    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["float32"].split())
-    assert text.startswith("In 2 of 6 TF32 calls of ours PyTorch had quietly computed in float32")  # of two files
-    assert "its error is below 2e-5 there, ours 3e-4" in text
-    assert "of [model_layers.csv](benchmarks/model_layers.csv) on an NVIDIA H200, " in text
+    assert "Training steps of Net and Other: 1.20 to 1.20 times on the GPU, 1.10 to 1.10 times in wall time" in text
 
 
 def test_none_is_slower(tool, tree):
@@ -141,9 +122,9 @@ def test_none_is_slower(tool, tree):
     assert "None of these is more than 2 % slower than PyTorch's operator; the slowest has 1.00 times" in text
 
 
-@pytest.mark.parametrize("name", ["CALLS", "ESTIMATE", "NETWORKS"])
+@pytest.mark.parametrize("name", ["CALLS", "ESTIMATE"])
 def test_rows_of_kernels_that_do_not_exist_are_refused(tool, tree, name):
-    path = tree / tool.RESULTS / (tool.NETWORKS[1] if name == "NETWORKS" else getattr(tool, name))
+    path = tree / tool.RESULTS / getattr(tool, name)
     rows = [*CALLS, call(None, None, None, kernel=None), *[call(1.0, 2.0, kernel="no_such_kernel")] * 2]
     path.write_text(json.dumps({**RUN, "rows": rows}))
     with pytest.raises(SystemExit, match=rf"{path.name}: 2 of 6 rows \(no_such_kernel\)"):
@@ -216,6 +197,22 @@ def test_the_figures_of_the_checkout(tool):
     """README.md says what the kept results say: `make charts` writes it."""
     text = (CHECKOUT / "README.md").read_text()
     assert tool.rewrite(text, tool.figures(tool.read_results(CHECKOUT / tool.RESULTS))) == text, "run `make charts`"
+
+
+def test_the_performance_page_of_the_checkout(tool):
+    text = (CHECKOUT / "docs/performance.md").read_text()
+    assert tool.performance.text(CHECKOUT / tool.RESULTS) == text, "run `make charts`"
+
+
+def test_the_performance_page(tool, tree):
+    rows = [program("compiled", "float32", 10.0, 40.0), program("compiled", "bfloat16", 8.0, 4.0)]
+    (tree / tool.RESULTS / tool.PROGRAMS).write_text(json.dumps({**RUN, "rows": rows}))
+    text = tool.performance.text(tree / tool.RESULTS)
+    assert "`h200_unseen_race.json`: NVIDIA H200, torch 2.11.0+cu130, cuDNN 9.19, 2026-01-02." in text
+    assert "| all | 3 | 2 | 1.47 | 1.79 | 0.80 | 1 | 1 |" in text
+    assert "Means: inference float32 4.00, inference bfloat16 0.50." in text
+    assert "| Net | 40.0 → 10.0 (4.00) | 4.0 → 8.0 (0.50) |" in text
+    assert "h100" not in text
 
 
 def test_the_chart_of_the_checkout(tool):

@@ -51,7 +51,7 @@ def test_it_has_the_digest_of_the_checkout(unpacked):
 @pytest.mark.parametrize(
     "name",
     [
-        *("README.md", "LICENSE", "CHANGELOG.md", "DEVELOPERS.md", "SECURITY.md", "Makefile", "PKG-INFO"),
+        *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "PKG-INFO"),
         *("tools/cuda_toolkit.py", "tools/nvcc.py", "tools/locks/wheel.txt"),
     ],
 )

@@ -38,7 +38,7 @@ def test_what_the_image_gets_has_a_value(monkeypatch):
 def test_repository_variables_are_explained():
     """A workflow that asks for one more is no use until somebody knows what to set."""
     asked = {name for path in WORKFLOWS.glob("*.yml") for name in re.findall(r"\bvars\.(\w+)", path.read_text())}
-    text = (CHECKOUT / "DEVELOPERS.md").read_text()
+    text = (CHECKOUT / "CONTRIBUTING.md").read_text()
     assert asked == {name for name in asked if name in text}
 
 

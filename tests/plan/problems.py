@@ -80,7 +80,7 @@ def make_problem(
 
 
 def from_row(n, c_in, c_out, size, kernel, stride=1, padding=0, output_padding=0, groups=1, dilation=1, **options):
-    """A problem from the columns of docs/performance.md; each of the pairs may be one int."""
+    """A problem from batch, channels, size, kernel and so on; each of the pairs may be one int."""
     pairs = [(v, v) if isinstance(v, int) else v for v in (size, kernel, stride, padding, output_padding, dilation)]
     h, w = (make_axis(*(pair[i] for pair in pairs)) for i in range(2))
     return make_problem(n, c_in, c_out, h, w, groups, **options)

@@ -38,7 +38,8 @@ CLASSES = [
     *((dtype, IEEE) for dtype in (FLOAT64, FLOAT16, BFLOAT16)),
 ]
 
-# Layers of docs/performance.md: batch, c_in, c_out, size, kernel, stride, padding, output_padding, groups, dilation.
+# Layers of convt_ext/bench/layers.py: batch, c_in, c_out, size, kernel, stride, padding, output_padding, groups,
+# dilation.
 LAYERS = {
     "kb57": (8, 64, 64, (1024, 1024), (3, 3)),
     "kb65": (8, 64, 64, (512, 512), (3, 7)),
