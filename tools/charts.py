@@ -31,12 +31,12 @@ SUMMARY = runpy.run_path(str(CHECKOUT / "convt_ext/bench/summary.py"))
 kernel_instances = runpy.run_path(str(CHECKOUT / "tests/kernel_instances.py"))["kernel_instances"]
 
 RESULTS = "benchmarks/results"
-CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"  # what the chart and the headline are of
+CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"
 ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
 PROGRAMS = "h200_programs.json"  # compiled programs; may be missing
-CHART = "docs/speed.svg"
+CHARTS = {"light": "docs/speed.svg", "dark": "docs/speed-dark.svg"}
 _LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
-MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps"'
+MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps programs"'
 
 
 _BLOCK = r"(<!-- figures: {name} -->\n)(.*?)(<!-- /figures -->)"
@@ -52,7 +52,7 @@ class Results:
     steps: dict[str, Any] | None
     estimate: dict[str, Any] | None
     programs: dict[str, Any] | None
-    digest: str | None  # of the contents of the first two, which are what the chart shows
+    digest: str | None  # of the calls and the programs, which are what the chart shows
 
 
 def read_results(folder: Path) -> Results:
@@ -65,10 +65,10 @@ def read_results(folder: Path) -> Results:
             raise SystemExit(f"convt_ext: {name} is of an interrupted run: measure it again")
         return content
 
-    calls, steps = read(CALLS), read(STEPS)
-    whole = calls is not None and steps is not None
-    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, STEPS))) if whole else None
-    return Results(calls, steps, read(ESTIMATE), read(PROGRAMS), digest.hexdigest() if digest else None)
+    calls, programs = read(CALLS), read(PROGRAMS)
+    whole = calls is not None and programs is not None
+    digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, PROGRAMS))) if whole else None
+    return Results(calls, read(STEPS), read(ESTIMATE), programs, digest.hexdigest() if digest else None)
 
 
 def refuse_missing_kernels(results: Results) -> None:
@@ -142,7 +142,11 @@ def _speed(results: Results) -> str:
         "`torch.backends.cudnn.benchmark = True`, after each shape was benchmarked "
         "([when](docs/guide.md#benchmarks)).",
     ]
-    picture = f"![PyTorch's time over ours: every call, sorted, and whole steps of networks]({CHART})"
+    picture = (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{CHARTS["dark"]}">'
+        f'<img alt="Layers and compiled programs: PyTorch\'s time over that of convt_ext" src="{CHARTS["light"]}">'
+        "</picture>"
+    )
     return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])
 
 
@@ -156,15 +160,19 @@ def _compiled(programs: dict[str, Any] | None) -> list[str]:
     of_dtypes = {dtype: [r["torch_us"] / r["ours_us"] for r in infer if r["dtype"] == dtype] for dtype in DTYPES}
     mean, gains = SUMMARY["geometric_mean"], [row["torch_us"] / row["ours_us"] for row in infer]
     same = sum(abs(gain - 1) < 0.01 for gain in gains)
-    steps, walls = ([row[f"torch_{k}us"] / row[f"ours_{k}us"] for row in train] for k in ("", "wall_"))
-    return [
+    text = (
         f"**Compiled programs: {mean(of_dtypes['float32']):.2f} times (TF32) and {mean(of_dtypes['bfloat16']):.2f} "
         f"times (bfloat16) as fast** on the GPU as the compiled original ({len(infer)} programs for inference). {same} "
         f"of them run at its speed within 1 %, most because the original is chosen; the slowest has {min(gains):.2f} "
-        f"times its speed. Training steps of {listed(list(dict.fromkeys(row['program'] for row in train)))}: "
-        f"{min(steps):.2f} to {max(steps):.2f} times on the GPU, {min(walls):.2f} to {max(walls):.2f} times in wall "
-        "time."
-    ]
+        "times its speed."
+    )
+    if train:
+        steps, walls = ([row[f"torch_{k}us"] / row[f"ours_{k}us"] for row in train] for k in ("", "wall_"))
+        text += (
+            f" Training steps of {listed(list(dict.fromkeys(row['program'] for row in train)))}: {min(steps):.2f} to "
+            f"{max(steps):.2f} times on the GPU, {min(walls):.2f} to {max(walls):.2f} times in wall time."
+        )
+    return [text]
 
 
 def _without_measuring(estimate: dict[str, Any] | None) -> list[str]:
@@ -202,16 +210,13 @@ def _paragraph(text: str, bullet: str = "") -> str:
     )  # fmt: skip
 
 
-def draw_chart(results: Results, path: Path) -> None:
-    """Draws the chart of the results, which must be there."""
+def draw_charts(results: Results, folder: Path) -> None:
+    """Draws the chart of the results, which must be there, for light and dark pages."""
     assert results.calls is not None
-    assert results.steps is not None
-    draw(
-        results.calls,
-        results.steps,
-        f"Drawn by tools/charts.py from {CALLS} and {STEPS}, sha256 {results.digest}",
-        path,
-    )
+    assert results.programs is not None
+    words = f"Drawn by tools/charts.py from {CALLS} and {PROGRAMS}, sha256 {results.digest}"
+    for theme, name in CHARTS.items():
+        draw(results.calls, results.programs, words, folder / name, theme)
 
 
 def main() -> None:
@@ -222,10 +227,10 @@ def main() -> None:
     (CHECKOUT / "docs/performance.md").write_text(performance.text(CHECKOUT / RESULTS), encoding="utf-8")
     print("README.md and docs/performance.md have the figures of the result files")
     if results.digest is None:
-        print(f"{CHART} is not drawn: {CALLS} or {STEPS} is missing in {RESULTS}; `{MEASURE}` measures them")
+        print(f"no chart is drawn: {CALLS} or {PROGRAMS} is missing in {RESULTS}; `{MEASURE}` measures them")
         return
-    draw_chart(results, CHECKOUT / CHART)
-    print(f"{CHART} is drawn from {CALLS} and {STEPS}")
+    draw_charts(results, CHECKOUT)
+    print(f"{listed(list(CHARTS.values()))} are drawn from {CALLS} and {PROGRAMS}")
 
 
 if __name__ == "__main__":

@@ -47,6 +47,15 @@ STEPS = [
 ]
 
 
+def program(mode, dtype, ours, theirs, name="Net"):
+    wall = {"ours_wall_us": 10.0, "torch_wall_us": 11.0} if mode == "train_compiled" else {}
+    return {"program": name, "mode": mode, "dtype": dtype, "ours_us": ours, "torch_us": theirs, **wall}
+
+
+PROGRAMS = [program("compiled", "float32", 10.0, 40.0), program("compiled", "bfloat16", 8.0, 4.0)]
+PROGRAMS.append(program("train_compiled", "float32", 10.0, 12.0))
+
+
 @pytest.fixture
 def tool(monkeypatch):
     monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
@@ -61,13 +70,14 @@ def tree(tool, monkeypatch, tmp_path):
     folder = tmp_path / tool.RESULTS
     folder.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    for name, rows in {tool.CALLS: CALLS, tool.STEPS: STEPS}.items():
+    for name, rows in {tool.CALLS: CALLS, tool.STEPS: STEPS, tool.PROGRAMS: PROGRAMS}.items():
         (folder / name).write_text(json.dumps({**RUN, "rows": rows}))
     return tmp_path
 
 
-def test_examples(tool):
-    result = doctest.testmod(tool)
+@pytest.mark.parametrize("name", ["charts", "performance", "speed_chart"])
+def test_examples(tool, name):
+    result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -96,12 +106,8 @@ def test_without_measuring(tool, tree):
     assert "and an NVIDIA H100 with torch 2.11.0" in text
 
 
-def program(mode, dtype, ours, theirs, name="Net"):
-    wall = {"ours_wall_us": 10.0, "torch_wall_us": 11.0} if mode == "train_compiled" else {}
-    return {"program": name, "mode": mode, "dtype": dtype, "ours_us": ours, "torch_us": theirs, **wall}
-
-
 def test_compiled_programs(tool, tree):
+    (tree / tool.RESULTS / tool.PROGRAMS).unlink()
     assert "Compiled programs" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
     rows = [program("compiled", "float32", 10.0, 40.0), program("compiled", "float32", 10.0, 10.05)]
     rows += [program("compiled", "bfloat16", 20.0, 10.0), program("eager", "bfloat16", 1.0, 99.0)]
@@ -130,7 +136,7 @@ def test_rows_of_kernels_that_do_not_exist_are_refused(tool, tree, name):
     with pytest.raises(SystemExit, match=rf"{path.name}: 2 of 6 rows \(no_such_kernel\)"):
         tool.main()
     assert (tree / "README.md").read_text() == README
-    assert not (tree / tool.CHART).exists()
+    assert not any((tree / name).exists() for name in tool.CHARTS.values())
 
 
 @pytest.mark.parametrize(
@@ -141,15 +147,15 @@ def test_kernels_that_exist(tool, kernel):
 
 
 def test_without_results_no_figure_is_written(tool, tree, capsys):
-    (tree / tool.RESULTS / tool.STEPS).unlink()
+    (tree / tool.RESULTS / tool.CALLS).unlink()
     tool.main()
-    assert f"{tool.STEPS} is missing" in capsys.readouterr().out
-    assert not (tree / tool.CHART).exists()
+    assert f"{tool.CALLS} or {tool.PROGRAMS} is missing" in capsys.readouterr().out
+    assert not any((tree / name).exists() for name in tool.CHARTS.values())
     block = " ".join((tree / "README.md").read_text().partition("<!-- /figures -->")[0].split())
-    assert f"`{tool.STEPS}`" in block
+    assert f"`{tool.CALLS}`" in block
     assert tool.MEASURE in block
     assert "times as fast" not in block
-    assert tool.CHART not in block
+    assert tool.CHARTS["light"] not in block
 
 
 def test_results_of_an_interrupted_run_are_refused(tool, tree):
@@ -167,19 +173,19 @@ def test_every_block_is_there_once(tool, text):
 
 def test_the_chart_is_the_same_for_the_same_results(tool, tree):
     pytest.importorskip("matplotlib")
-    chart = tree / tool.CHART
+    chart = tree / tool.CHARTS["light"]
     tool.main()
     first, readme = chart.read_bytes(), (tree / "README.md").read_text()
     assert ElementTree.fromstring(first).tag.endswith("svg")
-    assert readme.startswith("begins\n<!-- figures: speed -->\n![")
+    assert readme.startswith("begins\n<!-- figures: speed -->\n<picture>")
     assert readme.endswith("<!-- /figures -->\nends\n")
     tool.main()
     assert chart.read_bytes() == first
     assert (tree / "README.md").read_text() == readme
     digest = tool.digest_in(first.decode())
     assert digest == tool.read_results(tree / tool.RESULTS).digest
-    path = tree / tool.RESULTS / tool.STEPS
-    path.write_text(json.dumps({**RUN, "rows": STEPS[:1]}))
+    path = tree / tool.RESULTS / tool.PROGRAMS
+    path.write_text(json.dumps({**RUN, "rows": PROGRAMS[:2]}))
     tool.main()
     assert tool.digest_in(chart.read_text()) == tool.read_results(tree / tool.RESULTS).digest != digest
 
@@ -187,10 +193,10 @@ def test_the_chart_is_the_same_for_the_same_results(tool, tree):
 def test_a_users_settings_do_not_change_the_chart(tool, tree):
     matplotlib = pytest.importorskip("matplotlib")
     tool.main()
-    before = (tree / tool.CHART).read_bytes()
+    before = (tree / tool.CHARTS["light"]).read_bytes()
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "svg.fonttype": "none"}):
         tool.main()
-    assert (tree / tool.CHART).read_bytes() == before
+    assert (tree / tool.CHARTS["light"]).read_bytes() == before
 
 
 def test_the_figures_of_the_checkout(tool):
@@ -205,18 +211,31 @@ def test_the_performance_page_of_the_checkout(tool):
 
 
 def test_the_performance_page(tool, tree):
-    rows = [program("compiled", "float32", 10.0, 40.0), program("compiled", "bfloat16", 8.0, 4.0)]
-    (tree / tool.RESULTS / tool.PROGRAMS).write_text(json.dumps({**RUN, "rows": rows}))
     text = tool.performance.text(tree / tool.RESULTS)
     assert "`h200_unseen_race.json`: NVIDIA H200, torch 2.11.0+cu130, cuDNN 9.19, 2026-01-02." in text
     assert "| all | 3 | 2 | 1.47 | 1.79 | 0.80 | 1 | 1 |" in text
-    assert "Means: inference float32 4.00, inference bfloat16 0.50." in text
+    assert "Means: inference float32 4.00, inference bfloat16 0.50, training steps float32 1.20." in text
     assert "| Net | 40.0 → 10.0 (4.00) | 4.0 → 8.0 (0.50) |" in text
     assert "h100" not in text
 
 
-def test_the_chart_of_the_checkout(tool):
+def test_no_layer_and_no_program_is_left_out_of_the_chart(tool, tree):
+    pytest.importorskip("matplotlib")
+    rows = [call(1.0, 2.0, layer=name, precision="default", direction="fwd") for name in ("slow", "fast", "random 1")]
+    rows.append(call(9.0, 1.0, layer="slow", precision="default", direction="fwd", layout="nhwc"))
+    (tree / tool.RESULTS / tool.CALLS).write_text(json.dumps({**RUN, "rows": rows}))
+    tool.main()
+    for name in tool.CHARTS.values():
+        chart = (tree / name).read_text()
+        assert "slow" in chart
+        assert "2.0 → 1.0   1.0 → 9.0" in chart  # unfavourable, and as it was measured
+        assert "random 1" not in chart
+        assert "40.0 → 10.0   4.0 → 8.0" in chart
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_chart_of_the_checkout(tool, theme):
     results = tool.read_results(CHECKOUT / tool.RESULTS)
     if results.digest is None:
-        pytest.skip(f"nobody has measured {tool.CALLS} and {tool.STEPS} yet")
-    assert tool.digest_in((CHECKOUT / tool.CHART).read_text()) == results.digest, "run `make charts`"
+        pytest.skip(f"nobody has measured {tool.CALLS} and {tool.PROGRAMS} yet")
+    assert tool.digest_in((CHECKOUT / tool.CHARTS[theme]).read_text()) == results.digest, "run `make charts`"
