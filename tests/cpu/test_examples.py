@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from cpu_kernels import RAN, cpu_is_gpu
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_dcgan.py"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLE = EXAMPLES / "train.py"
 SMALL = ["--steps", "4", "--batch", "2", "--width", "2"]
 
 __all__ = ["cpu_is_gpu"]
@@ -37,3 +38,21 @@ def test_training_example_by_our_ops(cpu_is_gpu, capsys):
     runpy.run_path(str(EXAMPLE))["main"]([*SMALL, "--precision", "ieee"])
     assert "grad_weight" in RAN
     assert largest_difference(capsys.readouterr().out) < 1e-4
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py") if path != EXAMPLE))
+def test_short_examples(name):
+    """On the CPU, where both sides are PyTorch's operator; the one of several processes is two of them."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    if name == "ddp_tuning.py":
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert run.returncode == 0, run.stderr
+    if name == "ddp_tuning.py":
+        losses = re.findall(r"rank (\d): loss (\S+)", run.stdout)
+        assert {rank for rank, _ in losses} == {"0", "1"}
+        assert len({loss for _, loss in losses}) == 1
+    else:
+        (difference,) = re.findall(r"largest difference: (\S+)", run.stdout)
+        assert float(difference) < 1e-5

@@ -21,7 +21,7 @@ from training import batch, generator, train
 from convt_ext import conv_transpose2d as ours
 from convt_ext import convert
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_dcgan.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train.py"
 
 
 @pytest.fixture(autouse=True)

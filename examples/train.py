@@ -1,7 +1,7 @@
 """Trains a DCGAN generator twice, with PyTorch's modules and with convt_ext's: the same losses, two speeds.
 
-    python examples/train_dcgan.py              # a GPU: batch 64, width 64; the CPU: reduced
-    python examples/train_dcgan.py --steps 200 --precision ieee
+    python examples/train.py              # a GPU: batch 64, width 64; the CPU: reduced
+    python examples/train.py --steps 200 --precision ieee
 
 The data are made here: smooth images that depend on the noise, so that the generator has something to learn and
 the losses are comparable step by step. Only the line with `convert` differs between the two runs.
