@@ -50,7 +50,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
   cuda12-check build-cost check-wheel lint lint-ci locks mutate format clean
 
 help: ## list the tasks
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@echo "For users:"
+	@grep -hE '^(demo|test|install):.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+	@echo "For contributors:"
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | grep -vE '^(demo|test|install|help):' | \
+	  sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 env: $(READY) ## make .venv with torch and every tool
 
@@ -69,7 +73,7 @@ install: $(READY) ## install the wheel of dist/, building it when it is not of t
 	@$(RUN) tools/wheels.py path >/dev/null || $(MAKE) build
 	@$(RUN) tools/wheels.py install
 
-demo: install ## the KernelBench layers and a converted network, beside PyTorch where there is a GPU
+demo: install ## layers and converted networks beside PyTorch's, with times where there is a GPU
 	cd tests && $(RUN) -m convt_ext demo
 
 # Inside tests/: the checkout's top must not be on sys.path, where it would hide the wheel.

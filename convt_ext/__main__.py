@@ -11,6 +11,22 @@ from convt_ext import _optional, run
 from convt_ext.bench import command as bench
 from convt_ext.tuning import command as tuning
 
+# What each command is for, and an example.
+_COMMANDS = {
+    "info": ("print versions, GPU and switches, and whether the kernels can run here", "info"),
+    "check": (
+        "compare kernels with the exact definition on this GPU (needs numpy); status 1 when a check fails",
+        "check",
+    ),
+    "demo": ("run layers and converted models beside PyTorch's, reduced on a machine without a GPU", "demo"),
+    "bench": (
+        "measure layers, programs or networks beside PyTorch's (needs a GPU)",
+        "bench --layers 'DCGAN*' --default",
+    ),
+    "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
+    "run": ("run an unchanged Python program with convt_ext enabled", "run train.py --epochs 3"),
+}
+
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -18,13 +34,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"convt_ext {convt_ext.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, GPU, and whether the kernels can run here (and why not)")
-    commands.add_parser("check", help="self-test of this installation (needs numpy); status 1 when a check fails")
-    demo = commands.add_parser("demo", help="the KernelBench layers and two converted models beside PyTorch")
-    demo.add_argument("--cpu", action="store_true", help="the reduced demo, even with a GPU")
-    bench.add_arguments(commands.add_parser("bench", help="measure layers beside PyTorch (needs a GPU)"))
-    tuning.add_arguments(commands.add_parser("tune", help="write, merge and show tuning files"))
-    run.add_arguments(commands.add_parser("run", help="run a Python program, with its transposed convolutions served"))
+    parsers = {
+        name: commands.add_parser(
+            name,
+            help=words,
+            description=f"{words[0].upper()}{words[1:]}.",
+            epilog=f"example: python -m convt_ext {call}",
+        )
+        for name, (words, call) in _COMMANDS.items()
+    }
+    parsers["demo"].add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
+    bench.add_arguments(parsers["bench"])
+    tuning.add_arguments(parsers["tune"])
+    run.add_arguments(parsers["run"])
     return parser
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -49,6 +50,17 @@ def test_module_runs_as_a_program():
     result = subprocess.run([*program, "info"], capture_output=True, text=True, check=True)
     assert convt_ext.__version__ in result.stdout
     assert subprocess.run(program, capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("name", cli._COMMANDS)
+def test_each_commands_help_has_an_example_that_is_legal(name, capsys):
+    words, call = cli._COMMANDS[name]
+    assert cli.make_parser().parse_args(shlex.split(call)).command == name
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert words[1:] in shown
+    assert f"example: python -m convt_ext {call}" in shown
 
 
 # ---- info and check
