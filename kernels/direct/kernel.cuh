@@ -1,6 +1,6 @@
 // Small layers. Forward, and the gradient of the input as the forward pass of the adjoint problem: a thread computes
 // one result straight from global memory. The gradient of the weight: the threads of a CTA share the pixels of a few
-// neighbouring taps. docs/numerics.md gives the order of each sum. There are no stages, no slabs and little code,
+// neighbouring taps. kernels/ORDER.md gives the order of each sum. There are no stages, no slabs and little code,
 // because a launch that takes five microseconds is made of latencies: of the launch, of cold instructions, of two or
 // three loads that wait for each other. Called by direct/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once

@@ -1,5 +1,5 @@
 // Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, or the
-// result where there is one chunk, in a fixed order (docs/numerics.md). Thread t of a channel adds pixels t, t +
+// result where there is one chunk, in a fixed order (kernels/ORDER.md). Thread t of a channel adds pixels t, t +
 // threads, ... of each row of its chunk ascending; then neighbours' sums are added in halves. Called by launch/.
 #include "element/arithmetic.cuh"
 #include "reduce/kernels.h"

@@ -1,4 +1,4 @@
-// Adds slabs: result[e] = sum over slabs, in a fixed order (docs/numerics.md), rounded once to the result's type.
+// Adds slabs: result[e] = sum over slabs, in a fixed order (kernels/ORDER.md), rounded once to the result's type.
 // The slabs are cut into kSlices runs of neighbours; each run is added ascending, from +0, then the runs' sums
 // ascending. Called by launch/. Must not know: what was summed, but for the terms of sums that are NaN (terms.cuh).
 #include "element/arithmetic.cuh"

@@ -1,4 +1,4 @@
-// Transposed convolution on CUDA cores in a documented order of every sum (docs/numerics.md).
+// Transposed convolution on CUDA cores in a documented order of every sum (kernels/ORDER.md).
 // One CTA computes one tile (simt/layout.h): block_co output channels at tile_n * tile_h * tile_w positions of
 // one H phase and phases_w W phases. Launched by simt/launch.cpp.
 // Must not know: torch, how the plan was chosen.

@@ -1,4 +1,4 @@
-// The gradient of the weight on CUDA cores, in a documented order of every sum (docs/numerics.md):
+// The gradient of the weight on CUDA cores, in a documented order of every sum (kernels/ORDER.md):
 //     slab[ci, co, kh, kw] = sum over the slab's pixels (n, ih, iw), ascending, of
 //                            x[n, ci, ih, iw] * grad_y[n, co, ih * stride - padding + kh * dilation, ...]
 // One CTA computes what simt/grad_weight_layout.h says; a thread holds the sums of thread_ci x thread_co channels x

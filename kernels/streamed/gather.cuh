@@ -1,5 +1,5 @@
 // Layers of few outputs or few channels, forward and the gradient of the input: a matrix product of positions and
-// channels whose source operand is gathered from memory term by term (docs/numerics.md gives the order of each sum).
+// channels whose source operand is gathered from memory term by term (kernels/ORDER.md gives the order of each sum).
 // No window of the source is kept, so tiles may be as small as a layer needs, and any kernel and stride will do.
 // Launched by streamed/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once

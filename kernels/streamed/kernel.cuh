@@ -1,6 +1,6 @@
 // Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads the
 // source of its positions from global memory (neighbours and other taps find it in L1) and the weights, which the CTA
-// keeps, from shared memory. docs/numerics.md gives the order of each sum. Launched by streamed/launch.cpp. Must not
+// keeps, from shared memory. kernels/ORDER.md gives the order of each sum. Launched by streamed/launch.cpp. Must not
 // know: torch, how the plan was chosen.
 #pragma once
 

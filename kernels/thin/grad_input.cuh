@@ -1,5 +1,5 @@
 // The gradient of the input of layers bound by memory: small groups, few channels, strides that give most phases no tap
-// (docs/numerics.md gives the order of each sum).
+// (kernels/ORDER.md gives the order of each sum).
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
 // A CTA keeps the weights of its channels in shared memory and walks tiles of positions; the rows of grad_output that a
 // tile's taps read come through a pipeline of stages, a few channels each. Launched by thin/launch.cpp.

@@ -1,4 +1,4 @@
-// The gradient of the weight of layers bound by memory (docs/numerics.md gives the order of each sum).
+// The gradient of the weight of layers bound by memory (kernels/ORDER.md gives the order of each sum).
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
 // Lanes of a warp take neighbouring pixels, and each keeps the warp's thread_ci x thread_co x thread_kw sums: so both

@@ -1,4 +1,4 @@
-// The gradient of the weight in channels_last by outer products (docs/numerics.md gives the order of each sum).
+// The gradient of the weight in channels_last by outer products (kernels/ORDER.md gives the order of each sum).
 //     slab[ci, kh, j] = sum over the chunk's pixels (n, ih, iw) of
 //                       x[n, ih, iw, ci] * row[(iw * stride - padding) * c_out + position of column j],
 // where `row` is grad_output's row ih * stride - padding + kh * dilation, and j = kw * c_out + co

@@ -1,4 +1,4 @@
-// `_oracle`: conv_transpose2d and the gradient of its input with every sum in the documented order of docs/numerics.md,
+// `_oracle`: conv_transpose2d and the gradient of its input with every sum in the documented order of kernels/ORDER.md,
 // as scalar loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of phases,
 // tiles or plans, and so can judge the kernels bit for bit. Called by: tests, through oracle/plugin.py. Must not know:
 // anything of kernels/.

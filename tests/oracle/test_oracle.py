@@ -44,7 +44,7 @@ def fma32(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
 
 
 def one_output(problem, x, weight, bias, order, n, co, oh, ow):
-    """One output as docs/numerics.md words it."""
+    """One output as kernels/ORDER.md words it."""
     h, w = problem["h"], problem["w"]
     c_in, c_out = problem["c_in"] // problem["groups"], problem["c_out"] // problem["groups"]
     taps = []
