@@ -7,7 +7,7 @@
 #   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
 #   TEST_ARGS     more arguments for pytest
 #   SHARDS        how many processes share the GPU tests, side by side on all GPUs (as many as cores)
-#   SHARD, REPORT of the GPU tests only part I/N, and the report they are written to
+#   REPORT        the report that the GPU tests are written to
 #   LIMIT         seconds after which gpu-test ends with what it has (3000), and bench-results (none)
 #   ONLY          of the benchmark's result files only these, names of benchmarks/runs.json
 #   REQUIRE=current  gpu-status fails when a report is stale or incomplete, and not only when it holds a failure
@@ -20,7 +20,6 @@ TORCH_SPEC ?= torch==2.13.0
 SYSTEM ?= 0
 ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
 REPORT ?= $(CURDIR)/tests/gpu_report.json
-SHARD ?=
 SHARDS ?=
 LIMIT ?=
 REQUIRE ?=
@@ -85,7 +84,7 @@ test: install ## run all that this machine can run; -rs lists what was skipped a
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads
 	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py "$(REPORT)" $(if $(SHARDS),--shards $(SHARDS)) \
-	  $(if $(SHARD),--part $(SHARD)) $(if $(LIMIT),--limit $(LIMIT)) $(TEST_ARGS)
+	  $(if $(LIMIT),--limit $(LIMIT)) $(TEST_ARGS)
 
 gpu-status: $(READY) ## print what the reports are worth: current, stale, incomplete or failed, and why
 	@$(RUN) tools/gpu_status.py --report "$(REPORT)" --sanitizer-report "$(SANITIZER_REPORT)" \

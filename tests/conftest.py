@@ -36,7 +36,7 @@ RECORDER = "convt-gpu-recorder"  # the plugin that writes the report
 
 def pytest_addoption(parser):
     group = parser.getgroup("convt_ext")
-    group.addoption("--gpu-report", metavar="PATH", help="write the outcomes of the GPU tests to this report")
+    group.addoption("--gpu-report", metavar="PATH", help="write the outcomes of the GPU tests to this file")
     group.addoption("--shard", metavar="I/N", help="run the I-th of N parts of the GPU tests")
     group.addoption("--time-limit", metavar="S", type=float, help="end a run with a report after so many seconds")
 
@@ -80,7 +80,7 @@ def _recorder(config, build_info) -> GpuRecorder:
         raise pytest.UsageError(f"a GPU report needs a GPU: {reason}")
     facts = {"sources": digest, "seed": seeds.SEED, **gpu_facts()}
     path, limit = Path(config.getoption("gpu_report")), config.getoption("time_limit")
-    return GpuRecorder(path, facts, joins=bool(config.getoption("shard")), limit=limit)
+    return GpuRecorder(path, facts, limit=limit)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """The record of a GPU test run, and whether it still speaks for this source tree.
 
-The machine that runs CI has no GPU. So a run on one that has writes `tests/gpu_report.json`, which
-says for which sources (their digest), on what and with which outcome every GPU test ran; the report
-is committed, and `status` tells whether it is about the tree as it is now.
+The machine that runs CI has no GPU. So a run on one that has writes `tests/gpu_report.json`, which says for which
+sources (their digest), on what and with which outcome the GPU tests ran; the report is committed, and `status` tells
+whether it is about the tree as it is now. It lists the tests that did not pass. Of all tests it has the number in each
+file and the digest of their names, with which the tests of a tree are compared.
 
 Called by gpu_recorder.py and tools/gpu_shards.py (write), tools/gpu_status.py and packaging/test_gpu_report.py (read).
 Knows neither torch nor pytest, so that it can be tested anywhere.
@@ -10,6 +11,7 @@ Knows neither torch nor pytest, so that it can be tested anywhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -18,12 +20,9 @@ from typing import Any
 
 Report = dict[str, Any]
 
-KEYS = ("sources", "gpu", "gpus", "torch", "cuda", "driver", "date", "results", "conflicts", "tests")
-OUTCOMES = ("skipped", "passed", "failed")  # of two runs of a test the later word in this list counts
+KEYS = ("sources", "gpu", "gpus", "torch", "cuda", "driver", "date", "results", "conflicts", "tests", "others")
+OUTCOMES = ("skipped", "passed", "failed")
 TWO_GPUS = "needs two GPUs"  # the reason of every skip for want of a second GPU, and of no other
-
-# Two shards are one run only when all of these agree. On how many GPUs a part ran is no such thing.
-_SAME_RUN = ("sources", "gpu", "torch", "cuda", "driver")
 
 
 def read(path: str | Path) -> Report | None:
@@ -51,29 +50,49 @@ def write(path: str | Path, report: Report) -> None:
     Path(path).write_text(json.dumps(ordered, indent=1) + "\n")
 
 
-def merge(earlier: Report | None, shard: Report) -> Report:
-    """Adds a shard to what other shards of the same sources, GPU and torch have found.
+def join(shards: Sequence[Report]) -> Report:
+    """The report of a run from those of its shards, which have the outcome of each of their tests.
 
-    A test that has failed once stays failed, with its reason, whatever a repetition finds; one that has passed is not
-    made a skip by a part that ran on fewer GPUs. A result that differs from the same one of another part is a conflict,
-    which stays as well. Only a whole new run, which joins nothing, begins anew.
+    A test of which two shards know is one that a shard died of: its failure counts. A result that differs from the same
+    one of another shard is a conflict.
     """
-    if earlier is None or any(earlier.get(key) != shard[key] for key in _SAME_RUN):
-        return shard
-    tests = dict(earlier["tests"])
-    for name, test in shard["tests"].items():
-        if name not in tests or _rank(test) > _rank(tests[name]):
-            tests[name] = test
-    results, conflicts = dict(earlier["results"]), {**earlier["conflicts"], **shard["conflicts"]}
-    for name, value in shard["results"].items():
-        if results.setdefault(name, value) != value:
-            conflicts.setdefault(name, [results[name], value])
-    gpus = max(earlier["gpus"], shard["gpus"])
-    return {**shard, "gpus": gpus, "results": results, "conflicts": conflicts, "tests": tests}
+    tests: dict[str, dict[str, str]] = {}
+    results: dict[str, str] = {}
+    conflicts: dict[str, list[str]] = {}
+    for shard in shards:
+        for name, test in shard["tests"].items():
+            if test["outcome"] == "failed" or name not in tests:
+                tests[name] = test
+        for name, value in shard["results"].items():
+            if results.setdefault(name, value) != value:
+                conflicts.setdefault(name, [results[name], value])
+    others = {name: test for name, test in tests.items() if test["outcome"] != "passed"}
+    found = {"results": results, "conflicts": conflicts, "tests": digests(tests), "others": others}
+    return {**shards[-1], "gpus": max(shard["gpus"] for shard in shards), **found}
 
 
-def _rank(test: dict[str, Any]) -> int:
-    return OUTCOMES.index(test["outcome"])
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """By file the number of its tests and the digest of their names.
+
+    >>> digests(["a.py::one", "a.py::two", "b.py::one"]).keys()
+    dict_keys(['a.py', 'b.py'])
+    """
+    files: dict[str, list[str]] = {}
+    for name in names:
+        files.setdefault(name.partition("::")[0], []).append(name)
+    return {
+        file: f"{len(found)} {hashlib.sha256(chr(10).join(sorted(found)).encode()).hexdigest()[:16]}"
+        for file, found in files.items()
+    }
+
+
+def num_tests(report: Report) -> int:
+    """How many tests ran, whatever their outcome."""
+    return sum(_number(text) for text in report["tests"].values())
+
+
+def _number(text: str) -> int:
+    return int(text.partition(" ")[0])
 
 
 def add_result(results: dict[str, str], name: str, hexdigest: str) -> None:
@@ -138,16 +157,15 @@ def status(report: Report | None, digest: str, collected: Iterable[str] | None) 
     missing = [key for key in KEYS if key not in report]
     if missing:
         return f"failed: the report has no {missing[0]}"
-    tests = report["tests"]
     found = failures(report)
     if found:
         return f"failed: {len(found)} failure{'s' if len(found) > 1 else ''}, first {found[0]}"
-    if not any(test["outcome"] == "passed" for test in tests.values()):
+    if num_tests(report) == len(report["others"]):
         return "failed: no test of the report passed"
-    differing = _compare_lists(set(tests), set(tests if collected is None else collected))
+    differing = None if collected is None else _difference_of_lists(report["tests"], digests(collected))
     if differing:
         return f"failed: {differing}"
-    waiting = [name for name, test in tests.items() if test["outcome"] == "skipped" and test["reason"] == TWO_GPUS]
+    waiting = [name for name, test in report["others"].items() if test["reason"] == TWO_GPUS]
     if waiting:
         return f"incomplete: {len(waiting)} tests were skipped because they need two GPUs, first {min(waiting)}"
     return "current"
@@ -155,7 +173,7 @@ def status(report: Report | None, digest: str, collected: Iterable[str] | None) 
 
 def failures(report: Report) -> list[str]:
     """What speaks against the sources: tests that failed and results that were not the same twice, each with why."""
-    failed = [f"{name}: {test['reason']}" for name, test in report["tests"].items() if test["outcome"] == "failed"]
+    failed = [f"{name}: {test['reason']}" for name, test in report["others"].items() if test["outcome"] == "failed"]
     twice = [f"{name}: {one} in one part and {other} in another" for name, (one, other) in report["conflicts"].items()]
     return sorted(failed) + sorted(twice)
 
@@ -167,7 +185,7 @@ def difference(one: Report, other: Report) -> str | None:
     """
     if one["sources"] != other["sources"]:
         return f"sources: {one['sources']} and {other['sources']}"
-    differing = _compare_lists(set(one["tests"]), set(other["tests"]))
+    differing = _difference_of_lists(one["tests"], other["tests"])
     if differing:
         return f"tests: {differing}"
     mine, theirs = one.get("results", {}), other.get("results", {})
@@ -179,10 +197,9 @@ def difference(one: Report, other: Report) -> str | None:
     return None
 
 
-def _compare_lists(reported: set[str], expected: set[str]) -> str | None:
-    missing, extra = sorted(expected - reported), sorted(reported - expected)
-    if missing:
-        return f"{len(missing)} of {len(expected)} tests are not in the report, first {missing[0]}"
-    if extra:
-        return f"{len(extra)} tests of the report do not exist, first {extra[0]}"
+def _difference_of_lists(reported: dict[str, str], expected: dict[str, str]) -> str | None:
+    for file in sorted({*reported, *expected}):
+        if reported.get(file) != expected.get(file):
+            have, want = (_number(one.get(file, "0")) for one in (reported, expected))
+            return f"{file} has {want} tests, and the report is about {have}{' others' if have == want else ''}"
     return None

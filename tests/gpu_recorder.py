@@ -1,6 +1,7 @@
-"""Collects the outcome of every GPU test of a run, and digests of exact results, and writes them as a GPU report.
+"""Collects the outcome of every GPU test of a shard, and digests of exact results, and writes them to a file.
 
-A plugin of pytest, which conftest.py registers for `--gpu-report`. What a report is: gpu_evidence.py.
+A plugin of pytest, which conftest.py registers for `--gpu-report`. tools/gpu_shards.py makes one report of the files of
+all shards; what that is: gpu_evidence.py.
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ import pytest
 
 
 class GpuRecorder:
-    """Writes the report when the session ends.
+    """Writes the file when the session ends.
 
     Args:
-        path: the report.
+        path: the file.
         facts: what ran on what: the report's keys but for the date and what the run finds.
-        joins: whether the run is a part, whose outcomes join those of the same run in `path`.
         limit: after so many seconds the session fails with what it has.
     """
 
-    def __init__(self, path: Path, facts: dict[str, Any], *, joins: bool = False, limit: float | None = None):
+    def __init__(self, path: Path, facts: dict[str, Any], *, limit: float | None = None):
         self.path = path
         self.facts = facts
-        self.joins = joins
         self.limit = limit
         self.tests: dict[str, dict] = {}
         self.results: dict[str, str] = {}
@@ -47,14 +46,13 @@ class GpuRecorder:
     def pytest_runtest_logstart(self, nodeid):
         """A process that dies or hangs writes no report: so it says in advance which test it died of."""
         if nodeid in self.expected:
-            died = {"outcome": "failed", "reason": "the process ended within this test", "seconds": 0.0}
+            died = {"outcome": "failed", "reason": "the process ended within this test"}
             gpu_evidence.write(gpu_evidence.unfinished(self.path), self._report({nodeid: died}, {}))
 
     def pytest_runtest_logreport(self, report):
         if report.nodeid not in self.expected:
             return
-        entry = self.tests.setdefault(report.nodeid, {"outcome": "passed", "reason": "", "seconds": 0.0})
-        entry["seconds"] = round(entry["seconds"] + report.duration, 2)
+        entry = self.tests.setdefault(report.nodeid, {"outcome": "passed", "reason": ""})
         # A test fails or skips in any of its three parts: set-up, call, clean-up.
         if report.failed:
             entry["outcome"], entry["reason"] = "failed", _first_line(report)
@@ -64,20 +62,17 @@ class GpuRecorder:
     def pytest_runtest_logfinish(self):
         taken = time.monotonic() - self.start
         if self.limit and taken > self.limit and self.session.testscollected > len(self.tests):
-            self.session.shouldfail = (
-                f"more than {self.limit:.0f} s: raise LIMIT, or run parts, `make gpu-test SHARD=1/2` and then SHARD=2/2"
-            )
+            self.session.shouldfail = f"more than {self.limit:.0f} s: raise LIMIT"
 
     def pytest_sessionfinish(self):
         if not self.tests:
             return
-        earlier = gpu_evidence.read(self.path) if self.joins else None
-        gpu_evidence.write(self.path, gpu_evidence.merge(earlier, self._report(self.tests, self.results)))
+        gpu_evidence.write(self.path, self._report(self.tests, self.results))
         gpu_evidence.unfinished(self.path).unlink(missing_ok=True)
 
     def _report(self, tests: dict[str, dict], results: dict[str, str]) -> gpu_evidence.Report:
         date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return {**self.facts, "date": date, "results": results, "conflicts": {}, "tests": tests}
+        return {**self.facts, "date": date, "results": results, "tests": tests}
 
 
 def _first_line(report) -> str:

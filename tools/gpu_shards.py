@@ -1,12 +1,11 @@
-"""Runs the GPU tests, or a part of them, in shards side by side, and writes one report of all.
+"""Runs the GPU tests in shards side by side, and writes one report of all.
 
-    python tools/gpu_shards.py REPORT [--shards NUMBER] [--part I/N] [--limit SECONDS] [PYTEST_ARGUMENT ...]
+    python tools/gpu_shards.py REPORT [--shards NUMBER] [--limit SECONDS] [PYTEST_ARGUMENT ...]
 
 Called by `make gpu-test`. The tests are bound by the CPU, so there are as many shards as cores unless NUMBER says
-otherwise; each takes a GPU in turn. With --part it is the I-th of N parts that is run so, and the report that is there
-is added to; a failure in it stays, until a run of all parts at once. All shards draw their random problems from one
-seed: CONVT_TEST_SEED's, for a part otherwise that of the report, else a new one. Where a shard does not end well, the
-last of its output is printed. Exits with 1 when one did not, or the report has a failure.
+otherwise; each takes a GPU in turn. All shards draw their random problems from one seed: CONVT_TEST_SEED's, else a new
+one. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did not, or the report
+has a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LAST_LINES = 12
@@ -59,28 +57,12 @@ def default_number(num_gpus: int) -> int:
     return min(len(os.sched_getaffinity(0)), MOST_PER_GPU * num_gpus)
 
 
-def shards_of(part: tuple[int, int], number: int) -> list[str]:
-    """What --shard is given, for that part of the tests in so many shards.
-
-    >>> shards_of((1, 1), 3), shards_of((2, 2), 3)
-    (['1/3', '2/3', '3/3'], ['2/6', '4/6', '6/6'])
-    """
-    index, count = part
-    return [f"{index + count * place}/{count * number}" for place in range(number)]
-
-
 @dataclass
 class Shard:
     name: str  # "2/6"
     log: Path
     report: Path
     process: subprocess.Popen[bytes]
-
-
-def seed_of_run(report: dict[str, Any] | None) -> str:
-    """CONVT_TEST_SEED of all shards (tests/seeds.py); `report` is what they add to."""
-    drawn = (report or {}).get("seed") or secrets.randbelow(2**31)
-    return os.environ.get("CONVT_TEST_SEED") or str(drawn)
 
 
 def start(name: str, place: int, number: int, gpus: list[str], folder: Path, seed: str, arguments: list[str]) -> Shard:
@@ -109,65 +91,55 @@ def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
         return None
 
 
-def run(number: int, part: tuple[int, int], limit: float, report_path: Path, arguments: list[str]) -> bool:
-    """Whether every shard ended well and no test has failed, in this part or in one that the report had before."""
+def run(number: int, limit: float, report_path: Path, arguments: list[str]) -> bool:
+    """Whether every shard ended well and no test has failed."""
     evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
-    gpus, all_well = visible_gpus(), True
+    gpus, all_well, found = visible_gpus(), True, []
     number = number or default_number(len(gpus))
-    report = None if part == (1, 1) else evidence["read"](report_path)
-    seed = seed_of_run(report)
-    before, deadline = report, time.monotonic() + limit + GRACE
+    seed = os.environ.get("CONVT_TEST_SEED") or str(secrets.randbelow(2**31))
+    deadline = time.monotonic() + limit + GRACE
     with tempfile.TemporaryDirectory() as name:
         words = [f"--time-limit={limit}", *arguments]
         where = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
         print(f"GPU tests in {number} processes on {where}, CONVT_TEST_SEED={seed}", flush=True)
         shards = [
-            start(shard, place, number, gpus, Path(name), seed, words)
-            for place, shard in enumerate(shards_of(part, number))
+            start(f"{place + 1}/{number}", place, number, gpus, Path(name), seed, words) for place in range(number)
         ]
         for shard in shards:
             status = wait(shard.process, deadline)
             # The second: of a shard that died, which test it died of.
-            for path in (shard.report, evidence["unfinished"](shard.report)):
-                if path.exists():
-                    report = evidence["merge"](report, evidence["read"](path))
+            paths = (shard.report, evidence["unfinished"](shard.report))
+            found += [evidence["read"](path) for path in paths if path.exists()]
             if status not in (0, NOTHING_CHOSEN):
                 all_well = False
                 how = "was stopped: it hangs" if status is None else f"ended with status {status}"
                 last = shard.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
                 print(f"shard {shard.name} {how}; its last lines:", *last, sep="\n    ")
-    if report is None or report is before:
-        print("no shard has written a report")
+    if not found:
+        print("no shard has found anything")
         return False
+    report = evidence["join"](found)
     evidence["write"](report_path, report)
-    found = evidence["failures"](report)
-    for failure in found:
+    failures = evidence["failures"](report)
+    for failure in failures:
         print(f"FAILED {failure}")
-    print(
-        ", ".join(
-            f"{count} {outcome}" for outcome, count in Counter(t["outcome"] for t in report["tests"].values()).items()
-        )
-    )
-    return all_well and not found
+    counts = Counter(test["outcome"] for test in report["others"].values())
+    counts["passed"] = evidence["num_tests"](report) - len(report["others"])
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return all_well and not failures
 
 
 def main() -> None:
-    evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("report", type=Path)
     parser.add_argument("--shards", type=int, default=0, metavar="NUMBER")
-    parser.add_argument("--part", default="1/1", metavar="I/N")
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS")
     options, arguments = parser.parse_known_args()
     if options.shards < 0 or options.limit <= 0:
         parser.error("--shards and --limit must be positive")
-    try:
-        part = evidence["parse_shard"](options.part)
-    except ValueError as error:
-        parser.error(str(error))
-    if not run(options.shards, part, options.limit, options.report.resolve(), arguments):
+    if not run(options.shards, options.limit, options.report.resolve(), arguments):
         raise SystemExit(1)
 
 

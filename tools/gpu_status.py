@@ -90,7 +90,7 @@ def compare(one: Path, other: Path) -> None:
     differing = EVIDENCE["difference"](*reports)
     if differing:
         raise SystemExit(f"different: {gpus}: {differing}")
-    print(f"equal: {gpus}: {len(reports[0]['results'])} results, {len(reports[0]['tests'])} tests")
+    print(f"equal: {gpus}: {len(reports[0]['results'])} results, {EVIDENCE['num_tests'](reports[0])} tests")
 
 
 def main() -> None:
