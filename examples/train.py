@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     worst = max(abs(a - b) / a for a, b in zip(runs["PyTorch"][0], runs["convt_ext"][0], strict=True))
     console.print(f"largest relative difference of a loss: {worst:.1e}")
     if not on_gpu:
-        console.print("No GPU: PyTorch's operator served both runs; sizes are reduced.")
+        console.print("No GPU: PyTorch's operator computes both runs; sizes are reduced.")
 
 
 def name_of(device: torch.device) -> str:
