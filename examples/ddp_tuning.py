@@ -34,7 +34,10 @@ def main() -> None:
         loss = parallel(x).square().mean()
         loss.backward()
         optimizer.step()
-    print(f"rank {rank}: loss {loss.item():.4f}")
+    losses = [0.0] * dist.get_world_size()
+    dist.all_gather_object(losses, round(loss.item(), 4))
+    if rank == 0:
+        print(f"losses of the ranks: {losses}")
     dist.destroy_process_group()
 
 
