@@ -102,7 +102,7 @@ def _same_modules() -> Iterator[list[nn.Module]]:
 
 
 def _copy(buffer: Tensor | None) -> Tensor | None:
-    return None if buffer is None or is_lazy(buffer) else buffer.detach().clone()
+    return None if buffer is None or is_lazy(buffer) or buffer.is_meta else buffer.detach().clone()
 
 
 def _put_back(module: nn.Module, buffers: list[tuple[str, Tensor | None, Tensor | None]]) -> None:

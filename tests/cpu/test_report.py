@@ -36,6 +36,13 @@ def forward_lines(found):
     return [line for line in found.lines if line.direction == "forward"]
 
 
+def test_a_model_without_numbers():
+    """On the device meta, which takes no memory; buffers there have nothing to restore."""
+    found = report(convt_ext.convert(Model()).to("meta").train(), image().to("meta"), device="A100")
+    assert [line.layer for line in forward_lines(found)] == ["first", "rest.last"]
+    assert "A100" in found.device
+
+
 def test_a_converted_model():
     model = convt_ext.convert(Model())
     found = report(model, image())
