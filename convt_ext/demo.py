@@ -1,7 +1,7 @@
 """``python -m convt_ext demo``: the seven KernelBench layers and two converted models, ours beside PyTorch's.
 
 With a GPU at full size with times and a comparison of the bits. Without one at reduced size, where both are PyTorch's
-operator and must agree exactly, and with the plan that an H200 would run. Needs the package rich.
+operator and must agree exactly, and with what GPUs would run. Needs the package rich.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import nn
 import convt_ext
 from convt_ext import _extension
 from convt_ext.bench import floors
-from convt_ext.bench.dry_run import explain_on, print_plans
+from convt_ext.bench.dry_run import print_plans
 from convt_ext.bench.layers import KERNELBENCH, Layer
 from convt_ext.bench.modes import MODES, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import make_operands, torch_call
@@ -32,6 +32,7 @@ from convt_ext.tuning import race
 _MODE = MODES["ieee"]
 _BUDGET_MS = 150.0
 _REDUCED_SIZE = 24
+_ELSEWHERE = ("H200", "A100", "RTX 4090")  # what runs there is shown on a machine without a GPU
 
 Model = tuple[str, nn.Module, tuple[int, ...]]  # name, model, input shape
 
@@ -57,12 +58,12 @@ def _demo_on_gpu(console: Console) -> int:
         f"[bold]convt_ext {convt_ext.__version__} on {gpu}[/], float32 with TF32 off, torch {torch.__version__}"
     )
     layers_held = show_layers(console, KERNELBENCH, device, timer, floors.rates_of(gpu))
-    models: list[Model] = [
-        ("DCGAN generator", DCGANGenerator(), (128, 100, 1, 1)),
-        ("U-Net", UNet(), (4, 3, 512, 512)),
-    ]
-    models_held = show_models(console, models, device, timer)
+    models_held = show_models(console, _full_size(), device, timer)
     return 0 if layers_held and models_held else 1
+
+
+def _full_size() -> list[Model]:
+    return [("DCGAN generator", DCGANGenerator(), (128, 100, 1, 1)), ("U-Net", UNet(), (4, 3, 512, 512))]
 
 
 def _demo_on_cpu(console: Console) -> bool:
@@ -76,9 +77,19 @@ def _demo_on_cpu(console: Console) -> bool:
     layers_equal = show_layers(console, layers, device, None, None)
     models_equal = show_models(console, models, device, None)
     print_plans(console, KERNELBENCH, [_MODE], ["nchw"], "H200")
-    explanation = explain_on("H200", KERNELBENCH[0], _MODE)
-    console.print(f"\n{KERNELBENCH[0].name} at full size:\n{explanation}", markup=False, highlight=False)
+    for gpu in _ELSEWHERE:
+        show_elsewhere(console, gpu, _full_size())
     return layers_equal and models_equal
+
+
+def show_elsewhere(console: Console, gpu: str, models: Sequence[Model]) -> None:
+    """What would run each layer of the models at full size on another GPU, with TF32 on as PyTorch has it."""
+    with torch_switches(MODES["tf32"]):
+        for name, model, shape in models:
+            on_meta = convt_ext.convert(model.to("meta").eval())
+            found = convt_ext.report(on_meta, torch.empty(shape, device="meta"), device=gpu)
+            console.print(f"\n[bold]{name}, {'x'.join(map(str, shape))}[/]")
+            console.print(str(found), markup=False, highlight=False)
 
 
 def show_layers(
@@ -88,7 +99,8 @@ def show_layers(
     table = Table(title="KernelBench level 1, forward", title_justify="left")
     table.add_column("layer")
     table.add_column("output")
-    for name in ("ours µs", "torch µs", "speedup", "of floor", "elements that differ", "largest difference"):
+    times = () if timer is None else ("convt_ext µs", "PyTorch µs", "speedup", "of floor")
+    for name in (*times, "elements that differ", "largest difference"):
         table.add_column(name, justify="right")
     held = True
     for layer in layers:
@@ -97,7 +109,9 @@ def show_layers(
         held &= agrees
         table.add_row(layer.name, "x".join(map(str, layer.output_shape)), *cells, style=None if agrees else "red")
     console.print(table)
-    console.print("Largest difference: largest |ours - torch| over largest |torch|. 0 elements: equal in every bit.")
+    console.print(
+        "Largest difference: largest |convt_ext - PyTorch| over largest |PyTorch|. 0 elements: equal in every bit."
+    )
     return held
 
 
@@ -107,14 +121,12 @@ def _layer_cells(
     operands = make_operands(layer, _MODE.dtype, device)
     ours, theirs = our_call(layer, "fwd", _MODE, operands), torch_call(layer, "fwd", operands)
     differing, largest = compare(ours(), theirs())
-    times = ["-"] * 3
+    times: list[str] = []
     if timer is not None:
         ours_us, torch_us = timer.times_us([ours, theirs])
         times = [f"{ours_us:.0f}", f"{torch_us:.0f}", f"{torch_us / ours_us:.2f}x"]
         floor = rates and floors.floor_us(layer, "fwd", _MODE.name, _MODE.itemsize, "nchw", rates)
         times.append(f"{floor / ours_us:.0%}" if floor else "-")
-    else:
-        times.append("-")
     return [*times, f"{differing}", f"{largest:.1e}"], _agrees(device, differing, largest)
 
 
@@ -122,9 +134,9 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
     """A table of models and their converted copies; whether the outputs agreed as in ``show_layers``."""
     table = Table(title="Models, convt_ext.convert(model, precision='ieee')", title_justify="left")
     table.add_column("model")
-    for name in ("layers converted", "converted µs", "original µs", "speedup", "elements that differ"):
+    times = () if timer is None else ("converted µs", "original µs", "speedup")
+    for name in ("layers converted", *times, "elements that differ", "largest difference"):
         table.add_column(name, justify="right")
-    table.add_column("largest difference", justify="right")
     held = True
     for name, model, shape in models:
         original = model.to(device).eval()
@@ -135,17 +147,17 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
         input = torch.randn(shape, device=device, generator=generator.manual_seed(0))
         with console.status(name):
             differing, largest = compare(converted(input), original(input))
-            times = _model_times(partial(converted, input), partial(original, input), timer)
+            cells = _model_times(partial(converted, input), partial(original, input), timer)
         agrees = _agrees(device, differing, largest)
         held &= agrees
-        table.add_row(name, str(number), *times, f"{differing}", f"{largest:.1e}", style=None if agrees else "red")
+        table.add_row(name, str(number), *cells, f"{differing}", f"{largest:.1e}", style=None if agrees else "red")
     console.print(table)
     return held
 
 
 def _model_times(ours: Callable[[], object], theirs: Callable[[], object], timer: Timer | None) -> list[str]:
     if timer is None:
-        return ["-"] * 3
+        return []
     ours_us, torch_us = timer.times_us([ours, theirs])
     return [f"{ours_us:.0f}", f"{torch_us:.0f}", f"{torch_us / ours_us:.2f}x"]
 

@@ -326,8 +326,9 @@ def test_summary_names_failures_and_skips(capsys):
 def test_demo_on_cpu_finds_equal_results(no_gpu, capsys):
     assert cli.main(["demo"]) == 0
     text = capsys.readouterr().out
-    for words in ("kb57", "kb81", "DCGAN generator", "U-Net", "H200"):
+    for words in ("kb57", "kb81", "DCGAN generator", "U-Net", "H200", "A100", "RTX 4090", "4x256x128x128 *"):
         assert words in text
+    assert "µs" not in text.partition("floors and plans")[0]  # no column that would be empty
 
 
 def test_demo_puts_the_switches_back(no_gpu, capsys):
