@@ -21,7 +21,7 @@ _COMMANDS = {
     "demo": ("run layers and converted models beside PyTorch's, reduced on a machine without a GPU", "demo"),
     "bench": (
         "measure layers, programs or networks beside PyTorch's (needs a GPU)",
-        "bench --layers 'DCGAN*' --default",
+        "bench --layers 'dcgan*'",
     ),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
     "run": ("run an unchanged Python program with convt_ext enabled", "run train.py --epochs 3"),

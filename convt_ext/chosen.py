@@ -134,16 +134,21 @@ class Chosen(Eager):
         return super().gradients(grad_output, input, weight, wanted)
 
     def choose_now(
-        self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor
+        self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
     ) -> None:
-        """Chooses a direction for good, by a benchmark where nothing is known of it: before the calls that would be
-        counted. Takes operands of the call's sizes and strides."""
+        """Makes the final choice of a direction before its first call, by a benchmark unless one is known.
+
+        Args:
+            input, weight, bias, grad_output: operands of the call's sizes and strides; the forward pass needs no
+                grad_output.
+        """
         self.verdict(direction)
         if direction not in self._waiting:
             return
         if direction == FORWARD:
             self._benchmark_forward(input, weight, bias)
         else:
+            assert grad_output is not None
             self._benchmark_gradient(direction, grad_output, input, weight)
 
     def _choose_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:

@@ -77,17 +77,18 @@ def _demo_on_cpu(console: Console) -> bool:
     layers_equal = show_layers(console, layers, device, None, None)
     models_equal = show_models(console, models, device, None)
     print_plans(console, KERNELBENCH, [_MODE], ["nchw"], "H200")
+    with torch.device("meta"):
+        converted = [(name, convt_ext.convert(model.eval()), shape) for name, model, shape in _full_size()]
     for gpu in _ELSEWHERE:
-        show_elsewhere(console, gpu, _full_size())
+        show_elsewhere(console, gpu, converted)
     return layers_equal and models_equal
 
 
 def show_elsewhere(console: Console, gpu: str, models: Sequence[Model]) -> None:
-    """What would run each layer of the models at full size on another GPU, with TF32 on as PyTorch has it."""
+    """Prints what would run each layer of converted models on another GPU, with TF32 on as PyTorch has it."""
     with torch_switches(MODES["tf32"]):
         for name, model, shape in models:
-            on_meta = convt_ext.convert(model.to("meta").eval())
-            found = convt_ext.report(on_meta, torch.empty(shape, device="meta"), device=gpu)
+            found = convt_ext.report(model, torch.empty(shape, device="meta"), device=gpu)
             console.print(f"\n[bold]{name}, {'x'.join(map(str, shape))}[/]")
             console.print(str(found), markup=False, highlight=False)
 

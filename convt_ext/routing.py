@@ -1,9 +1,9 @@
 """Who may serve a call: our kernels, and which of them, or PyTorch's operator alone, and why.
 
-Called by functional.py and compile/tracing.py, which obey, and by explain.py, which tells. Which of both is faster
-where nobody asked for a precision is not decided here: `Chosen` (chosen.py) follows verdicts of times. One decision in
-one place, made on every call, so it costs a few microseconds: what depends on sizes, strides and arguments alone is
-decided once and looked up afterwards. Launches nothing but the casts of autocast.
+Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. Without
+an explicit precision `Chosen` (chosen.py) picks the faster implementation. The decision is made on every call and costs
+a few microseconds: what depends on sizes, strides and arguments alone is decided once and looked up afterwards.
+Launches nothing but the casts of autocast.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The machine that runs CI has no GPU. So a run on one that has writes `tests/gpu_report.json`, which says for which
 sources (their digest), on what and with which outcome the GPU tests ran; the report is committed, and `status` tells
-whether it is about the tree as it is now. It lists the tests that did not pass. Of all tests it has the number in each
-file and the digest of their names, with which the tests of a tree are compared.
+whether it is about the tree as it is now. It lists the tests that did not pass. For each test file it contains the
+number of tests and a digest of their names, which `status` compares with the tests of the tree.
 
 Called by gpu_recorder.py and tools/gpu_shards.py (write), tools/gpu_status.py and packaging/test_gpu_report.py (read).
 Knows neither torch nor pytest, so that it can be tested anywhere.
@@ -51,10 +51,10 @@ def write(path: str | Path, report: Report) -> None:
 
 
 def join(shards: Sequence[Report]) -> Report:
-    """The report of a run from those of its shards, which have the outcome of each of their tests.
+    """Makes the report of a run from the files of its shards, which contain the outcome of every test.
 
-    A test of which two shards know is one that a shard died of: its failure counts. A result that differs from the same
-    one of another shard is a conflict.
+    If a shard's process died within a test, two files contain this test, and the failure counts. A result that two
+    shards give different digests is a conflict.
     """
     tests: dict[str, dict[str, str]] = {}
     results: dict[str, str] = {}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import performance
-from speed_chart import DTYPES, draw, listed, measured_steps
+from speed_chart import DTYPES, cudnn_release, draw, listed, measured_steps
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -197,8 +197,7 @@ def _machines(contents: Sequence[dict[str, Any] | None]) -> str:
     """Where and when the files were measured, each machine once."""
     dates: dict[str, set[str]] = {}
     for content in filter(None, contents):
-        cudnn = f"{content['cudnn'] // 10000}.{content['cudnn'] // 100 % 100}"
-        machine = f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn}"
+        machine = f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn_release(content)}"
         dates.setdefault(machine, set()).add(content["date"][:10])
     return listed([f"{machine} ({', '.join(sorted(found))})" for machine, found in dates.items()])
 

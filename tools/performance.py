@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from speed_chart import SUMMARY
+from speed_chart import SUMMARY, cudnn_release, short
 
 Row = dict[str, Any]
 
@@ -51,13 +51,16 @@ def _section(title: str, folder: Path, name: str, table: Callable[[Sequence[Row]
         path = folder / f"{gpu}_{name}.json"
         if path.is_file():
             content = json.loads(path.read_text(encoding="utf-8"))
-            cudnn = f"{content['cudnn'] // 10000}.{content['cudnn'] // 100 % 100}"
-            run = f"{content['gpu']}, torch {content['torch']}, cuDNN {cudnn}, {content['date'][:10]}"
+            run = f"{content['gpu']}, torch {content['torch']}, cuDNN {cudnn_release(content)}, {content['date'][:10]}"
             found += [f"`{path.name}`: {run}.", "", *table(content["rows"]), ""]
     return found if len(found) > 2 else []
 
 
 def _table(header: str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """
+    >>> _table("a | b", [["1", "2"]])
+    ['| a | b |', '|---|---|', '| 1 | 2 |']
+    """
     columns = header.count("|") + 1
     return [f"| {header} |", "|" + "---|" * columns, *(f"| {' | '.join(row)} |" for row in rows)]
 
@@ -92,7 +95,7 @@ def _programs(rows: Sequence[Row]) -> list[str]:
         for dtype in ("float32", "bfloat16"):
             of_it = [row for row in rows if (row["program"], row["mode"]) == key and row["dtype"] == dtype]
             cells += [
-                f"{_short(r['torch_us'])} → {_short(r['ours_us'])} ({r['torch_us'] / r['ours_us']:.2f})" for r in of_it
+                f"{short(r['torch_us'])} → {short(r['ours_us'])} ({r['torch_us'] / r['ours_us']:.2f})" for r in of_it
             ] or ["–"]
         lines.append(cells)
     mean = SUMMARY["geometric_mean"]
@@ -121,11 +124,3 @@ def _steps(rows: Sequence[Row]) -> list[str]:
         if row["ours_ms"] and row["torch_ms"]
     ]
     return _table("network | dtype | PyTorch, ms (range) | convt_ext, ms (range) | quotient", lines)
-
-
-def _short(us: float) -> str:
-    """
-    >>> [_short(value) for value in (5.678, 123.4)]
-    ['5.7', '123']
-    """
-    return f"{us:.1f}" if us < 100 else f"{us:.0f}"

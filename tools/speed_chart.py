@@ -47,6 +47,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
+def cudnn_release(content: dict[str, Any]) -> str:
+    """The cuDNN that a result file was measured with.
+
+    >>> cudnn_release({"cudnn": 91900})
+    '9.19'
+    """
+    return f"{content['cudnn'] // 10000}.{content['cudnn'] // 100 % 100}"
+
+
 def measured_steps(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["ours_ms"] and row["torch_ms"]]
 
@@ -113,7 +122,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], series: Sequence[str], ink: s
         mean = f", mean {SUMMARY['geometric_mean'](values):.2f}×" if values else ""
         axes.scatter(values, places, s=16, color=color, label=f"{name}{mean}", zorder=3)
     for place, line in enumerate(lines):
-        words = "   ".join("–" if times is None else f"{_short(times[0])} → {_short(times[1])}" for times in line.times)
+        words = "   ".join("–" if times is None else f"{short(times[0])} → {short(times[1])}" for times in line.times)
         axes.text(1.01, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=6)
     axes.axvline(1.0, color=ink, linewidth=0.9)
     axes.set_xscale("log")
@@ -137,9 +146,9 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 36 else f"{name[:35]}…"
 
 
-def _short(us: float) -> str:
+def short(us: float) -> str:
     """
-    >>> [_short(value) for value in (5.678, 12.345, 123.4)]
+    >>> [short(value) for value in (5.678, 12.345, 123.4)]
     ['5.7', '12.3', '123']
     """
     return f"{us:.1f}" if us < 100 else f"{us:.0f}"

@@ -1,8 +1,8 @@
-"""Programs of ``bench --programs`` that nobody chose: layers of random sizes, and behind each what was drawn for it.
+"""Programs of ``bench --programs`` that a random generator draws: a layer, and one to four operations after it.
 
-Norms, poolings, reductions and pointwise functions, widths of every kind. Plain ``torch.nn`` with random weights. The
-seed and the rules were fixed before anything was measured, and nothing is chosen by what these programs show. Called
-by program_sets.py.
+The operations are norms, poolings, reductions and pointwise functions, and the results have any width. Plain
+``torch.nn`` with random weights. The seed and the rules are older than the first measurement, and no choice of
+convt_ext depends on these programs. Called by program_sets.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convt_ext.bench.programs import Program
 
 _SEED, _NUMBER = 20261129, 24
 
-# Elements of a result: half of them at least.
+# A result has half as many elements at least.
 _MOST = 40_000_000
 
 
@@ -47,7 +47,7 @@ class ChannelNorm(nn.Module):
         return self.norm(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-# What makes each of a number of channels, a multiple of four.
+# Each makes a module for a number of channels, which is a multiple of four.
 _FOLLOWING: dict[str, Callable[[int], nn.Module]] = {
     "BatchNorm": norm_of_trained,
     "GroupNorm": partial(nn.GroupNorm, 4),
@@ -71,7 +71,7 @@ _FOLLOWING: dict[str, Callable[[int], nn.Module]] = {
     "shuffle": lambda channels: nn.PixelShuffle(2),
     "interpolate": lambda channels: nn.Upsample(scale_factor=2, mode="bilinear"),
 }
-# After these the number of channels or the size is another: nothing follows.
+# These change the number of channels or the size, so nothing follows them.
 _LAST = ("adaptive pool", "mean", "linear", "shuffle", "interpolate")
 
 

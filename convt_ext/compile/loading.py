@@ -15,6 +15,7 @@ import torch
 from .._torch import disable_current_modes
 from ..chosen import Chosen
 from ..geometry import memory_format, output_size
+from ..tuning.verdicts import FORWARD
 from . import measure, traced_ops
 
 Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
@@ -39,28 +40,19 @@ def choose(
         return
     try:
         with torch.no_grad(), disable_current_modes():
-            _choose(directions, input, weight, has_bias, numbers, dtype, device)
+            generator = torch.Generator(device).manual_seed(0)
+            drawn = partial(measure.random_tensor, dtype=dtype, device=device, generator=generator)
+            x, w = drawn(*input), drawn(*weight)
+            size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
+            bias = drawn(size[1:2], (1,)) if has_bias else None
+            chosen = traced_ops.directions_now(x, w, bias, numbers)
+            if not isinstance(chosen, Chosen):
+                return
+            grad_output = None
+            if any(direction != FORWARD for direction in directions):
+                channels_last = memory_format(traced_ops.result_format(x, w, numbers))
+                grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
+            for direction in directions:
+                chosen.choose_now(direction, x, w, bias, grad_output)
     except RuntimeError:  # memory is short, above all: then the cost model's choice runs
         return
-
-
-def _choose(
-    directions: Sequence[int],
-    input: Strided,
-    weight: Strided,
-    has_bias: bool,
-    numbers: Sequence[int],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> None:
-    generator = torch.Generator(device).manual_seed(0)
-    drawn = partial(measure.random_tensor, dtype=dtype, device=device, generator=generator)
-    x, w = drawn(*input), drawn(*weight)
-    size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
-    bias = drawn(size[1:2], (1,)) if has_bias else None
-    channels_last = memory_format(traced_ops.result_format(x, w, numbers))
-    grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
-    chosen = traced_ops.directions_now(x, w, bias, numbers)
-    if isinstance(chosen, Chosen):
-        for direction in directions:
-            chosen.choose_now(direction, x, w, bias, grad_output)

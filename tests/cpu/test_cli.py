@@ -55,7 +55,9 @@ def test_module_runs_as_a_program():
 @pytest.mark.parametrize("name", cli._COMMANDS)
 def test_each_commands_help_has_an_example_that_is_legal(name, capsys):
     words, call = cli._COMMANDS[name]
-    assert cli.make_parser().parse_args(shlex.split(call)).command == name
+    args = cli.make_parser().parse_args(shlex.split(call))
+    assert args.command == name
+    assert name != "bench" or command._layers(args)  # its layers exist
     with pytest.raises(SystemExit):
         cli.main([name, "--help"])
     shown = " ".join(capsys.readouterr().out.split())

@@ -237,5 +237,5 @@ def test_no_layer_and_no_program_is_left_out_of_the_chart(tool, tree):
 def test_the_chart_of_the_checkout(tool, theme):
     results = tool.read_results(CHECKOUT / tool.RESULTS)
     if results.digest is None:
-        pytest.skip(f"nobody has measured {tool.CALLS} and {tool.PROGRAMS} yet")
+        pytest.skip(f"{tool.CALLS} or {tool.PROGRAMS} is missing")
     assert tool.digest_in((CHECKOUT / tool.CHARTS[theme]).read_text()) == results.digest, "run `make charts`"
