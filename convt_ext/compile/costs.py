@@ -16,8 +16,9 @@ from ..tuning import race, verdicts
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
 
-# How much faster ours must be than the original: by the cost model, and with measured times.
-MARGIN, MARGIN_OF_MEASURED = 1.10, 1.03
+# How much faster ours must be than the original: by the cost model, and with measured times. Those are of one layer
+# with cold caches. A program that reads its input from the L2 cache can lose a lead of 3 %.
+MARGIN, MARGIN_OF_MEASURED = 1.10, 1.05
 
 # The share of the copy bandwidth that a pass of Triton's reaches, what a kernel takes that does nothing, and how much
 # longer the pass of ours takes that runs steps where a kernel cannot (H200).

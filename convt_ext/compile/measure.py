@@ -25,7 +25,7 @@ from ..tuning.verdicts import FORWARD, find, remember
 from .costs import Times, known_times
 from .steps import Steps
 
-_ROUNDS = 5
+_ROUNDS = 11
 
 
 _known: dict[Hashable, Times] = {}
@@ -49,6 +49,7 @@ def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.
             with torch.no_grad(), disable_current_modes():
                 _known[key] = _measured(problem, has_bias, steps, device)
         except RuntimeError:  # memory is short, above all: another program may find more
+            torch.cuda.empty_cache()  # as race.run does
             return known_times(problem)
     return _known[key]
 
@@ -94,7 +95,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
-    """Microseconds of each on the GPU with cold caches: medians of a few alternate launches."""
+    """Microseconds of each on the GPU with cold caches: medians of alternate launches."""
     with race._racing, torch.cuda.device(device), _driver.relaxed_capture():
         size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
         flush, clock = torch.empty(size, dtype=torch.uint8, device=device), GpuClock()

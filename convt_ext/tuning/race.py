@@ -113,24 +113,37 @@ def run(
         if needed > _free_bytes(device):
             return None
         try:
-            flush = torch.empty(flush_bytes, dtype=torch.uint8, device=device)
-            times = _times(calls, len(contenders), flush)
-            ours = times[: len(contenders)]
-            best = min(range(len(ours)), key=ours.__getitem__)
-            if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it
-                both = _times([calls[0], calls[best]], 2, flush, _BUDGET_US / 3)
-                ours[0], ours[best] = min(ours[0], both[0]), min(ours[best], both[1])
-                best = 0 if both[0] <= both[1] else best
+            found = _compare(calls, len(contenders), flush_bytes, device)
         except torch.OutOfMemoryError:
+            found = None
+        if found is None:
+            # What the benchmark held stays in the allocator's cache. A result that took a part of a segment there would
+            # keep the rest from the next one.
+            torch.cuda.empty_cache()
             return None
+    best, times = found
     torch_us = times[-1] if run_torch is not None else 0.0
-    by_torch = 0 < torch_us < MARGIN * ours[best]
-    return Verdict(by_torch, contenders[best].number, ours[best], torch_us, MEASURED)
+    by_torch = 0 < torch_us < MARGIN * times[best]
+    return Verdict(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
 
 
 def _free_bytes(device: torch.device) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def _compare(
+    calls: Sequence[Callable[[], Any]], num_ours: int, flush_bytes: int, device: torch.device
+) -> tuple[int, list[float]]:
+    """The number of our fastest call, and the microseconds of each."""
+    flush = torch.empty(flush_bytes, dtype=torch.uint8, device=device)
+    times = _times(calls, num_ours, flush)
+    best = min(range(num_ours), key=times.__getitem__)
+    if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it
+        both = _times([calls[0], calls[best]], 2, flush, _BUDGET_US / 3)
+        times[0], times[best] = min(times[0], both[0]), min(times[best], both[1])
+        best = 0 if both[0] <= both[1] else best
+    return best, times
 
 
 def _times(

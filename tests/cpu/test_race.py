@@ -398,9 +398,12 @@ def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu):
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0))
+    emptied = []
     monkeypatch.setattr(race, "_times", no_memory)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(race._racing.locked()))
     assert run() is None
     assert not race._racing.locked()
+    assert emptied == [True]  # its segments would be split by results that follow
 
 
 def test_where_none_of_ours_serves_there_is_no_race(monkeypatch):
