@@ -34,6 +34,7 @@ RESULTS = "benchmarks/results"
 CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"
 ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
 PROGRAMS = "h200_programs.json"  # compiled programs; may be missing
+ON_H100 = "h100_unseen_race.json", "h100_unseen_estimate.json"  # the same calls there; may be missing
 CHARTS = {"light": "docs/speed.svg", "dark": "docs/speed-dark.svg"}
 _LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
 MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps programs"'
@@ -52,6 +53,7 @@ class Results:
     steps: dict[str, Any] | None
     estimate: dict[str, Any] | None
     programs: dict[str, Any] | None
+    on_h100: list[dict[str, Any] | None]
     digest: str | None  # of the calls and the programs, which are what the chart shows
 
 
@@ -68,7 +70,8 @@ def read_results(folder: Path) -> Results:
     calls, programs = read(CALLS), read(PROGRAMS)
     whole = calls is not None and programs is not None
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, PROGRAMS))) if whole else None
-    return Results(calls, read(STEPS), read(ESTIMATE), programs, digest.hexdigest() if digest else None)
+    on_h100 = [read(name) for name in ON_H100]
+    return Results(calls, read(STEPS), read(ESTIMATE), programs, on_h100, digest.hexdigest() if digest else None)
 
 
 def refuse_missing_kernels(results: Results) -> None:
@@ -134,6 +137,7 @@ def _speed(results: Results) -> str:
         f"TF32 and bfloat16, NCHW and channels_last. Kernels of convt_ext run {summary.num_ours} of them. "
         f"{_slower(summary)}; the slowest has {summary.worst:.2f} times PyTorch's speed.",
         *_without_measuring(results.estimate),
+        *_on_h100(results.on_h100),
         *_compiled(results.programs),
         f"**Whole steps, eager: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time, "
         f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean ({len(ratios)} training and inference steps of "
@@ -180,17 +184,25 @@ def _without_measuring(estimate: dict[str, Any] | None) -> list[str]:
         return []
     summary = SUMMARY["summarise"](estimate["rows"])
     return [
-        f"**Without `cudnn.benchmark`: {summary.speedup:.2f} times** over all calls of these layers. A cost model "
-        f"chooses, and kernels of convt_ext run {summary.num_ours} calls. {_slower(summary)}."
+        f"**Without `cudnn.benchmark`: {summary.speedup:.2f} times.** A cost model chooses, and kernels of convt_ext "
+        f"run {summary.num_ours} of these calls. {_slower(summary)}."
     ]
+
+
+def _on_h100(contents: Sequence[dict[str, Any] | None]) -> list[str]:
+    if None in contents:
+        return []
+    with_it, without = (SUMMARY["summarise"](content["rows"]).speedup for content in contents if content)
+    dates = sorted({content["date"][:10] for content in contents if content})
+    return [f"**On an H100: {with_it:.2f} times**, {without:.2f} without `cudnn.benchmark` ({', '.join(dates)})."]
 
 
 def _slower(summary: Any) -> str:
     few, _, many = summary.num_slower
     if few == 0:
-        return "None of these is more than 2 % slower than PyTorch's operator"
+        return "None is more than 2 % slower than PyTorch's operator"
     verb = "is" if few == 1 else "are"
-    return f"{few} of these {verb} more than 2 % slower than PyTorch's operator, and {many} more than 10 %"
+    return f"{few} {verb} more than 2 % slower than PyTorch's operator, {many} more than 10 %"
 
 
 def _machines(contents: Sequence[dict[str, Any] | None]) -> str:

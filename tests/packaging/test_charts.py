@@ -87,7 +87,7 @@ def test_figures_are_those_of_the_results(tool, tree):
     assert "**Single calls: 1.47 times as fast** as PyTorch's operator" in text  # the third root of 4 * 1 * 0.8
     assert "3 calls of the 2 held-out layers in [unseen_validation.csv](benchmarks/unseen_validation.csv)" in text
     assert "Kernels of convt_ext run 2 of them" in text
-    assert "1 of these is more than 2 % slower than PyTorch's operator, and 1 more than 10 %" in text
+    assert "1 is more than 2 % slower than PyTorch's operator, 1 more than 10 %" in text
     assert "the slowest has 0.80 times PyTorch's speed" in text
     assert "**Whole steps, eager: 0.90 to 2.00 times as fast** in wall time, 1.48 in the geometric mean" in text
     assert "(3 training and inference steps of Net and Other)" in text
@@ -101,9 +101,18 @@ def test_without_measuring(tool, tree):
     content = {**RUN, "gpu": "NVIDIA H100", "rows": [call(1.0, 1.2), call(1.2, 1.0)]}
     (tree / tool.RESULTS / tool.ESTIMATE).write_text(json.dumps(content))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "**Without `cudnn.benchmark`: 1.00 times** over all calls" in text
-    assert "kernels of convt_ext run 2 calls. 1 of these is more than 2 % slower" in text
+    assert "**Without `cudnn.benchmark`: 1.00 times.**" in text
+    assert "kernels of convt_ext run 2 of these calls. 1 is more than 2 % slower" in text
     assert "and an NVIDIA H100 with torch 2.11.0" in text
+
+
+def test_another_gpu(tool, tree):
+    """Its two files are quoted with their dates, both or none."""
+    for name, ours_us in zip(tool.ON_H100, (1.0, 2.0), strict=True):
+        assert "H100" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
+        (tree / tool.RESULTS / name).write_text(json.dumps({**RUN, "rows": [call(ours_us, 2.5)]}))
+    text = tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
+    assert "**On an H100: 2.50 times**, 1.25 without `cudnn.benchmark` (2026-01-02)." in text
 
 
 def test_compiled_programs(tool, tree):
@@ -125,7 +134,7 @@ def test_none_is_slower(tool, tree):
     path = tree / tool.RESULTS / tool.CALLS
     path.write_text(json.dumps({**RUN, "rows": [call(1.0, 1.0)]}))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "None of these is more than 2 % slower than PyTorch's operator; the slowest has 1.00 times" in text
+    assert "None is more than 2 % slower than PyTorch's operator; the slowest has 1.00 times" in text
 
 
 @pytest.mark.parametrize("name", ["CALLS", "ESTIMATE"])
