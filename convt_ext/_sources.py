@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-# What decides behaviour: the code, the tests that judged it, and how it is built.
+# What decides behaviour: the code, the tests that judged it on a GPU, and how it is built.
 _ROOTS = ("kernels", "convt_ext", "tests", "setup.py", "pyproject.toml")
 
 # What tools leave beside the sources, and the reports, which are about a digest and so cannot be in it.
 _IGNORED_FOLDERS = ("__pycache__", "build")
+# Tests that run without a GPU.
+_IGNORED_TESTS = ("tests/cpu/", "tests/packaging/")
 _IGNORED_SUFFIXES = (".pyc", ".pyo", ".so", ".o", ".orig", ".rej", ".swp", "~")
 _IGNORED_FILES = re.compile(r"tests/(gpu_report\w*|sanitizer_report)\.json")  # one of each GPU model, if need be
 
@@ -66,4 +68,6 @@ def _is_ignored(name: str) -> bool:
     parts = name.split("/")
     hidden = any(part.startswith(".") for part in parts)
     generated = any(part in _IGNORED_FOLDERS or part.endswith(".egg-info") for part in parts)
+    if name.startswith(_IGNORED_TESTS):
+        return True
     return hidden or generated or name.endswith(_IGNORED_SUFFIXES) or _IGNORED_FILES.fullmatch(name) is not None

@@ -1,6 +1,6 @@
 """The digest of a part of the sources, for records of GPU runs that are about that part alone.
 
-The digest of everything (convt_ext/_sources.py) has the tests and the Python package in it: a new CPU test would make
+The digest of everything (convt_ext/_sources.py) covers GPU tests and the Python package: a change of a test would make
 hours of measuring stale that it cannot touch. Called by sanitizer_report.py and bench_results.py.
 """
 

@@ -17,7 +17,7 @@ FILES = {
     "kernels/plan/plan.h": "struct Plan {};",
     "kernels/simt/forward.cu": "kernel",
     "convt_ext/__init__.py": "",
-    "tests/cpu/test_one.py": "def test_one(): pass",
+    "tests/gpu/test_one.py": "def test_one(): pass",
     "setup.py": "setup()",
     "pyproject.toml": "[project]",
 }
@@ -77,6 +77,8 @@ def test_moving_bytes_between_neighbouring_files_changes_the_digest(tree):
         "tests/plan/build/_plan.o",
         "tests/plan/_plan.cpython-311-x86_64-linux-gnu.so",
         "tests/gpu_report.json",
+        "tests/cpu/test_one.py",
+        "tests/packaging/test_one.py",
         "tests/.pytest_cache/v/lastfailed",
         "kernels/simt/.forward.cu.swp",
         "README.md",
