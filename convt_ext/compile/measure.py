@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _driver, ops, planner
+from .. import ops, planner
 from .._torch import disable_current_modes
 from ..directions import Eager, torch_forward
 from ..geometry import memory_format
@@ -49,7 +49,6 @@ def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.
             with torch.no_grad(), disable_current_modes():
                 _known[key] = _measured(problem, has_bias, steps, device)
         except RuntimeError:  # memory is short, above all: another program may find more
-            torch.cuda.empty_cache()  # as race.run does
             return known_times(problem)
     return _known[key]
 
@@ -96,10 +95,11 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
 
 def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:
     """Microseconds of each on the GPU with cold caches: medians of alternate launches."""
-    with race._racing, torch.cuda.device(device), _driver.relaxed_capture():
-        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
-        flush, clock = torch.empty(size, dtype=torch.uint8, device=device), GpuClock()
+
+    def rounds(flush: Tensor) -> list[list[float]]:
+        clock = GpuClock()
         for call in calls:
             call()
-        rounds = [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
-    return [statistics.median(of_call) for of_call in zip(*rounds, strict=True)]
+        return [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
+
+    return [statistics.median(of_call) for of_call in zip(*race.timed(rounds, device), strict=True)]

@@ -13,13 +13,16 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
 from .. import _driver, _torch, planner
 from ..gpu_clock import GpuClock
 from .verdicts import MARGIN, MEASURED, Verdict
+
+_Times = TypeVar("_Times")
 
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
 _MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
@@ -103,28 +106,40 @@ def run(
     contenders = planner.contenders(problem, direction)
     if not contenders:
         return None
-    flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
     # A result, and what PyTorch's operator may want besides, such as copies of its operands in another layout.
-    needed = 2 * problem.tensor_bytes() + max(one.workspace_bytes for one in contenders) + flush_bytes
+    other_bytes = 2 * problem.tensor_bytes() + max(one.workspace_bytes for one in contenders)
     calls: list[Callable[[], Any]] = [lambda number=one.number: run_ours(number) for one in contenders]  # type: ignore[misc]
     if run_torch is not None:
         calls.append(run_torch)
-    with _racing, torch.cuda.device(device), _driver.relaxed_capture():
-        if needed > _free_bytes(device):
-            return None
-        try:
-            found = _compare(calls, len(contenders), flush_bytes, device)
-        except torch.OutOfMemoryError:
-            found = None
-        if found is None:
-            # What the benchmark held stays in the allocator's cache. A result that took a part of a segment there would
-            # keep the rest from the next one.
-            torch.cuda.empty_cache()
-            return None
-    best, times = found
+    try:
+        best, times = timed(partial(_compare, calls, len(contenders)), device, other_bytes)
+    except torch.OutOfMemoryError:
+        return None
     torch_us = times[-1] if run_torch is not None else 0.0
     by_torch = 0 < torch_us < MARGIN * times[best]
     return Verdict(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
+
+
+def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other_bytes: int = 0) -> _Times:
+    """What `compute` returns of the buffer that empties the L2 cache; nothing else is timed meanwhile.
+
+    Args:
+        other_bytes: memory that it needs besides the buffer.
+
+    Raises:
+        torch.OutOfMemoryError: memory is short. The allocator keeps nothing of what `compute` used.
+    """
+    flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+    with _racing, torch.cuda.device(device), _driver.relaxed_capture():
+        if flush_bytes + other_bytes > _free_bytes(device):
+            raise torch.OutOfMemoryError("too little memory is free to time a layer")
+        try:
+            return compute(torch.empty(flush_bytes, dtype=torch.uint8, device=device))
+        except torch.OutOfMemoryError as error:
+            failure = error.with_traceback(None)  # its frames hold the buffer
+        # A result that took a part of a cached segment would keep the rest from the next one.
+        torch.cuda.empty_cache()
+        raise failure
 
 
 def _free_bytes(device: torch.device) -> int:
@@ -132,11 +147,8 @@ def _free_bytes(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def _compare(
-    calls: Sequence[Callable[[], Any]], num_ours: int, flush_bytes: int, device: torch.device
-) -> tuple[int, list[float]]:
+def _compare(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor) -> tuple[int, list[float]]:
     """The number of our fastest call, and the microseconds of each."""
-    flush = torch.empty(flush_bytes, dtype=torch.uint8, device=device)
     times = _times(calls, num_ours, flush)
     best = min(range(num_ours), key=times.__getitem__)
     if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it

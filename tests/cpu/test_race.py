@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from served import SeenOps, switch
 
 import convt_ext
 from convt_ext import _driver, ops, planner, routing
+from convt_ext.compile import measure
 from convt_ext.gpu_clock import GpuClock
 from convt_ext.tuning import race, replay, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
@@ -393,17 +395,48 @@ def test_what_does_not_fit_is_not_raced(monkeypatch, on_no_gpu, tensors, workspa
     assert run(tensors) is None
 
 
-def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu):
-    def no_memory(*_):
+@pytest.fixture
+def emptied(monkeypatch):
+    """Whether the allocator's cache is emptied, each time: under the lock of the benchmark."""
+    found = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append(race._racing.locked()))
+    return found
+
+
+def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu, emptied):
+    """The buffer is freed before the cache is emptied: a later result could split the buffer's segment."""
+    buffers = []
+
+    def no_memory(calls, num_ours, flush):
+        buffers.append(weakref.ref(flush))
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0))
-    emptied = []
     monkeypatch.setattr(race, "_times", no_memory)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(race._racing.locked()))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([buffer() for buffer in buffers]))
     assert run() is None
+    assert emptied == [[None]]
     assert not race._racing.locked()
-    assert emptied == [True]  # its segments would be split by results that follow
+
+
+def test_memory_that_ends_while_a_compiled_layer_is_timed(on_no_gpu, emptied):
+    def no_memory():
+        raise torch.OutOfMemoryError("no memory")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+        measure.time_calls([lambda: None, no_memory], torch.device("cpu"))
+    assert emptied == [True]
+    assert not race._racing.locked()
+
+
+@pytest.mark.parametrize(("other_bytes", "is_timed"), [((1 << 30) - (2 << 20), True), (1 << 30, False)])
+def test_only_what_fits_is_timed(on_no_gpu, emptied, other_bytes, is_timed):
+    if is_timed:
+        assert race.timed(torch.numel, torch.device("cpu"), other_bytes) == 2 << 20
+    else:
+        with pytest.raises(torch.OutOfMemoryError, match="too little memory"):
+            race.timed(torch.numel, torch.device("cpu"), other_bytes)
+    assert emptied == []
 
 
 def test_where_none_of_ours_serves_there_is_no_race(monkeypatch):
