@@ -136,13 +136,11 @@ def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
     source = node.all_input_nodes[0]
     input: Any = pointwise.value_of(source)
     in_channels_last = suggests_channels_last(input.shape, input.stride())
-    folds = bool(chain) and readers.can_fold(node) and pointwise.affine_of(chain[0][0], node) is not None
     layer = Layer(
         problem,
         has_bias=node.args[2] is not None,
         has_steps=bool(chain),
-        folds=folds,
-        steps=steps.of_chain(node, chain[folds:]),
+        steps=steps.of_chain(node, chain),
         is_absorbed=not readers.are_opaque(last),
         copies_input=not in_channels_last and readers.has_fixed_strides(source),
         copies_result=not problem.channels_last and readers.need_traced_strides(last),

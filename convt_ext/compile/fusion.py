@@ -20,12 +20,12 @@ from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
-from torch.fx import Graph, Node, Proxy
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _torch, epilogue, fused, ops
 from ..planner import EXACT_CODES
-from . import choice, mode, pointwise, readers, traced_epilogues, traced_ops, version
+from . import choice, mode, pointwise, traced_epilogues, traced_ops, version
 
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
@@ -90,35 +90,15 @@ def _fuse_behind(node: Node) -> None:
         return
     last = found[-1][0]
     graph = node.graph
-    make_affine = pointwise.affine_of(found[0][0], node) if readers.can_fold(node) else None
     with graph.inserting_before(last):
-        arguments = node.args if make_affine is None else _folded(node, *make_affine())
-        behind = found if make_affine is None else found[1:]
-        pieces: list[tuple[epilogue.Step, Any]] = [piece for _, make_steps in behind for piece in make_steps()]
+        pieces: list[tuple[epilogue.Step, Any]] = [piece for _, make_steps in found for piece in make_steps()]
         steps = [step._replace(tensor=operand) for step, operand in pieces]  # its node stands for each tensor
-        if steps:
-            then = graph.call_function(_THEN[node.target], (*arguments, *epilogue.lists_of(steps)))  # type: ignore[index]
-        else:
-            then = graph.call_function(node.target, arguments)  # type: ignore[arg-type]
+        then = graph.call_function(_THEN[node.target], (*node.args, *epilogue.lists_of(steps)))  # type: ignore[index]
     then.meta.update(last.meta)
     last.replace_all_uses_with(then)
     for one, _ in reversed(found):
         graph.erase_node(one)
     graph.erase_node(node)
-
-
-def _folded(node: Node, factor: Any, summand: Any) -> tuple[Any, ...]:
-    """The op's arguments with another weight and bias: result * factor + summand of each channel, rounded once."""
-    input, weight, bias, numbers, *others = node.args
-    groups = numbers[6]  # type: ignore[index]
-    value = pointwise.value_of(weight)
-    assert value is not None
-    by_channel = factor.view(groups, 1, -1, 1, 1)
-    of_groups = Proxy(weight).to(torch.promote_types(value.dtype, torch.float32)).unflatten(0, (groups, -1))  # type: ignore[arg-type]
-    folded = (of_groups * by_channel).flatten(0, 1).to(value.dtype)
-    if bias is not None:
-        summand = Proxy(bias) * factor + summand  # type: ignore[arg-type]
-    return input, folded.node, summand.to(value.dtype).node, numbers, *others
 
 
 def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:

@@ -117,17 +117,6 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     return lambda: [(step, (Proxy(operand) * alpha).node if step.tensor is value else None) for step in steps]
 
 
-def affine_of(node: Node, result: Node) -> Callable[[], tuple[Any, Any]] | None:
-    """What makes a factor and a summand of each channel, in float32 at least, of a BatchNorm in eval mode on `result`.
-
-    None where the node is none.
-    """
-    call, like = _call_of(node, result), value_of(result)
-    if call is None or like is None or call[0] is not F.batch_norm:
-        return None
-    return _batch_norm(like, **call[2])
-
-
 def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
     """The function that the node calls on the result, and its further arguments."""
     function: Any = node.target

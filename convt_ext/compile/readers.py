@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import ops
 from . import pointwise, traced_ops
@@ -47,17 +46,6 @@ def is_grouped(node: Node) -> bool:
         groups = arguments[6] if len(arguments) > 6 else node.kwargs.get("groups", 1)
     weight = pointwise.value_of(arguments[1] if len(arguments) > 1 else node.kwargs.get("weight"))
     return bool(groups != 1 and (weight is None or weight.shape[1] != 1))
-
-
-def can_fold(node: Node) -> bool:
-    """Whether a factor of each channel costs less in the weight of our op than in its result.
-
-    A call with an explicit precision keeps its order of operations.
-    """
-    weight, result = pointwise.value_of(node.args[1]), pointwise.value_of(node)
-    if node.target is not traced_ops.forward or weight is None or result is None:
-        return False
-    return statically_known_true(weight.numel() <= result[0].numel())
 
 
 def _is_opaque(node: Node) -> bool:

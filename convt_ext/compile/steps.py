@@ -29,11 +29,16 @@ _PLACES: dict[tuple[int, int], tuple[int, ...]] = {
 
 
 class Steps(NamedTuple):
-    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors."""
+    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors.
+
+    Attributes:
+        are_computed: a kernel computes some of the tensors first, such as the factors of a BatchNorm.
+    """
 
     operations: tuple[int, ...] = ()
     numbers: tuple[float, ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
+    are_computed: bool = False
 
     def num_operands(self) -> int:
         """Elements of all tensors."""
@@ -64,16 +69,23 @@ def _kind(size: tuple[int, ...], result_size: Sequence[int]) -> int:
     return _RESULT if padded == tuple(result_size) else _OTHER
 
 
+def _is_view(node: Node) -> bool:
+    """Whether it is a view of a tensor of the graph, for which no kernel runs."""
+    return node.target == "view" and pointwise.value_of(node.args[0]) is not None
+
+
 def of_chain(node: Node, chain: Sequence[Any]) -> Steps:
     """The steps of the operations that fusion.py has found after one of our ops. The graph stays as it is."""
     graph, before = node.graph, set(node.graph.nodes)
     with graph.inserting_before(node.next):
         pieces = [piece for _, make_steps in chain for piece in make_steps()]
     channels = pointwise.value_of(node).shape[1]  # type: ignore[union-attr]
-    values = [pointwise.value_of(operand) for _, operand in pieces if operand is not None]
-    # A tensor that is computed for a step has an element for each channel.
+    operands = [operand for _, operand in pieces if operand is not None]
+    values = [pointwise.value_of(operand) for operand in operands]
+    # A tensor that is made for a step contains an element for each channel.
     sizes = tuple((channels, 1, 1) if value is None else tuple(value.shape) for value in values)
+    are_computed = any(value is None and not _is_view(one) for one, value in zip(operands, values, strict=True))
     operations, numbers, _ = lists_of([step._replace(tensor=operand) for step, operand in pieces])  # type: ignore[arg-type]
     for one in reversed([one for one in graph.nodes if one not in before]):
         graph.erase_node(one)
-    return Steps(tuple(operations), tuple(numbers), sizes)
+    return Steps(tuple(operations), tuple(numbers), sizes, are_computed)

@@ -69,8 +69,11 @@ def test_costs_in_channels_last(name):
 
 
 def test_measured_steps_count_instead_of_the_cost_models():
-    layer = Layer(PROBLEM, True, True, folds=True, steps=Steps((epilogue.TANH,), (0.0, 0.0)))
-    assert costs.of_alternatives(layer, Times(100, 90, "flat", 105.0, True), False)[FUSED] == 105 + 25
+    norm = Steps((epilogue.MULTIPLY + TENSOR, epilogue.ADD + TENSOR), (0.0,) * 4, ((32, 1, 1),) * 2, are_computed=True)
+    times = Times(100, 90, "flat", 105.0, True)
+    for steps, computed_us in ((norm, 2), (norm._replace(are_computed=False), 0)):
+        found = costs.of_alternatives(Layer(PROBLEM, True, True, steps=steps), times, False)
+        assert found[FUSED] == 105 + computed_us
 
 
 def test_a_problem_in_channels_last():
@@ -138,12 +141,11 @@ def timer(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("times", "expected"), [((5.0, 9.0, 6.0), FUSED), ((5.0, 9.0, 12.0), BARE), ((5.0, 2.0, 8.0), ORIGINAL)]
+    ("times", "expected"), [((5.0, 9.0, 4.5), FUSED), ((5.0, 9.0, 12.0), BARE), ((5.0, 2.0, 8.0), ORIGINAL)]
 )  # fmt: skip
-def test_measured_times_decide_and_are_remembered(timer, monkeypatch, times, expected):
+def test_measured_times_decide_and_are_remembered(timer, times, expected):
     asked = timer(*times)
     model = nn.Sequential(layer(), nn.BatchNorm2d(6), nn.PReLU(), nn.Hardtanh()).eval()
-    monkeypatch.setattr(costs, "_FOLD_US", 0.0)
     for _ in range(2):
         assert alternatives(rewritten(model, X)) == [expected]
     assert asked == [3, 3]  # in both layouts, once

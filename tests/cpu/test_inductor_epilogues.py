@@ -159,39 +159,26 @@ def test_fused(graphs, name, precision):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+NORM = [MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR]
 NORMS = {
-    "batch_norm": (batch_norm, []),
-    "nn.BatchNorm2d": (nn.Sequential(nn.BatchNorm2d(CHANNELS), nn.ReLU()).eval(), [CLAMP]),
-    "until another": (lambda y: batch_norm(batch_norm(y).relu()), [CLAMP, MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR]),
+    "batch_norm": (batch_norm, NORM),
+    "nn.BatchNorm2d": (nn.Sequential(nn.BatchNorm2d(CHANNELS), nn.ReLU()).eval(), [*NORM, CLAMP]),
+    "until another": (lambda y: batch_norm(batch_norm(y).relu()), [*NORM, CLAMP, *NORM]),
 }
-
-
-def drawn_operands(groups=1, has_bias=True, size=(5, 6)):
-    """Input, weight and bias of a layer whose results have CHANNELS, and its arguments."""
-    weight = drawn(4, CHANNELS // groups, 4, 4)
-    return drawn(2, 4, *size), weight, drawn(CHANNELS) if has_bias else None, (2, 1, 0, groups)
 
 
 @pytest.mark.parametrize(("groups", "has_bias"), [(1, True), (1, False), (2, True)])
 @pytest.mark.parametrize("name", NORMS)
-def test_a_norm_is_folded_where_the_weight_is_smaller_than_the_result(graphs, name, groups, has_bias):
+@pytest.mark.parametrize("precision", [None, "ieee"])
+def test_a_norm_is_two_steps(graphs, name, groups, has_bias, precision):
     after, expected_operations = NORMS[name]
-    *operands, arguments = drawn_operands(groups, has_bias)
+    arguments = 2, 1, 0, groups
+    operands = drawn(2, 4, 5, 6), drawn(4, CHANNELS // groups, 4, 4), drawn(CHANNELS) if has_bias else None
     with torch.no_grad():
-        found = torch.compile(lambda *t: after(ours(*t, *arguments)), fullgraph=True)(*operands)
-        expected = after(F.conv_transpose2d(*operands, *arguments))
+        call = torch.compile(lambda *t: after(ours(*t, *arguments, precision=precision)), fullgraph=True)
+        found, expected = call(*operands), after(F.conv_transpose2d(*operands, *arguments))
     assert [operations(graph) for graph in graphs] == [expected_operations]
     assert not any(node.target is F.batch_norm for graph in graphs for node in graph.nodes)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(("size", "precision"), [((5, 6), "ieee"), ((2, 2), None)])
-def test_a_norm_is_two_steps_of_a_call_by_name_and_behind_a_large_weight(graphs, size, precision):
-    *operands, arguments = drawn_operands(size=size)
-    with torch.no_grad():
-        call = torch.compile(lambda *t: batch_norm(ours(*t, *arguments, precision=precision)), fullgraph=True)
-        found, expected = call(*operands), batch_norm(F.conv_transpose2d(*operands, *arguments))
-    assert [operations(graph) for graph in graphs] == [[MULTIPLY + WITH_TENSOR, ADD + WITH_TENSOR]]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -295,12 +282,12 @@ def test_under_autocast(graphs):
         found = torch.compile(lambda *t: F.gelu(norm(ours(*t, 2, 1))), fullgraph=True)(*operands)
         expected = F.gelu(norm(F.conv_transpose2d(*operands, 2, 1)))
     assert found.dtype is expected.dtype is torch.bfloat16
-    assert [operations(graph) for graph in graphs] == [[GELU]]
+    assert [operations(graph) for graph in graphs] == [[*NORM, GELU]]
     exact = F.gelu(norm(F.conv_transpose2d(*(one.bfloat16().float() for one in operands), 2, 1)))
-    # Of all results together: the largest single error is a matter of luck. The weight that has the BatchNorm in it is
-    # rounded to bfloat16 once more. Of 300 seeds the ratio was 0.88 to 1.01, on a CPU whose products are bfloat16's of
-    # 60 seeds 0.97 to 1.51, and of this seed 1.13.
-    assert (found - exact).norm() <= 1.25 * (expected - exact).norm()
+    # The norm of all errors: the largest single error is a matter of luck. PyTorch rounds to bfloat16 after the layer
+    # and after the BatchNorm. On the CPU the steps round after the layer, the product and the sum, with rounded
+    # operands: about twice as many roundings. The ratio of 12 seeds is 1.04 to 1.30.
+    assert (found - exact).norm() <= 1.5 * (expected - exact).norm()
 
 
 def test_a_network_in_channels_last_copies_no_residual(graphs):
