@@ -1,15 +1,15 @@
-"""convt_ext: 2-D transposed convolution for PyTorch, with a documented order of every sum.
+"""convt_ext: 2-D transposed convolution for PyTorch, with a documented order of accumulation.
 
     import convt_ext as ct
-    y = ct.conv_transpose2d(x, weight, bias, stride=2, padding=1)   # torch.nn.functional's signature and meaning
-    up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # torch.nn's module, same state_dict
-    ct.enable()                                                     # serve every call of this process, or
-    ct.convert(model)                                               # swap every nn.ConvTranspose2d in place
-    print(ct.report(model, x))                                      # who computes each layer, and why
-    print(ct.explain(x, weight, stride=2, padding=1))               # who serves the call, how, and why
+    y = ct.conv_transpose2d(x, weight, bias, stride=2, padding=1)   # signature and semantics of torch.nn.functional
+    up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # subclass of torch.nn's module, same state_dict
+    ct.enable()                                                     # replace the operator in this process, or
+    ct.convert(model)                                               # convert every nn.ConvTranspose2d in place
+    print(ct.report(model, x))                                      # what runs each layer, and why
+    print(ct.explain(x, weight, stride=2, padding=1))               # what runs one call, how, and why
 
-Importing needs neither a GPU nor a compiler. Set CONVT_EXT_DISABLE=1 before the import to get
-PyTorch's operator everywhere.
+Importing needs neither a GPU nor a compiler. Set CONVT_EXT_DISABLE=1 before the import to use
+PyTorch's operator for every call.
 """
 
 from . import tuning

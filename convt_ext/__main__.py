@@ -11,16 +11,16 @@ from convt_ext import _optional, run
 from convt_ext.bench import command as bench
 from convt_ext.tuning import command as tuning
 
-# What each command is for, and an example.
+# Help text and example of each command.
 _COMMANDS = {
     "info": ("print versions, GPU and switches, and whether the kernels can run here", "info"),
     "check": (
         "compare kernels with the exact definition on this GPU (needs numpy); status 1 when a check fails",
         "check",
     ),
-    "demo": ("run layers and converted models beside PyTorch's, reduced on a machine without a GPU", "demo"),
+    "demo": ("compare layers and converted models with PyTorch's; reduced on a machine without a GPU", "demo"),
     "bench": (
-        "measure layers, programs or networks beside PyTorch's (needs a GPU)",
+        "measure layers, programs or networks against PyTorch (needs a GPU)",
         "bench --layers 'dcgan*'",
     ),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
@@ -30,7 +30,7 @@ _COMMANDS = {
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m convt_ext", description="Transposed convolution for PyTorch: look, test, show, measure."
+        prog="python -m convt_ext", description="Transposed convolution for PyTorch: inspect, verify, compare, measure."
     )
     parser.add_argument("--version", action="version", version=f"convt_ext {convt_ext.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)

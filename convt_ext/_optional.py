@@ -1,18 +1,18 @@
-"""What the commands say where a package is missing that convt_ext does not require.
+"""The error message for a missing package that convt_ext does not require.
 
 Called by the command line and the benchmark.
 """
 
 from __future__ import annotations
 
-# All that is imported beside torch. Each has the same name in a package index, which a module in general has not.
+# All imports besides torch. Each package has the name of its module, which is not true in general.
 _PACKAGES = ("matplotlib", "numpy", "rich")
 
 
 def remedy(error: ModuleNotFoundError) -> str:
-    """The error in one line, with what to install where that is known.
+    """Returns the error in one line, with the package to install if it is known.
 
-    A module that one of the packages misses for itself is named alone: who owns that name in an index is not known.
+    For a missing dependency of these packages it names only the module: the owner of that name in an index is unknown.
 
     >>> remedy(ModuleNotFoundError(name="rich.console"))
     'needs the package rich: pip install rich'

@@ -1,9 +1,8 @@
 """The digest that ties a binary, a source tree and a GPU test report to each other.
 
-Computes one short text from everything that decides what the installed package does and how it was
-tested. setup.py compiles it into the binary, `convt_ext.build_info()["sources"]` reads it back, and
-the GPU report carries it. Needs nothing but the standard library: setup.py runs this file before
-torch is imported and before the package exists.
+Hashes all files that determine the behaviour and the tests of the installed package. setup.py compiles the
+digest into the binary, `convt_ext.build_info()["sources"]` returns it, and the GPU report contains it. Needs
+only the standard library: setup.py runs this file before torch is imported and before the package exists.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-# What decides behaviour: the code, the tests that judged it on a GPU, and how it is built.
+# The code, the tests that run on a GPU, and the build configuration.
 _ROOTS = ("kernels", "convt_ext", "tests", "setup.py", "pyproject.toml")
 
-# What tools leave beside the sources, and the reports, which are about a digest and so cannot be in it.
+# Files that tools leave next to the sources, and the reports, which contain the digest and so cannot be part of it.
 _IGNORED_FOLDERS = ("__pycache__", "build")
 # Tests that run without a GPU.
 _IGNORED_TESTS = ("tests/cpu/", "tests/packaging/")
 _IGNORED_SUFFIXES = (".pyc", ".pyo", ".so", ".o", ".orig", ".rej", ".swp", "~")
-_IGNORED_FILES = re.compile(r"tests/(gpu_report\w*|sanitizer_report)\.json")  # one of each GPU model, if need be
+_IGNORED_FILES = re.compile(r"tests/(gpu_report\w*|sanitizer_report)\.json")  # possibly one per GPU model
 
 
 def source_files(root: str | Path, entries: Iterable[str] = _ROOTS) -> list[str]:
-    """The files the digest covers: paths relative to `root`, with forward slashes, sorted."""
+    """Returns the files that the digest covers: sorted paths relative to `root`, with forward slashes."""
     base = Path(root)
     names = []
     for entry in entries:
@@ -36,17 +35,17 @@ def source_files(root: str | Path, entries: Iterable[str] = _ROOTS) -> list[str]
 
 
 def sources_digest(root: str | Path, entries: Iterable[str] = _ROOTS) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of the sources below `root`.
+    """Returns the first 16 hexadecimal digits of the SHA-256 of the sources below `root`.
 
-    Every file counts with its relative path and its bytes, in the order of the paths, so the result
-    depends neither on the order in which the file system lists them nor on where the tree lies.
+    Hashes relative path and content of every file in the order of the paths, so the result is independent of the file
+    system's order and of the location of the tree.
 
     Args:
-        root: the folder that holds setup.py: a checkout or an unpacked source distribution.
-        entries: the files and folders of `root` that count; fewer where a record is about fewer (tools/records.py).
+        root: the folder that contains setup.py: a checkout or an unpacked source distribution.
+        entries: the files and folders of `root` to hash; records about fewer sources pass fewer (tools/records.py).
 
     Raises:
-        FileNotFoundError: `root` holds no setup.py, so it is not a source tree.
+        FileNotFoundError: `root` contains no setup.py, so it is not a source tree.
 
     Example:
         >>> sources_digest(".")  # doctest: +SKIP
@@ -58,7 +57,7 @@ def sources_digest(root: str | Path, entries: Iterable[str] = _ROOTS) -> str:
     total = hashlib.sha256()
     for name in source_files(base, entries):
         content = (base / name).read_bytes()
-        # Lengths keep a path from running into the content that follows it.
+        # Lengths separate a path from the content that follows it.
         total.update(f"{len(name)} {name} {len(content)} ".encode())
         total.update(content)
     return total.hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""From what a user may write to what the op takes: pairs of ints, or nothing.
+"""Converts a user's arguments to those of the op: pairs of ints, or None.
 
-Called by routing.py. Every function answers None where PyTorch's operator has to judge: it then
-raises its own error, with its own words, which no check here could keep in step with every release.
+Called by routing.py. Every function returns None if PyTorch's operator has to check the argument: the operator raises
+its own error, and the messages differ between releases.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .geometry import Size2, Size4, output_length, surely
 # The kernels hold one coordinate in 32 bits and add a few of them; offsets into tensors have 64 bits.
 _LIMIT = 2**29
 
-# What PyTorch itself can read.
+# The limit of PyTorch itself.
 NO_LIMIT = 2**63
 
-# Elements of a result: no storage is larger, and PyTorch has its own words for it.
+# Maximum number of elements of a result: no storage is larger, and PyTorch raises its own error.
 _MAX_ELEMENTS = 2**60
 
 
 def integer(value: Any) -> int | None:
-    """`value` as an int when PyTorch reads it as one: int, numpy integer or 0-d integer tensor; never a bool."""
+    """Returns `value` as an int if PyTorch accepts it: int, numpy integer or 0-d integer tensor; never a bool."""
     if type(value) is int:
         return value
     if isinstance(value, (bool, float, str, torch.SymInt)):
         return None
     if isinstance(value, torch.Tensor) and (value.dim() != 0 or value.is_meta):
         return None
-    if str(getattr(value, "dtype", None)) in ("bool", "torch.bool"):  # a bool of numpy or PyTorch counts as an index
+    if str(getattr(value, "dtype", None)) in ("bool", "torch.bool"):  # operator.index accepts these bools
         return None
     try:
         return operator.index(value)
@@ -40,7 +40,7 @@ def integer(value: Any) -> int | None:
 
 
 def pair(value: Any) -> Size2 | None:
-    """(height, width) from an int, a 0-d integer tensor, a numpy integer, or a sequence of 1 or 2 of them.
+    """Returns (height, width) from an int, a 0-d integer tensor, a numpy integer, or a sequence of 1 or 2 of them.
 
     Example:
         >>> pair(2), pair([3]), pair((1, 2)), pair(True)
@@ -72,12 +72,11 @@ def legal_output_size(
     dilation: Size2,
     limit: int = _LIMIT,
 ) -> Size4 | None:
-    """Size of the result of a problem that PyTorch accepts and that has something to compute; None otherwise.
+    """Returns the size of the result of a problem that PyTorch accepts and that is not empty; None otherwise.
 
-    `input_size` is 4 long. None covers the rows of PyTorch's error table as well as empty batches and
-    empty results: PyTorch gives those at no cost, in its own memory format. None is also the answer for
-    sizes and steps along an axis of `limit` or more, which by default is what our kernels can hold. Of a
-    size that a tracer cannot know it is taken that it is legal: the op itself refuses the rest.
+    `input_size` has 4 elements. None covers PyTorch's errors, empty batches and empty results (PyTorch returns these
+    at no cost, in its own memory format), and sizes and steps along an axis of `limit` or more; the default is the
+    limit of the kernels. Sizes that a tracer does not know count as legal; the op itself checks them.
     """
     stride_h, stride_w = stride
     padding_h, padding_w = padding

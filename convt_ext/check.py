@@ -1,7 +1,7 @@
-"""``python -m convt_ext check``: a self-test of an installation, in seconds.
+"""``python -m convt_ext check``: verifies the installation in seconds.
 
-With a GPU: small problems in every class and dtype against the definitions of reference.py, `ieee` and `aten` bit for
-bit. Without one: the binary, its planner, and the CPU path; and it says what it could not check. Plain text.
+With a GPU: compares small problems in every class and dtype with the definitions of reference.py, `ieee` and `aten`
+bit for bit. Without one: checks the binary, its planner and the CPU path, and reports what it did not check.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from convt_ext import _extension, _torch, reference
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.operands import LAYOUTS, Operands, make_operands
 
-# Each has its reason: sizes that no tile divides; groups and gcd(stride, dilation) > 1; phases without a tap;
+# In this order: sizes that no tile divides; groups and gcd(stride, dilation) > 1; phases without a tap;
 # output_padding >= stride; more channels than one tile stages.
 PROBLEMS = (
     Layer("odd sizes", 2, 5, 7, 9, 11, (3, 3), (1, 1), bias=True),
@@ -27,8 +27,8 @@ PROBLEMS = (
     Layer("many channels", 1, 70, 66, 4, 4, (2, 2), (2, 2), bias=True),
 )
 
-# Relative errors allowed against float64. A result of few elements and products scatters around the promises, which
-# are for 4096 elements: float64 and the half types get two roundings of their dtype.
+# Allowed relative errors against float64. The documented bounds are for 4096 elements, and the errors of small results
+# scatter more, so float64 and the half types get two roundings of their dtype.
 _LIMITS = {"float32": 1e-6, "tf32x3": 1e-6, "tf32": 5e-4, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 
 _DEFINITIONS = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}
@@ -36,7 +36,7 @@ _DEFINITIONS = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One thing that was checked."""
+    """The result of one check."""
 
     name: str
     passed: bool
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def run_check() -> int:
-    """Prints an outcome a line; 0 when all passed, 1 otherwise. Kernels that cannot run here are no failure."""
+    """Prints one outcome per line; returns 0 if all passed, else 1. Kernels that cannot run here are not a failure."""
     on_gpu = convt_ext.is_available()
     failed = count = 0
     for outcome in (*check_binary(), *check_cpu_path(), *(check_kernels(torch.device("cuda")) if on_gpu else ())):
@@ -59,7 +59,7 @@ def run_check() -> int:
 
 
 def check_binary() -> Iterator[Outcome]:
-    """The binary loads, is of this package's version, and plans for an H200."""
+    """Checks that the binary loads, has this package's version, and plans for an H200."""
     build = convt_ext.build_info()
     if build["cuda"] is None:
         yield Outcome("binary", False, build["reason"])
@@ -72,7 +72,7 @@ def check_binary() -> Iterator[Outcome]:
 
 
 def check_cpu_path() -> Iterator[Outcome]:
-    """A CPU tensor gets PyTorch's own result."""
+    """Checks that CPU tensors get PyTorch's result."""
     for layer in PROBLEMS:
         operands = make_operands(layer, torch.float32, torch.device("cpu"))
         arguments = operands.input, operands.weight, operands.bias
@@ -82,7 +82,7 @@ def check_cpu_path() -> Iterator[Outcome]:
 
 
 def check_kernels(device: torch.device) -> Iterator[Outcome]:
-    """Every class and dtype on the small problems, in both layouts."""
+    """Checks every class and dtype on the small problems, in both layouts."""
     for precision in ("ieee", "aten", "tf32x3", "tf32"):
         yield _over_problems(f"float32 {precision}", torch.float32, precision, device)
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
@@ -104,7 +104,7 @@ def _over_problems(name: str, dtype: torch.dtype, precision: str, device: torch.
             except RuntimeError as failure:
                 return Outcome(name, False, f"{layer.name}, {layout}: {failure}")
             if not torch.equal(result, again):
-                return Outcome(name, False, f"{layer.name}, {layout}: a second run gives other bits")
+                return Outcome(name, False, f"{layer.name}, {layout}: a second run returns other bits")
             got = _numpy(result)
             if bits is not None and (differs := got.view(np.int32) != bits.view(np.int32)).any():
                 index = tuple(int(i) for i in np.argwhere(differs)[0])
@@ -130,7 +130,7 @@ def _evaluate(definition: Callable[..., np.ndarray], layer: Layer, operands: Ope
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The exact values; numpy has no bfloat16, and every float16 or bfloat16 is a float32."""
+    """Returns the exact values; numpy has no bfloat16, and float32 represents every float16 and bfloat16."""
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     return wide.cpu().contiguous().numpy()
 

@@ -1,9 +1,8 @@
-"""`convert`: turn every `nn.ConvTranspose2d` of a model into ours, in place.
+"""`convert`: turns every `nn.ConvTranspose2d` of a model into a `convt_ext.ConvTranspose2d`, in place.
 
-Works by changing the class of each module object and nothing else: its parameters, buffers, hooks,
-training flag and every reference to it (shared modules, optimizers, lists) stay the very same objects,
-and a root that is itself such a module needs no special case. Must not touch a class that it does not
-know: a subclass with a forward of its own would lose it.
+Changes only the class of each module object: its parameters, buffers, hooks, training flag and all references to it
+(shared modules, optimizers, lists) stay the same objects, and a root that is itself such a module needs no special
+case. Must not change unknown classes: a subclass would lose its own forward.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _log = logging.getLogger("convt_ext")
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
-_KEEP: Any = object()  # the precision that a module has
+_KEEP: Any = object()  # keep the module's precision
 
 _OF_OTHER_DIMENSIONS = (nn.ConvTranspose1d, nn.ConvTranspose3d)
 
@@ -35,43 +34,42 @@ def convert(
     fuse: bool = False,
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
 ) -> _Model:
-    """Make every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
+    """Makes every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
 
-    Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize` and weight_norm / spectral_norm of
-    either kind, shared modules and the training flag; state_dict keys do not change. Lazy modules stay
-    lazy. Modules that are ours already stay, and take `precision` when it is given. `revert` turns them back.
+    Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize`, both kinds of weight_norm and spectral_norm, shared
+    modules and the training flag; state_dict keys do not change. Lazy modules stay lazy. Modules of convt_ext stay,
+    and adopt `precision` if it is given. `revert` undoes the conversion.
 
-    A subclass that defines nothing that `torch.nn.ConvTranspose2d` computes with is converted to a subclass of both.
-    Others, and modules whose `forward` was replaced on the object, are left alone and named in one UserWarning. Every
-    conversion is logged at INFO to the logger "convt_ext", and so are every fusion and every layer of one or three
-    dimensions, which convt_ext does not have; one more UserWarning names what looks as if it could be fused and was
-    left, with the reason.
+    A subclass that overrides no part of the computation of `torch.nn.ConvTranspose2d` is converted to a subclass of
+    both classes. Other subclasses, and modules with a `forward` that was replaced on the object, stay unchanged and
+    are listed in one UserWarning. The logger "convt_ext" records at INFO every conversion, every fusion and every one-
+    or three-dimensional layer, which convt_ext does not support. Another UserWarning lists modules and operations that
+    look fusible but were not fused, with the reason.
 
     Args:
         model: any module, also a single `ConvTranspose2d`.
-        precision: precision class of the modules, or None to follow PyTorch's switches; left out, modules that are ours
-            keep theirs.
-        fuse: whether the convolutions also take what follows them, into the kernel that computes them. In every
-            `nn.Sequential`, and in models traced by `torch.fx` before or after they were converted: a BatchNorm2d that
-            directly follows and is in eval mode (it becomes part of the weight and the bias), activations, Dropout in
-            eval mode; in traced models also operations such as `relu(y)`, `y + residual` and `y * 0.5` whose operand
-            has no other reader. Each call checks the modules and operands again. Those that no kernel takes run
-            unchanged. In training mode, where gradients are recorded through a BatchNorm, with hooks, while
-            something traces or transforms the call, and under `torch.compile`, it runs the modules as they are.
-            Modules stay where they are, so parameters, optimizers and state_dicts stay as they were. Folding changes
-            rounding (docs/numerics.md). Each call folds anew, where the weight is not larger than the result. After
-            `freeze` the folded weight is kept, until a write that PyTorch counts;
-            `freeze` lists the writes that it does not count, and so are those to running statistics other than
-            by training the module. Called by itself, a convolution computes what it did.
+        precision: precision class of the modules, or None to follow PyTorch's switches; if omitted, modules of
+            convt_ext keep their precision.
+        fuse: whether to fuse the modules that follow a convolution into its kernel. Applies to every `nn.Sequential`
+            and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval mode that
+            directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced models also
+            operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call checks
+            modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and if a
+            BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under tracing,
+            under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters, optimizers
+            and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds again, if the
+            weight is not larger than the result. After `freeze`, the folded weight is kept until a write that PyTorch
+            counts; `freeze` lists the uncounted writes, and writes to running statistics other than by training the
+            module are uncounted too. A convolution that is called directly is not fused.
 
-        filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself), and
-            says whether to convert it.
+        filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
+            returns whether to convert it.
 
     Returns:
         `model` itself.
 
     Raises:
-        TypeError: `model` is no `torch.nn.Module`.
+        TypeError: `model` is not a `torch.nn.Module`.
         ValueError: an unknown precision.
 
     Example:
@@ -87,7 +85,7 @@ def convert(
     for name, module in model.named_modules():
         label = name or "the model itself"
         if isinstance(module, _OF_OTHER_DIMENSIONS):
-            _log.info("left %s, a %s: convt_ext has two-dimensional layers alone", label, type(module).__name__)
+            _log.info("left %s, a %s: convt_ext supports only two-dimensional layers", label, type(module).__name__)
         if not isinstance(module, nn.ConvTranspose2d) or (filter_fn is not None and not filter_fn(module, name)):
             continue
         if isinstance(module, ConvTranspose2d):
@@ -104,8 +102,8 @@ def convert(
             _log.info("converted %s", label)
     if left_alone:
         warnings.warn(
-            f"convt_ext.convert left {len(left_alone)} module(s) as they are, because it does not know what they "
-            f"compute: {', '.join(left_alone)}",
+            f"convt_ext.convert left {len(left_alone)} module(s) unchanged, because they may compute something "
+            f"else: {', '.join(left_alone)}",
             UserWarning,
             stacklevel=2,
         )
@@ -127,11 +125,11 @@ def _fuse(model: nn.Module) -> None:
     for text in done:
         _log.info("fused %s", text)
     if left:
-        text = f"left {len(left)} that look(s) as if it could be fused: {', '.join(left)}"
+        text = f"left {len(left)} fusible candidate(s) unfused: {', '.join(left)}"
     elif not done:
         text = (
-            "found nothing to fuse: it looks in nn.Sequential and in traced models, so for a model with a forward of "
-            "its own call convert(torch.fx.symbolic_trace(model), fuse=True)"
+            "found nothing to fuse: it searches nn.Sequential and traced models; for a model with its own forward, "
+            "call convert(torch.fx.symbolic_trace(model), fuse=True)"
         )
     else:
         return
@@ -139,7 +137,7 @@ def _fuse(model: nn.Module) -> None:
 
 
 def _set_precision(module: nn.Module, precision: str | None) -> None:
-    """Write the precision on the object only when one is asked for: the class says None."""
+    """Sets the precision on the object only if it is not None, which is the class attribute."""
     if precision is None:
         vars(module).pop("precision", None)
     elif precision is not _KEEP:
@@ -147,10 +145,10 @@ def _set_precision(module: nn.Module, precision: str | None) -> None:
 
 
 def revert(model: _Model) -> _Model:
-    """Make every module of ours in `model` PyTorch's again, in place: what `convert` did is undone.
+    """Turns every convt_ext module in `model` back into PyTorch's, in place: undoes `convert`.
 
-    Precisions and frozen weights are dropped, and so is the fusion of every `nn.Sequential`. Modules that were
-    constructed as ours become PyTorch's too.
+    Drops precisions, frozen weights and the fusion of every `nn.Sequential`. Modules that were constructed from
+    convt_ext's classes become PyTorch's too.
 
     Args:
         model: any module.
@@ -159,8 +157,8 @@ def revert(model: _Model) -> _Model:
         `model` itself.
 
     Raises:
-        TypeError: `model` is no `torch.nn.Module`.
-        ValueError: a traced graph was fused. Nothing was changed then.
+        TypeError: `model` is not a `torch.nn.Module`.
+        ValueError: a traced graph was fused. The model is then unchanged.
 
     Example:
         >>> import torch, convt_ext

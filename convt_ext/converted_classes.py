@@ -1,7 +1,7 @@
-"""Which class of ours a module's class becomes, and which one it was.
+"""Maps a module's class to a class of convt_ext, and back.
 
-Called by convert.py, which changes the class of a module and nothing else. A subclass that leaves PyTorch's computation
-as it is becomes a class that is still a subclass of it.
+Called by convert.py, which changes only the class of a module. A subclass that does not change PyTorch's computation
+becomes a class that is still its subclass.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch.nn.utils import parametrize
 
 from .modules import ConvTranspose2d, LazyConvTranspose2d
 
-# PyTorch's classes and what they become.
+# PyTorch's class -> class of convt_ext.
 _BECOMES: dict[type, type] = {
     nn.ConvTranspose2d: ConvTranspose2d,
     nn.LazyConvTranspose2d: LazyConvTranspose2d,
 }
 _WAS = {ours: theirs for theirs, ours in _BECOMES.items()}
 
-# What a subclass may define without a change of what is computed.
+# Attributes that a subclass may define without changing the computation.
 _HARMLESS = frozenset({
     "__init__", "__module__", "__qualname__", "__doc__", "__annotations__", "__annotate_func__", "__annotate__",
     "__annotations_cache__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "__dict__",
@@ -30,7 +30,7 @@ _HARMLESS = frozenset({
 
 
 class ConvertedSubclass(ConvTranspose2d):
-    """A converted module of a user's subclass, which copies and pickles by that class."""
+    """A converted module of a user's subclass; copies and pickles refer to that subclass."""
 
     _plain: type
 
@@ -46,18 +46,18 @@ def _of_subclass(plain: Any) -> Any:
 
 
 def _empty(plain: type) -> Any:
-    """For pickle and copy: an object without its state."""
+    """Returns an object without state, for pickle and copy."""
     cls = _of_subclass(plain)
     return cls.__new__(cls)
 
 
 def class_of_ours(module: nn.Module) -> Any:
-    """The class that a module of PyTorch's becomes, or None when it may compute something else."""
+    """Returns the convt_ext class for a module of PyTorch, or None if the module may compute something else."""
     return _replaced(type(module), _ours)
 
 
 def class_before(module: nn.Module) -> Any:
-    """The class that a module of ours was, or that PyTorch has in the place of it; None where it is not ours."""
+    """Returns the original or the equivalent PyTorch class of a convt_ext module; None for other modules."""
     return _replaced(type(module), _theirs)
 
 
@@ -78,8 +78,8 @@ def _theirs(cls: Any) -> Any:
 def _replaced(cls: type, replace: Any) -> Any:
     if cls.__module__ != parametrize.__name__ or len(cls.__bases__) != 1:
         return replace(cls)
-    # parametrize gives each module a class of its own that holds its properties. A copy of the module shares that
-    # class, so it gets a twin over the other base, and removing the parametrization ends at that base.
+    # parametrize gives each module its own class with its properties, and a copy of the module shares that class.
+    # So this derives an equal class from the new base; removing the parametrization restores that base.
     base = replace(cls.__bases__[0])
     if base is None:
         return None

@@ -1,8 +1,8 @@
-"""Serves every transposed convolution that Python code of the process calls, without a change of its models.
+"""Replaces the operator for all Python code of the process, without a change of its models.
 
-`torch.conv_transpose2d` and `torch.nn.functional.conv_transpose2d` are one builtin function. `enable` puts one function
-of ours in both places, which calls PyTorch's where convt_ext does not serve. What traces, scripts or pickles a program
-finds PyTorch's function, or is told that ours is its equal.
+`torch.conv_transpose2d` and `torch.nn.functional.conv_transpose2d` are one builtin function. `enable` replaces both
+names with one function, which falls back to PyTorch's. Tracing, scripting and pickling find PyTorch's function, or
+treat the replacement as equal to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import _torch, functional
 
 _LOG = logging.getLogger("convt_ext")
 
-# Who asked for it and has not taken it back. Guards the names in PyTorch's modules.
+# The number of `enable` calls without a `disable`; the lock also guards the names in PyTorch's modules.
 _count, _lock = 0, threading.RLock()
 
 _NAME = "conv_transpose2d"
@@ -36,21 +36,20 @@ _stand_in.__doc__ = _torch.conv_transpose2d.__doc__
 
 
 def enable() -> None:
-    """Has every transposed convolution served that Python code of this process calls from now on.
+    """Runs every transposed convolution that Python code of this process calls through convt_ext.
 
-    Models stay as they are: their types, `state_dict` and `repr` are PyTorch's. `torch.nn.ConvTranspose2d` and code of
-    any library call `torch.nn.functional.conv_transpose2d`, whose results, gradients, errors and determinism become
-    those of `convt_ext.conv_transpose2d` without a precision.
+    Models do not change: their types, `state_dict` and `repr` are PyTorch's. `torch.nn.ConvTranspose2d` and libraries
+    call `torch.nn.functional.conv_transpose2d`, which now has the results, gradients, errors and determinism of
+    `convt_ext.conv_transpose2d` without a precision.
 
-    Holds for all threads, until `disable` has been called as often. A second call changes nothing else. Spawned
-    processes call it themselves.
+    Applies to all threads, until `disable` has been called as often. Spawned processes must call it themselves.
 
-    Not reached: names that were imported before (``from torch.nn.functional import conv_transpose2d``), calls from C++,
-    loaded TorchScript and exported programs. What a tool has put in the function's place before is left alone, with a
-    warning in the log of "convt_ext".
+    Not affected: names that were imported earlier (``from torch.nn.functional import conv_transpose2d``), calls from
+    C++, loaded TorchScript and exported programs. If a tool has already replaced the function, its replacement stays,
+    and the logger "convt_ext" records a warning.
 
     Raises:
-        Nothing; where our kernels cannot run, calls are PyTorch's after one warning.
+        Nothing; if the kernels cannot run, calls run PyTorch's operator after one warning.
 
     Example:
         >>> import torch, convt_ext
@@ -60,8 +59,8 @@ def enable() -> None:
         >>> convt_ext.disable()
     """
     global _count
-    # torch.jit.script takes our function for the builtin one. The first time this makes its table, which has PyTorch's
-    # own too. It may import modules, which must not wait for a thread that waits for the lock.
+    # Makes torch.jit.script treat the replacement as the builtin. The first call builds TorchScript's table of builtins
+    # and may import modules, so it runs outside the lock: the lock's owner may wait for an import.
     _torch.register_builtin_of_torchscript(_stand_in, f"aten::{_NAME}")
     with _lock:
         if _count == 0:
@@ -70,9 +69,9 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """Takes back one call of `enable`; the last one restores PyTorch's function.
+    """Undoes one call of `enable`; the last one restores PyTorch's function.
 
-    A tool that wrapped our function meanwhile keeps its wrapper, which calls PyTorch's function from then on.
+    A tool that wrapped the replacement meanwhile keeps its wrapper, which then calls PyTorch's function.
 
     Raises:
         RuntimeError: nothing is enabled.
@@ -96,10 +95,10 @@ def disable() -> None:
 
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
-    """`enable` for a while, in all threads.
+    """Calls `enable` on entry and `disable` on exit, for all threads. Context manager.
 
     Raises:
-        Nothing of its own.
+        Nothing.
 
     Example:
         >>> import torch, convt_ext
@@ -121,18 +120,18 @@ def _install() -> None:
     for place in _PLACES:
         found = getattr(place, _NAME)
         if found is not _stand_in:
-            _LOG.warning("convt_ext.enable() leaves %s.%s alone, which is %r", place.__name__, _NAME, found)
+            _LOG.warning("convt_ext.enable() does not replace %s.%s, which is %r", place.__name__, _NAME, found)
 
 
 def _put(function: Any, other: Any) -> None:
-    """Puts a function in the other's place, where that is."""
+    """Replaces `other` with `function` where a name refers to `other`."""
     for place in _PLACES:
         if getattr(place, _NAME) is other:
             setattr(place, _NAME, function)
 
 
 class _HidesFromDynamo:
-    """Has the import of torch._dynamo find PyTorch's function: it makes lists of functions that it need not follow."""
+    """Restores PyTorch's function for the import of torch._dynamo, which lists functions that it does not trace."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name != "torch._dynamo":

@@ -1,7 +1,7 @@
-"""`explain`: who serves a call, why, and the plan of our kernel as text.
+"""`explain`: reports which implementation runs a call, why, and the plan of the convt_ext kernel.
 
-Asks routing.py (the same decision as the call itself) and the planner inside the binary. Launches
-nothing, so it also explains CPU and meta tensors, as if they were on an H200.
+Uses routing.py (the decision of the call itself) and the planner in the binary. Launches nothing, so it also
+explains CPU and meta tensors, as if they were on an H200.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .epilogue import following, name_of
 from .gpus import GPUS, words_of
 from .tuning import race, verdicts
 
-# Where a precision class would mean nothing.
+# Reasons for which no precision class is defined.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found; `str()` gives it in a few lines, or with the whole plan where `explain` was `verbose`.
+    """The result of `explain`; `str()` returns a few lines, or the whole plan after ``explain(..., verbose=True)``.
 
     Attributes:
-        served_by: "convt_ext" or "torch"; for tensors on no GPU, who would serve them on the planned one.
+        served_by: "convt_ext" or "torch"; for tensors that are not on a GPU, the implementation on the planned GPU.
         reason: why, in one line.
-        precision: the class the call asks for: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
+        precision: the requested class: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h", "phases_w",
-            "floor_us", "torch_us"), or None where the binary is missing or cannot run on the GPU, or where there is
+            "floor_us", "torch_us"), or None if the binary is missing or cannot run on the GPU, or if there is
             nothing to plan.
-        problem: sizes in words.
-        device: the GPU that the plan is for, in words.
-        gradients: who computes the gradient of "input" and of "weight" in a backward that wants both, where
-            convt_ext serves the call.
+        problem: description of the sizes.
+        device: description of the GPU of the plan.
+        gradients: the implementation of the gradient of "input" and of "weight" in a backward pass that computes both;
+            empty if convt_ext cannot run the call.
         epilogue: a residual and an activation, and where they are computed; empty without them.
-        on_gpu: whether the tensors are on a GPU; elsewhere PyTorch's operator runs the call whatever `served_by` says.
+        on_gpu: whether the tensors are on a GPU; if not, PyTorch's operator runs the call regardless of `served_by`.
     """
 
     served_by: str
@@ -60,10 +60,10 @@ class Explanation:
         return self.text(self.verbose)
 
     def text(self, verbose: bool = False) -> str:
-        """In words; with `verbose` also the tile and the memory of our plan, and every candidate."""
+        """Returns the text; with `verbose` also tile and memory of the plan, and every candidate."""
         lines = [f"conv_transpose2d  {self.problem}" + (f", {self.precision}" if self.precision else "")]
         if not self.on_gpu:
-            lines.append("runs              PyTorch's operator, because the tensors are on no GPU; on one:")
+            lines.append("runs              PyTorch's operator, because the tensors are not on a GPU; on a GPU:")
         lines.append(f"served by         {self.served_by}: {self.reason}")
         is_ours = self.served_by == "convt_ext"
         if self.plan is not None:
@@ -95,26 +95,26 @@ def explain(
     device: int | str | torch.device | Sequence[int] | None = None,
     verbose: bool = False,
 ) -> Explanation:
-    """Which kernel would serve `convt_ext.conv_transpose2d` with these arguments, and why.
+    """Explains which kernel runs `convt_ext.conv_transpose2d` with these arguments, and why.
 
-    Takes the call's arguments. Nothing is computed. Tensors on no GPU (which PyTorch's operator serves) are explained
-    as if they were on the GPU that is planned for, so meta tensors do.
+    Accepts the arguments of the call and computes nothing. Tensors that are not on a GPU (PyTorch's operator runs
+    them) are explained as if they were on the planned GPU, so meta tensors work.
 
     Args:
-        device: what to plan for: None (the input's GPU, or an H200 when the input is on none), a CUDA device, the
-            name of a GPU ("H200", "H100", "A100", "A10", "L4", "RTX 4090", "RTX 5090"), or six ints (compute
-            capability as 90, multiprocessors, shared memory per block and per multiprocessor in bytes, clock in
-            MHz, copy bandwidth in GB/s).
-        verbose: the text has the plan too: its tile, blocks, memory, estimate and all candidates.
+        device: the GPU to plan for: None (the GPU of the input, else an H200), a CUDA device, the name of a GPU
+            ("H200", "H100", "A100", "A10", "L4", "RTX 4090", "RTX 5090"), or six ints (compute capability as 90,
+            multiprocessors, shared memory per block and per multiprocessor in bytes, clock in MHz, copy bandwidth in
+            GB/s).
+        verbose: the text also contains the plan: its tile, blocks, memory, estimate and all candidates.
 
     Returns:
-        An `Explanation`; print it. Times of plans in it are the planner's estimates; where a measurement decided, the
-        reason has its times and says whether they come from a benchmark in this process or from which tuning file.
-        While a benchmark of the forward pass is still to come, the reason says after how many calls it runs.
+        An `Explanation` to print. Times of plans are the planner's estimates. If a measurement decided, the reason
+        contains its times and their source: a benchmark in this process, or the name of a tuning file. If a benchmark
+        of the forward pass is pending, the reason states after how many calls it runs.
 
     Raises:
-        ValueError, RuntimeError: what the call itself raises because of `precision`. Arguments that
-            PyTorch rejects are not an error here: the reason says that PyTorch judges them.
+        ValueError, RuntimeError: the errors of the call itself about `precision`. Arguments that PyTorch rejects
+            raise no error here: the reason states that PyTorch checks them.
 
     Example:
         >>> import torch, convt_ext
@@ -151,7 +151,7 @@ def explain(
 
 
 def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
-    """What follows, and where that is computed in a call that records no gradient."""
+    """Describes the epilogue, and where it is computed in a call that records no gradient."""
     entries, others = following(residual, activation)
     parts = []
     if entries:
@@ -165,7 +165,7 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
 
 
 def _served(directions: Directions, precision: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
-    """Who computes the forward pass and why, and who the gradients."""
+    """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
     if not isinstance(directions, Chosen):
         return "convt_ext", _why_ours(precision, wanted), {"input": "convt_ext", "weight": "convt_ext"}
     verdict = directions.verdict(verdicts.FORWARD)
@@ -173,7 +173,7 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
     if not verdict.by_torch and verdict.source != verdicts.ESTIMATED:
         reason += f" ({verdict.why()})"
     if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
-        reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs ours"
+        reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs convt_ext"
     calls = race.calls_before(verdict) if directions.races and verdict.source == verdicts.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
@@ -191,14 +191,14 @@ def _why_ours(precision: str | None, wanted: str | None) -> str:
     if word is not None:
         return f"use_precision({word!r}) is active"
     cores = "no tensor cores" if wanted in precisions.EXACT_CLASSES else "tensor cores"
-    return f"PyTorch's switches ask for {cores}, and our kernels are not known to be slower then"
+    return f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast"
 
 
 def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
-    """The numbers of the GPU to plan for (the first alone where the binary cannot run on it), and the GPU in words."""
+    """Returns numbers of the GPU to plan for (only the first if the binary cannot run on it) and its description."""
     if isinstance(device, Sequence) and not isinstance(device, str):
         if len(device) != len(planner.H200):
-            raise ValueError(f"device must be six ints, as `explain` lists them, but got {len(device)}: {device!r}")
+            raise ValueError(f"device must be six ints, listed in `explain`, but got {len(device)}: {device!r}")
         return tuple(device), "the GPU described by device="
     if device is None and not input.is_cuda:
         return planner.H200, f"{words_of('H200')}, as if the tensors were on one"
@@ -212,9 +212,9 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 def _plan(
     call: tuple[Any, ...], precision: str | None, numbers: tuple[int, ...], lowers: bool
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """The precision class that the call asks for, and the planner's answer; None for what there is not.
+    """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
-    Plans also where PyTorch serves, so that one can see what our kernel would do.
+    Also plans calls that PyTorch runs, to show what the convt_ext kernel would do.
     """
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
@@ -233,7 +233,7 @@ def _plan(
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:
         return wanted, planner.plan(problem)
-    except ValueError:  # no kernel of ours has a tile that fits: the call itself raises it where it was asked for ours
+    except ValueError:  # no kernel has a tile that fits; a call with an explicit precision raises this error
         if precisions.requested(precision) is not None:
             raise
         return wanted, None
@@ -244,7 +244,7 @@ def _tensor_words(tensor: Tensor) -> str:
 
 
 def _floor(answer: dict[str, Any]) -> str:
-    """The least time, which the planner knows of arithmetic without tensor cores."""
+    """Describes the minimum time, which the planner computes for arithmetic without tensor cores."""
     exact = answer["plan"]["requested_precision"] in precisions.EXACT_CLASSES
     return f"floor{'' if exact else ' without tensor cores'} {answer['floor_us']:.1f} us"
 
@@ -253,12 +253,12 @@ def _torch_estimate(answer: dict[str, Any]) -> str:
     return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
-# Beside the tile, in the words of the plan's own kernel.
+# Keys of a plan that do not describe its tile.
 _OF_EVERY_PLAN = planner.OF_EVERY_PLAN | {"threads"}
 
 
 def _tile(plan: dict[str, Any]) -> str:
-    """What a block does, as the planner names it: "block_co 64, tile_h 4, staged"; of yes and no only what is yes."""
+    """Returns the tile as the planner names it, "block_co 64, tile_h 4, staged", without flags that are False."""
     parts = []
     for name, value in plan.items():
         if name in _OF_EVERY_PLAN or value is False:
@@ -270,17 +270,17 @@ def _tile(plan: dict[str, Any]) -> str:
 def _kernel_line(answer: dict[str, Any], is_ours: bool) -> str:
     plan = answer["plan"]
     return (
-        f"{'kernel' if is_ours else 'ours would be':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
+        f"{'kernel' if is_ours else 'convt_ext kernel':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
         f"{_torch_estimate(answer)}"
     )
 
 
 def _plan_lines(answer: dict[str, Any], device: str) -> list[str]:
-    """The plan as text: its estimate against the floor, and the candidates it was chosen from."""
+    """Returns the plan as text: its estimate, the floor, and all candidates."""
     plan = answer["plan"]
     lines = [
         f"planned for       {device}",
-        f"engine            {plan['engine']}, {plan['requested_precision']} served as {plan['served_precision']}",
+        f"engine            {plan['engine']}, {plan['requested_precision']} runs as {plan['served_precision']}",
         f"tile              {_tile(plan)}",
         f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
         f"memory            {plan['workspace_bytes']} bytes besides the result",

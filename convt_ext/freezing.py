@@ -1,7 +1,7 @@
-"""`freeze`: weights are packed, and BatchNorms folded into them, once instead of on every call.
+"""`freeze`: packs weights, and folds BatchNorms into them, once instead of on every call.
 
-frozen.py keeps the copies and sees the writes that end them; fusing/folding.py keeps folded weights where a layer is
-frozen.
+frozen.py keeps the copies and detects the writes that invalidate them; fusing/folding.py keeps the folded weights of
+frozen layers.
 """
 
 from __future__ import annotations
@@ -18,38 +18,37 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def freeze(model: _Model) -> _Model:
-    """Keep what inference makes of the weights of every `convt_ext.ConvTranspose2d` in `model`, in place.
+    """Keeps packed and folded weights of every `convt_ext.ConvTranspose2d` in `model` for inference, in place.
 
-    Saves 5 to 11 us a call where a tensor-core kernel serves, and the folding of a BatchNorm in models of
-    ``convert(model, fuse=True)``; elsewhere nothing changes. The first call of each size packs, waits for that and
-    keeps the copy: at most 8, each at most 4 MiB larger than four times the weight (kernels that would need more, as
-    with many groups, pack on every call). The same kernels compute the same bits. Calls that record gradients, run
-    under autocast, are traced, have an input that begins between 16 bytes, or are captured before there is a copy do as
-    if nothing were frozen. `train()`, `load_state_dict()` and moves to another device or dtype end it; copies and
-    pickles of a module are not frozen.
+    Saves 5 to 11 us per call of a tensor-core kernel, and the folding of a BatchNorm in models of
+    ``convert(model, fuse=True)``; other calls do not change. The first call of each size packs, waits for the packing
+    and keeps the copy: at most 8 copies, each of at most four times the weight plus 4 MiB (kernels that need more, as
+    with many groups, pack on every call). The bits of the result do not change. Calls do not use a copy if they record
+    gradients, are cast by autocast, are traced, have an input that is not 16-byte aligned, or are captured before a
+    copy exists. `train()`, `load_state_dict()` and moves to another device or dtype drop the copies; copies and pickles
+    of a module are not frozen.
 
-    A changed weight is seen by the next call, which packs again: an optimizer's step (a fused one too), in-place
+    The next call detects these changes of the weight and packs again: an optimizer's step (a fused one too), in-place
     operations under no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`,
-    `AveragedModel` and `vector_to_parameters`. PyTorch keeps no count of these writes, and after them results are
-    those of the old weight until `freeze` is called again: in-place operations on `weight.data` or on another alias
-    that has a count of its own (`weight.data.copy_(t)`, `torch.from_dlpack(weight)`), kernels that write through the
-    address alone (Triton, CuPy, a custom op that does not declare it), `torch._fused_*` and, before torch 2.13,
-    `torch._foreach_lerp_` called by hand, another process that shares the memory, and a CUDA graph whose replay writes
-    the weight. The same holds for a BatchNorm's running statistics, other than by training it. A CUDA graph that was
-    captured with a copy goes on with that copy whatever is written later, so capture it again then; the copy lives as
-    long as the weight's memory.
+    `AveragedModel` and `vector_to_parameters`. PyTorch does not count the following writes, and after them results use
+    the old weight until `freeze` is called again: in-place operations on `weight.data` or on another alias with its own
+    count (`weight.data.copy_(t)`, `torch.from_dlpack(weight)`), kernels that write through the address alone (Triton,
+    CuPy, a custom op that does not declare it), explicit calls of `torch._fused_*` and, before torch 2.13, of
+    `torch._foreach_lerp_`, another process that shares the memory, and a replay of a CUDA graph that writes the weight.
+    The same applies to a BatchNorm's running statistics, other than by training it. A CUDA graph that was captured with
+    a copy keeps reading that copy after any write, so capture it again; the copy lives as long as the weight's memory.
 
     Args:
-        model: a model that `convert` has converted, or a layer, in eval mode.
+        model: a converted model or a layer, in eval mode.
 
     Returns:
         `model` itself.
 
     Raises:
-        TypeError: `model` is no `torch.nn.Module`.
-        RuntimeError: it has no `convt_ext.ConvTranspose2d`; one of them is in training mode, or its weight is no
-            Parameter of its own (a parametrization), or was made under torch.inference_mode, where writes are not
-            counted. Nothing was frozen then.
+        TypeError: `model` is not a `torch.nn.Module`.
+        RuntimeError: `model` contains no `convt_ext.ConvTranspose2d`; a layer is in training mode; or a weight is not
+            a Parameter of its layer (a parametrization) or was made under torch.inference_mode, where writes are not
+            counted. Nothing is frozen then.
 
     Example:
         >>> import torch, convt_ext
@@ -70,7 +69,7 @@ def freeze(model: _Model) -> _Model:
 
 
 def unfreeze(model: _Model) -> _Model:
-    """Drop what `freeze` keeps, in place.
+    """Drops the copies that `freeze` keeps, in place.
 
     Args:
         model: any module.
@@ -79,7 +78,7 @@ def unfreeze(model: _Model) -> _Model:
         `model` itself.
 
     Raises:
-        TypeError: `model` is no `torch.nn.Module`.
+        TypeError: `model` is not a `torch.nn.Module`.
 
     Example:
         >>> import torch, convt_ext
@@ -103,10 +102,10 @@ def _obstacle(layer: ConvTranspose2d) -> str | None:
     if layer.training:
         return "it is in training mode, and freezing is for inference: call eval() first"
     if weight is None:
-        return "its weight is no Parameter, something computes it: remove its parametrization first"
+        return "its weight is computed and not a Parameter: remove its parametrization first"
     if weight.is_inference():
         return (
             "its weight was made under torch.inference_mode, where PyTorch counts no writes: make the module outside "
-            "of it, calls may stay inside"
+            "of it; calls may stay inside"
         )
     return None

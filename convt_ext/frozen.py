@@ -1,8 +1,8 @@
-"""Packed copies of one module's weight, for inference: what the tensor-core kernels otherwise pack on every call.
+"""Packed copies of one module's weight, for inference: tensor-core kernels otherwise pack the weight on every call.
 
-Called by modules.py. A copy is of the weight as it was when a call packed it. Before each use the weight is asked
-whether it has changed since: PyTorch counts the writes to a tensor, and other memory has another address. What neither
-shows, such as `weight.data.mul_(2)`, is why nothing is packed unasked; `convt_ext.freeze` lists it.
+Called by modules.py. A copy contains the weight at the time of packing. Each use checks whether the weight has changed
+since: PyTorch counts the writes to a tensor, and other memory has another address. Some writes, such as
+`weight.data.mul_(2)`, change neither, so packing is opt-in; `convt_ext.freeze` lists them.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from torch import Tensor
 from . import _torch, autocast, ops, planner, routing
 from .directions import Directions
 
-# Copies kept, one for each problem (size and layout of the input, precision); the oldest goes first.
+# Maximum number of copies, one per problem (size and layout of the input, precision); the oldest is dropped first.
 _MAX_COPIES = 8
 
-# The largest copy that is kept: so much more than so many times the weight. Kernels round channels up, of each group.
+# Maximum size of a copy: _MAX_TIMES the weight plus _MAX_MORE bytes. Kernels round up the channels of each group.
 _MAX_TIMES, _MAX_MORE = 4, 4 << 20
 
-# Bytes on which kernels that pack may want their operands to begin.
+# Alignment in bytes that kernels that pack may require of their operands.
 _ALIGNMENT = 16
 
 
 @dataclass(slots=True)
 class _Copy:
-    packed: Tensor | None  # None where nothing is kept: the problem's kernel does not pack, or too much
-    stream: int  # that the memory belongs to; 0 on the CPU
+    packed: Tensor | None  # None if the problem's kernel does not pack, or packs too much
+    stream: int  # the stream that owns the memory; 0 on the CPU
     is_captured: bool = False  # whether a CUDA graph reads it
 
 
 class _Uncounted:
-    """How many writes there were that PyTorch makes to parameters and does not count: to which ones is not known."""
+    """The number of PyTorch's writes to parameters that it does not count; which parameters is unknown."""
 
     number = 0
 
 
 @functools.cache
 def see_uncounted_writes() -> None:
-    """Has PyTorch tell of them: fused optimizers' steps and, before torch 2.13, averages by `torch._foreach_lerp_`."""
+    """Registers hooks for them: fused optimizers' steps and, before torch 2.13, averages by `torch._foreach_lerp_`."""
     from torch.nn.modules.module import register_module_buffer_registration_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
     from torch.optim.swa_utils import AveragedModel
 
     def count() -> None:
-        if not torch.compiler.is_compiling():  # a compiled step counts its writes, and this number would end its graph
+        if not torch.compiler.is_compiling():  # a compiled step counts its writes; this would break its graph
             _Uncounted.number += 1
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         count()
 
     def when_set(module: Any, name: str, buffer: Any) -> None:
-        if name == "n_averaged" and isinstance(module, AveragedModel):  # the last that update_parameters() does
+        if name == "n_averaged" and isinstance(module, AveragedModel):  # the last statement of update_parameters()
             count()
 
     register_optimizer_step_post_hook(after_step)
@@ -66,12 +66,12 @@ def see_uncounted_writes() -> None:
 
 
 def num_uncounted_writes() -> int:
-    """How many `see_uncounted_writes` has seen."""
+    """Returns the number of writes that `see_uncounted_writes` has counted."""
     return _Uncounted.number
 
 
 class _Weight(NamedTuple):
-    """What tells one state of a weight from another."""
+    """Identifies a state of a weight."""
 
     writes: int
     uncounted: int
@@ -80,14 +80,14 @@ class _Weight(NamedTuple):
 
 
 class FrozenWeight:
-    """One weight, and what kernels packed it into.
+    """One weight and its packed copies.
 
     Args:
-        weight: held alive, and its memory too until a call has seen that it has other memory now: so that no new memory
-            has the address of what was packed.
+        weight: kept alive. Its memory is also kept alive until a call finds that the weight has other memory, so that
+            no new memory has the address of the packed one.
     """
 
-    fold: Any = None  # what fusing/folding.py keeps
+    fold: Any = None  # set by fusing/folding.py
 
     def __init__(self, weight: Tensor) -> None:
         see_uncounted_writes()
@@ -98,11 +98,11 @@ class FrozenWeight:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        """A copy or pickle is None: copied modules are not frozen. Those with a parametrization copy all attributes."""
+        """Copies and pickles to None: copied modules are not frozen, and parametrized modules copy all attributes."""
         return type(None), ()
 
     def forward(self, input: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor | None:
-        """The result without packing; None where that is not for a call that packs, which the caller makes instead.
+        """Returns the result from a packed copy; None if the caller must make an ordinary call, which packs.
 
         Args:
             arguments: stride, padding, output_padding, groups, dilation, precision.
@@ -122,13 +122,13 @@ class FrozenWeight:
             return None
         if weight.is_inference():  # writes to it are not counted
             return None
-        # Of operands between vectors another kernel may serve, which packs otherwise or nothing.
+        # Misaligned operands may run another kernel, which packs differently or not at all.
         if (batched.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
             return None
         capturing = batched.is_cuda and torch.cuda.is_current_stream_capturing()
         state = _Weight(weight._version, _Uncounted.number, weight.data_ptr(), weight.stride())
         if state != self._state:
-            if capturing:  # a copy must have been written to be used
+            if capturing:  # a captured call can only use an existing copy
                 return None
             self._begin_again(state)
         key = (
@@ -150,7 +150,7 @@ class FrozenWeight:
                     result = ops.forward_packed(
                         batched, weight, bias, *directions.arguments, directions.candidates[0], copy.packed, is_packed
                     )
-            except torch.OutOfMemoryError:  # the ordinary way may need less
+            except torch.OutOfMemoryError:  # an ordinary call may need less
                 return None
         if not is_packed:
             self._keep(key, copy)
@@ -163,7 +163,7 @@ class FrozenWeight:
             self._state = state
 
     def _new_copy(self, input: Tensor, has_bias: bool, directions: Directions) -> _Copy:
-        """Memory for the plan of the call to pack into, where that packs."""
+        """Allocates memory for the packed weight, if the plan of the call packs."""
         device = planner.device_numbers(input.get_device())
         choice = planner.choice(
             planner.Problem.of_call(input, self.weight, has_bias, directions.arguments, device),
@@ -178,18 +178,18 @@ class FrozenWeight:
         return _Copy(packed, torch.cuda.current_stream(packed.device).cuda_stream if packed.is_cuda else 0)
 
     def _lend(self, copy: _Copy, packed: Tensor, capturing: bool) -> None:
-        """Has the memory wait for a reader whom the allocator does not know of: a graph, or a stream not its own."""
+        """Keeps the memory for a reader that the allocator does not track: a graph, or another stream."""
         if capturing:
             if not copy.is_captured:
                 copy.is_captured = True
                 _keep_as_long_as(self.weight.untyped_storage(), packed)
             return
-        # Asked on every call: a `torch.cuda.Stream` is made where there is something to tell the allocator.
+        # Runs on every call, so a `torch.cuda.Stream` is constructed only for another stream.
         if _torch.current_raw_stream(packed.get_device()) != copy.stream:
             packed.record_stream(torch.cuda.current_stream(packed.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
-        """Keeps what the op has packed; it has waited for that, since other streams may read it from now on."""
+        """Keeps the copy that the op has packed; the op has waited for it, since other streams may now read it."""
         with self._lock:
             if key[0] != self._state:  # another thread's call has seen a newer weight
                 return
@@ -199,14 +199,14 @@ class FrozenWeight:
 
 
 def _keep_as_long_as(memory: torch.UntypedStorage, packed: Tensor) -> None:
-    """Holds a copy that a CUDA graph was captured with until the weight's memory is freed.
+    """Keeps a copy that a captured CUDA graph reads until the weight's memory is freed.
 
-    Each replay reads the copy and nothing tells when the graph is gone; a graph of PyTorch's operator reads that memory
-    itself. The weight's tensor is not asked when it dies: torch.utils.swap_tensors refuses a tensor with a weak
-    reference.
+    Each replay reads the copy, and nothing reports the end of the graph; a graph of PyTorch's operator reads the
+    weight's memory itself. The finalizer is on the memory and not on the weight's tensor, because
+    torch.utils.swap_tensors rejects a tensor with a weak reference.
     """
     weakref.finalize(memory, _release, packed).atexit = False
 
 
 def _release(packed: Tensor) -> None:
-    """The last reference to `packed` was the finalizer's."""
+    """Does nothing: the finalizer held the last reference to `packed`."""

@@ -1,7 +1,7 @@
-"""The operator as users call it.
+"""The public operator.
 
-Three steps: ask routing.py who serves (compile/tracing.py while tracing), call the op or PyTorch's operator, undo
-the unsqueeze of an unbatched input. Must not know kernels, plans or memory formats.
+Three steps: routing.py selects the implementation (compile/tracing.py while tracing), the op or PyTorch's operator
+runs, and the batch axis of an unbatched input is removed. Must not know kernels, plans or memory formats.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def conv_transpose2d(
     residual: Tensor | None = None,
     activation: str | Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    r"""2-D transposed convolution: `torch.nn.functional.conv_transpose2d` with a documented order of every sum.
+    r"""Computes `torch.nn.functional.conv_transpose2d` with a documented order of accumulation.
 
     .. math::
         y[n, co, oh, ow] = bias[co] + \sum_{ci, kh, kw} x[n, ci, ih, iw] \cdot w[ci, co, kh, kw]
 
-    over ci of co's group and all taps with ``oh = ih * stride - padding + kh * dilation`` (width alike);
+    over ci of co's group and all taps with ``oh = ih * stride - padding + kh * dilation`` (width likewise);
     ``OH = (H - 1) * stride - 2 * padding + dilation * (kH - 1) + output_padding + 1``.
 
     Args:
@@ -51,45 +51,44 @@ def conv_transpose2d(
         weight: (C_in, C_out / groups, kH, kW), of the input's dtype and device.
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or a pair (height, width).
-        groups: number of blocks of channels that do not meet.
-        precision: None takes the class that PyTorch's switches ask for, and the faster of our kernel and PyTorch's
-            operator: by a tuning file, else by a cost model. With ``torch.backends.cudnn.benchmark = True`` a shape
-            that is called often is then benchmarked once. Where the switches allow tensor cores
-            (TF32, which is PyTorch's default, float16, bfloat16) on other GPUs than Hopper, PyTorch's operator runs
-            unless a benchmark or a tuning file favours ours; "tf32" or "half" asks for ours.
-            A word always runs a kernel of ours on CUDA tensors: "ieee", one chain of fused multiply-adds
+        groups: number of channel groups.
+        precision: None uses the class that PyTorch's switches select, and the faster of a convt_ext kernel and
+            PyTorch's operator, chosen by a tuning file or else by a cost model. With
+            ``torch.backends.cudnn.benchmark = True``, a shape that is called often is benchmarked once. If the
+            switches allow tensor cores (float16, bfloat16, or TF32, PyTorch's default) and the GPU is not a Hopper
+            GPU, PyTorch's operator runs unless a benchmark or a tuning file selects convt_ext.
+            An explicit class always runs a convt_ext kernel on CUDA tensors: "ieee", one chain of fused multiply-adds
             per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
-            algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores that add up in
-            float32. "ieee" is for every dtype, "half" for float16 and bfloat16, the others for float32. CPU
-            tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes get PyTorch's operator
-            whatever the word. Without a word, a function that a tool (a profiler, a quantizer) has put in the place of
-            ``torch.nn.functional.conv_transpose2d`` is called instead of our kernel. Gradients are computed in
-            the class of their forward pass.
+            algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores with float32 accumulation.
+            "ieee" supports every dtype, "half" float16 and bfloat16, the others float32. CPU tensors, other dtypes,
+            tensor subclasses and ``__torch_function__`` modes always run PyTorch's operator. If a tool (a profiler, a
+            quantizer) has replaced ``torch.nn.functional.conv_transpose2d``, calls without an explicit class run the
+            replacement. Gradients use the class of the forward pass.
         residual: a tensor to add to the result, of any size that broadcasts with it.
-        activation: what follows then: "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", or
-            any function or module of one tensor. The result is ``activation(conv_transpose2d(...) + residual)``, as
-            PyTorch computes it: to the bit in "ieee" and "aten" where a step is exactly rounded, within 4 units in the
-            last place where it is not; in tensor-core classes the steps are computed in float32 and rounded once. Our
-            kernels apply what they know (those names, relu6, hardtanh, prelu, softplus, and PyTorch's functions and
-            modules for them) before the result is written where they can; any other activation runs after the kernel.
-            A gradient is recorded by PyTorch's functions where it does not follow from operands and result.
+        activation: applied last: "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", or any
+            function or module of one tensor. The result is ``activation(conv_transpose2d(...) + residual)``, as
+            PyTorch computes it: bitwise in "ieee" and "aten" if a step is correctly rounded, else within 4 ulp; in
+            tensor-core classes the steps are computed in float32 and rounded once. Kernels fuse the activations above,
+            relu6, hardtanh, prelu, softplus, and PyTorch's functions and modules for them, where they can; any other
+            activation runs after the kernel. PyTorch's functions record gradients that operands and result do not
+            determine.
 
     Returns:
         (N, C_out, OH, OW), or (C_out, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
 
     Raises:
-        TypeError, RuntimeError, ValueError: what PyTorch raises for the same arguments, in its words.
-        ValueError: an unknown precision, or one that the dtype cannot have; an unknown name of an activation.
-        TypeError: a residual that is no tensor; an activation that is neither a name nor can be called.
-        RuntimeError: an explicit precision where our kernels cannot serve; the message holds the remedy.
+        TypeError, RuntimeError, ValueError: the errors of PyTorch's operator for the same arguments.
+        ValueError: an unknown precision, or one that the dtype does not support; an unknown name of an activation.
+        TypeError: a residual that is not a tensor; an activation that is neither a name nor callable.
+        RuntimeError: an explicit precision that no convt_ext kernel can run here; the message states the remedy.
 
     Determinism:
-        Our kernels are bit-identical from run to run, and in "ieee" and "aten" the results are so on every
-        GPU and for every batch size; those of "tf32", "tf32x3" and of halves on tensor cores need not be.
-        The weight's gradient depends on the batch size in every class. What PyTorch serves is as
-        deterministic as PyTorch. Under None the sizes of a call, its batch size among them, may decide which
-        implementation runs, and with ``torch.backends.cudnn.benchmark = True`` a benchmark may change it once
-        within a run: ask for "ieee" where bits matter. `convt_ext.explain` reports which implementation runs.
+        Kernels of convt_ext are bitwise reproducible from run to run. In "ieee" and "aten" the results are also
+        the same on every GPU and for every batch size; in "tf32", "tf32x3" and "half" they may differ. The weight
+        gradient depends on the batch size in every class. PyTorch's operator is as deterministic as PyTorch.
+        With None, the sizes of a call, including the batch size, may select the implementation, and with
+        ``torch.backends.cudnn.benchmark = True`` a benchmark may change it once within a run: use "ieee" for
+        reproducible bits. `convt_ext.explain` reports which implementation runs.
 
     Example:
         >>> import torch, convt_ext
@@ -124,12 +123,12 @@ def conv_transpose2d(
 
 
 def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
-    """What enabling.py puts in the place of PyTorch's function: it takes what that takes, and has no tool in between.
+    """Replaces PyTorch's function while enabling.py is active; has its signature.
 
-    Whatever is no plain tensor goes to PyTorch's function, so that overrides and tracers see the one they know.
+    Inputs that are not plain tensors go to PyTorch's function, which overrides and tracers recognize.
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    if not stand_in_serves:  # a tool has wrapped this function and calls it still
+    if not stand_in_serves:  # a tool has wrapped this function and still calls it
         return _BUILTIN(*arguments)
     if is_compiling():
         return tracing.conv_transpose2d(*arguments, None)
@@ -145,7 +144,7 @@ stand_in_serves = False  # set by enabling.py
 
 
 def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -> None:
-    """Before PyTorch's operator runs."""
+    """Raises, warns or logs before PyTorch's operator runs."""
     if reason is routing.MODE:
         for mode in _torch.function_modes():
             if hasattr(mode, "is_asked"):  # report.py's
@@ -160,7 +159,7 @@ def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -
 
 _LOG = logging.getLogger("convt_ext")
 
-# Fallbacks that were logged: reasons and sizes.
+# Logged fallbacks: reason and size.
 _told: set[tuple[routing.Reason, Any]] = set()
 _MOST_TOLD = 4096
 
@@ -177,20 +176,20 @@ def conv_transpose2d_then(
     input, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None,
     epilogue: Sequence[Any],
 ) -> Tensor:  # fmt: skip
-    """`conv_transpose2d`, and what follows it: pointwise functions of PyTorch, computed in the kernel where it can.
+    """Computes `conv_transpose2d`, then pointwise functions of PyTorch, in the kernel where it can.
 
     Args:
-        epilogue: functions and modules, and tuples of a function and its further arguments (epilogue.py knows which).
+        epilogue: functions and modules, and tuples of a function and its further arguments (listed in epilogue.py).
 
     Raises:
-        TypeError, ValueError: an entry that no kernel knows.
+        TypeError, ValueError: an entry that no kernel supports.
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:
         return conv_transpose2d(*arguments, precision=precision)
     if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
         return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
-    if is_compiling():  # a compiler fuses PyTorch's functions with ours by itself
+    if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
         return apply(tracing.conv_transpose2d(*arguments, precision), epilogue)
     result = fused.conv_transpose2d(*arguments, precision, epilogue)
@@ -199,12 +198,12 @@ def conv_transpose2d_then(
     return apply_after(partial(conv_transpose2d, *arguments, precision=precision), epilogue)
 
 
-# PyTorch's operator, whatever tools put in its place.
+# PyTorch's operator, even if a tool has replaced its name.
 _BUILTIN = _torch.conv_transpose2d
 
 
 class _InsideOfTool(threading.local):
-    """Whether this thread is inside of a function that replaces PyTorch's: it may call `conv_transpose2d` above."""
+    """Whether this thread runs a tool's replacement of PyTorch's function, which may call `conv_transpose2d` above."""
 
     active = False
 
@@ -213,8 +212,8 @@ _inside_of_tool = _InsideOfTool()
 
 
 def _is_for_tools(keyword: str | None) -> bool:
-    """Whether a replaced `torch.nn.functional.conv_transpose2d` is called in the place of our kernel: not where a
-    precision is asked for, which it cannot be told."""
+    """Returns whether to call a tool's replacement of `torch.nn.functional.conv_transpose2d`: only without an explicit
+    precision, which the replacement does not accept."""
     function = F.conv_transpose2d
     if _inside_of_tool.active or function is stand_in or function is conv_transpose2d:
         return False
@@ -223,7 +222,7 @@ def _is_for_tools(keyword: str | None) -> bool:
 
 
 def _torchs_or_a_tools(*arguments: Any) -> Tensor:
-    """PyTorch's operator, or the function that a tool has put in its place."""
+    """Calls PyTorch's operator, or a tool's replacement of it."""
     function: Callable[..., Tensor] = F.conv_transpose2d
     if function in (_BUILTIN, stand_in, conv_transpose2d) or _inside_of_tool.active:
         return _BUILTIN(*arguments)
@@ -246,8 +245,8 @@ def _log_tool_once() -> None:
         function = F.conv_transpose2d
         name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
         _LOG.warning(
-            "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, except where "
-            "a precision is asked for",
+            "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, unless a "
+            "precision is set",
             name,
         )
 
@@ -256,7 +255,7 @@ _warned = False
 
 
 def warn_once(reason: routing.Reason) -> None:
-    """Say once per process that an installation does not do what it was installed for."""
+    """Warns once per process that an installation cannot run its kernels."""
     global _warned
     if not _warned:
         _warned = True

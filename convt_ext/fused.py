@@ -1,11 +1,11 @@
-"""Eager calls with an epilogue: its steps inside of the kernel, or in one pass behind it, where nothing differs for it.
+"""Eager calls with an epilogue: runs its steps in the kernel, or in one pass after it, if the result does not change.
 
-Called by functional.py, which otherwise calls PyTorch's functions one after the other: so it does where a tensor
-changes dtype or size of the result, and where a gradient does not follow from what is saved.
+Called by functional.py, which otherwise calls PyTorch's functions one after the other: if a tensor changes dtype or
+size of the result, or if a gradient does not follow from the saved tensors.
 
-Gradients of a recorded call: y = f(conv(x, w, b)) saves x, w and, where the derivative of the last step follows from
-it, y. That holds for ReLU, hardtanh, leaky ReLU, tanh and sigmoid; the steps before must be sums, differences,
-products or quotients, of which only the first two may ask for a gradient of their tensor.
+Gradients of a recorded call: y = f(conv(x, w, b)) saves x, w and, if the derivative of the last step is a function of
+y, also y. The last step may be ReLU, hardtanh, leaky ReLU, tanh or sigmoid; earlier steps must be additions,
+subtractions, multiplications or divisions, and only tensors of the first two may require a gradient.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .epilogue import (
 )
 from .geometry import output_size
 
-# A recorded call whose result is smaller keeps PyTorch's separate operations where PyTorch's node records the
-# convolution: a pass over it takes less time than a node of Python takes on the host.
+# A recorded call with a smaller result keeps PyTorch's separate operations if PyTorch's node records the convolution:
+# a pass over the result costs less than an autograd node in Python.
 _SMALL_BYTES = 1 << 25
 
 _LINEAR = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
@@ -46,10 +46,10 @@ _aten = torch.ops.aten
 def conv_transpose2d(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Sequence[Any]
 ) -> Tensor | None:
-    """The result, or None where PyTorch's functions are to follow one after the other.
+    """Returns the result, or None if the caller must apply PyTorch's functions one after the other.
 
     Raises:
-        TypeError, ValueError: an entry that no kernel knows; a precision, as `routing.route`.
+        TypeError, ValueError: an entry that no kernel supports; a precision that `routing.route` rejects.
     """
     asked = steps_of(epilogue)
     if asked is None:
@@ -59,7 +59,7 @@ def conv_transpose2d(
         return None
     batched, weight, bias, directions = decision
     is_watched = torch.is_grad_enabled() and _torch.saved_tensors_hooks(True) is not None
-    if is_watched and torch.is_autocast_enabled(routing.DEVICE_TYPE):  # a call left to PyTorch is not cast yet
+    if is_watched and torch.is_autocast_enabled(routing.DEVICE_TYPE):  # operands for PyTorch's operator are not cast
         batched, weight, bias = autocast.cast(batched, weight, bias, routing.DEVICE_TYPE)
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
     steps = _ready(asked, size[4 - input.dim() :], batched)
@@ -72,8 +72,8 @@ def conv_transpose2d(
     else:
         if not are_differentiable(steps):
             return None
-        # Checkpointing compares what a call saves with what its recomputation saves. What is known about times may
-        # differ between both, so where hooks watch, a call is recorded in one way, and `directions` choose below it.
+        # Checkpointing compares the tensors that a call and its recomputation save. The known times may differ between
+        # the two, so with saved-tensor hooks a call is always recorded here, and `directions` choose inside it.
         if not is_watched:
             wanted = wanted_gradients(batched, weight, bias)
             if not directions.serves(batched, weight, bias, wanted):
@@ -91,11 +91,11 @@ def _requires_grad(input: Tensor, weight: Tensor, bias: Tensor | None, steps: Se
 
 
 def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:
-    """The steps with tensors of the result's dtype; None where one changes the result's dtype or size, or is elsewhere.
+    """Returns the steps with tensors of the result's dtype; None if one changes the result's dtype, size or device.
 
     Args:
-        size: the result's, as the user sees it.
-        input: of the result's dtype, on its device.
+        size: size of the result as the user sees it.
+        input: has the dtype and device of the result.
     """
     ready = []
     for step in steps:
@@ -104,7 +104,7 @@ def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequenc
             if step is None:
                 return None
         elif step.operation == SOFTPLUS and torch.is_autocast_enabled(routing.DEVICE_TYPE):
-            return None  # autocast has it computed in float32
+            return None  # autocast computes it in float32
         ready.append(step)
     return ready
 
@@ -114,13 +114,13 @@ def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor) 
         return None
     dims = tensor.dim()
     if dims == 0 and tensor.device.type == "cpu" and step.operation != LEAKY_RELU and not tensor.requires_grad:
-        return step._replace(first=float(tensor), tensor=None)  # PyTorch takes such a tensor for a number
+        return step._replace(first=float(tensor), tensor=None)  # PyTorch treats such a tensor as a number
     if tensor.device != input.device or dims > len(size):
         return None
     if any(length not in (1, whole) for length, whole in zip(tensor.shape, size[len(size) - dims :], strict=True)):
         return None
     if step.operation == LEAKY_RELU and tensor.numel() > 1 and len(size) == 3:
-        return None  # prelu counts channels by the second axis, which of an unbatched result is its height
+        return None  # prelu's channels are the second axis, which is the height of an unbatched result
     if tensor.dtype is not input.dtype:
         if step.operation == LEAKY_RELU or (dims > 0 and torch.promote_types(tensor.dtype, input.dtype) != input.dtype):
             return None
@@ -129,7 +129,7 @@ def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor) 
 
 
 def are_differentiable(steps: Sequence[Step]) -> bool:
-    """Whether the gradients follow from operands and result."""
+    """Returns whether the gradients follow from operands and result."""
     *before, last = steps or (Step(ADD),)
     if not all(is_linear(step) for step in before):
         return False
@@ -146,7 +146,7 @@ def is_linear(step: Step) -> bool:
 
 
 def _before(step: Step, grad: Tensor, result: Tensor) -> Tensor:
-    """The gradient of what a step was applied to, from that of its result; recorded as PyTorch's own."""
+    """Computes the gradient of a step's input from that of its result; recorded as PyTorch records it."""
     by = step.first if step.tensor is None else step.tensor
     if step.operation == MULTIPLY:
         return grad * by
@@ -166,7 +166,7 @@ def _before(step: Step, grad: Tensor, result: Tensor) -> Tensor:
 
 
 class Then(Function):
-    """A recorded call, of a traced op too (compile/traced_epilogues.py)."""
+    """Autograd node of a recorded call, also of traced ops (compile/traced_epilogues.py)."""
 
     @staticmethod
     def forward(ctx, input, weight, bias, directions: Any, steps: Sequence[Step], *tensors):

@@ -1,7 +1,7 @@
-"""GPUs that plans can be computed for without having one: what they report of themselves.
+"""Properties of GPUs, for plans on a machine without them.
 
-Called by explain.py (``device="A100"``) and by ``bench --dry-run --gpu``. An H200 and an H100 were measured; the others
-are as their makers describe them, with the shares of clock and memory bandwidth that an H200 keeps under load.
+Called by explain.py (``device="A100"``) and by ``bench --dry-run --gpu``. H200 and H100 are measured; the others are
+the vendor's figures, scaled by the fractions of clock and memory bandwidth that an H200 reaches under load.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ MEASURED = frozenset({"H200", "H100"})
 
 
 def words_of(name: str) -> str:
-    """How reports call such a GPU."""
-    return f"an NVIDIA {name}" + ("" if name in MEASURED else " (computed from its maker's numbers, not measured)")
+    """Returns the name of such a GPU in reports."""
+    return f"an NVIDIA {name}" + ("" if name in MEASURED else " (computed from the vendor's figures, not measured)")

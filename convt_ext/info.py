@@ -1,6 +1,6 @@
-"""``python -m convt_ext info``: what is installed, what the machine has, and whether the two fit.
+"""``python -m convt_ext info``: prints the installation, the machine, and whether the kernels can run.
 
-Plain text and no further packages: this is what a bug report contains.
+Plain text, no further packages: bug reports contain this output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from convt_ext.tuning import files
 
 
 def collect_info() -> dict[str, str]:
-    """Names and values in the order of printing."""
+    """Returns names and values in the order of printing."""
     info = {
         "convt_ext": convt_ext.__version__,
         "python": platform.python_version(),
@@ -52,7 +52,7 @@ def _cudnn() -> str:
 
 
 def _settings() -> dict[str, str]:
-    """What decides how calls are computed besides their arguments."""
+    """Returns the settings that affect how calls are computed."""
     cudnn = torch.backends.cudnn
     switches = {
         "cudnn.enabled": cudnn.enabled,
@@ -70,18 +70,18 @@ def _settings() -> dict[str, str]:
 
 
 def driver_version() -> str:
-    """The NVIDIA driver's version and CUDA, asked of ``nvidia-smi`` because torch does not tell it."""
+    """Returns the NVIDIA driver's version, from ``nvidia-smi`` because torch does not report it, and its CUDA."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "none found (no nvidia-smi)"
     command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
     served = _driver.cuda_of_driver()
-    most = f", serves CUDA {served[0]}.{served[1]}" if served else ""
+    most = f", supports CUDA {served[0]}.{served[1]}" if served else ""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError) as error:
         return f"unknown (nvidia-smi: {error})"
-    return answer[0] + most if answer else "unknown (nvidia-smi names no GPU)"
+    return answer[0] + most if answer else "unknown (nvidia-smi lists no GPU)"
 
 
 def _binary() -> dict[str, str]:

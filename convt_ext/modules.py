@@ -1,8 +1,7 @@
-"""`ConvTranspose2d`: PyTorch's module, computing through our functional.
+"""`ConvTranspose2d`: a subclass of PyTorch's module that calls `convt_ext.conv_transpose2d`.
 
-Called by users and by convert.py, which turns existing modules into these by changing their class, so
-nothing here may rely on `__init__` having run. Parameters, initialisation, state_dict, `output_size`
-and pickling are PyTorch's own, inherited.
+Called by users and by convert.py, which converts existing modules by changing their class, so nothing here may
+rely on `__init__` having run. Parameters, initialization, state_dict, `output_size` and pickling are inherited.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 class ConvTranspose2d(nn.ConvTranspose2d):
     """`torch.nn.ConvTranspose2d` that computes with `convt_ext.conv_transpose2d`.
 
-    The same constructor, parameters, initialisation and state_dict keys; an instance of PyTorch's class.
+    A subclass of PyTorch's class with its constructor, parameters, initialization and state_dict keys.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
-            padding_mode, device, dtype: as PyTorch's class takes them.
-        precision: None, or a precision class for every call of this module, as `convt_ext.conv_transpose2d` takes it.
+            padding_mode, device, dtype: as in `torch.nn.ConvTranspose2d`.
+        precision: None, or a precision class for every call of this module; see `convt_ext.conv_transpose2d`.
 
     Shape:
         input (N, C_in, H, W) or (C_in, H, W); weight (in_channels, out_channels / groups, kH, kW);
@@ -48,11 +47,11 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         torch.Size([1, 4, 12, 12])
     """
 
-    # Class attributes, so that modules converted or pickled without them have them too. TorchScript cannot read these
-    # annotations as such.
+    # Class attributes, because converted and unpickled modules may lack instance attributes. Type comments, because
+    # TorchScript cannot read annotations here.
     precision = None  # type: str | None
     _frozen = None
-    # What `use_precision` had in force where this replica was made for a thread of nn.DataParallel.
+    # The `use_precision` class that was active when nn.DataParallel made this replica for a thread.
     _word = None  # type: str | None
 
     def __init__(
@@ -89,10 +88,10 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         self.precision = checked_word(precision)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """The transposed convolution of `input`; `output_size` (2 long or full rank) chooses the output_padding."""
+        """Computes the transposed convolution; `output_size` (2 long or full rank) determines the output_padding."""
         if self.padding_mode != "zeros":
             raise ValueError("Only `zeros` padding mode is supported for ConvTranspose2d")
-        if torch.jit.is_scripting():  # TorchScript knows PyTorch's operator alone
+        if torch.jit.is_scripting():  # TorchScript supports only PyTorch's operator
             return F.conv_transpose2d(
                 input,
                 self.weight,
@@ -133,7 +132,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         )
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
-        """What leads to that size."""
+        """Returns the output_padding that yields `output_size`."""
         return self._output_padding(
             input,
             output_size,
@@ -145,7 +144,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         )
 
     def train(self, mode: bool = True) -> ConvTranspose2d:
-        """PyTorch's; training ends what `freeze` keeps."""
+        """Sets the mode as PyTorch's module does; training mode drops the frozen weight."""
         if mode:
             self._frozen = None
         return super().train(mode)
@@ -163,25 +162,25 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return {name: value for name, value in state.items() if name != "_frozen"}
 
     def _replicate_for_data_parallel(self) -> ConvTranspose2d:
-        """PyTorch's; the replica runs in a thread, which no `use_precision` of this one reaches."""
+        """Copies the active `use_precision` class to the replica, which runs in a thread that does not inherit it."""
         replica: ConvTranspose2d = super()._replicate_for_data_parallel()  # type: ignore[misc]
         replica._frozen = None
         replica._word = scopes.now().word or self._word
         return replica
 
     def extra_repr(self) -> str:
-        """PyTorch's text, and the precision where one is set."""
+        """Returns PyTorch's text, and the precision if one is set."""
         text = super().extra_repr()
         return text if self.precision is None else f"{text}, precision={self.precision!r}"
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
-    """`torch.nn.LazyConvTranspose2d` that becomes our `ConvTranspose2d` when its first input tells in_channels.
+    """`torch.nn.LazyConvTranspose2d` that becomes `convt_ext.ConvTranspose2d` when its first input sets in_channels.
 
-    What `convert` makes of PyTorch's lazy module; takes `precision=` as `ConvTranspose2d` does.
+    `convert` turns PyTorch's lazy module into this class. Accepts `precision=` as `ConvTranspose2d` does.
 
     Raises:
-        What `ConvTranspose2d` raises.
+        The errors of `ConvTranspose2d`.
 
     Example:
         >>> import torch, convt_ext

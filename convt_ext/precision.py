@@ -1,15 +1,15 @@
-"""Which arithmetic a call gets: PyTorch's switches, the `precision=` keyword and `use_precision`.
+"""Selects the precision class of a call from PyTorch's switches, the `precision=` keyword and `use_precision`.
 
-Called by routing.py. The classes and their promises (float32 unless said):
+Called by routing.py. The classes and their guarantees (float32 unless stated):
 
     ieee     fused multiply-add chain, c_in ascending, then kh, then kw; bias last (also every other dtype)
-    aten     the order of PyTorch's own CUDA algorithm: per tap a chain over c_in, tap sums added in order
+    aten     the order of PyTorch's own CUDA algorithm: one chain over c_in per tap, then the taps in order
     tf32x3   three TF32 products per term: float32 accuracy on tensor cores
     tf32     operands rounded to TF32, float32 accumulation
-    f16      float16 operands on tensor cores, float32 accumulation; the word for both of these is "half"
-    bf16     the same for bfloat16
+    f16      float16 operands on tensor cores, float32 accumulation; requested as "half"
+    bf16     bfloat16 operands on tensor cores, float32 accumulation; requested as "half"
 
-A stricter class may serve a looser one. Reads PyTorch's switches; knows nothing of tensors or kernels.
+A call may run in a stricter class than the requested one. Reads PyTorch's switches; must not know tensors or kernels.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ _Result = TypeVar("_Result")
 
 WORDS = ("ieee", "aten", "tf32x3", "tf32", "half")
 
-# What the op's `precision` argument means.
+# Values of the op's `precision` argument.
 CODES = {word: code for code, word in enumerate(WORDS)} | {"f16": 4, "bf16": 4}
 
-# The classes that "half" asks for.
+# The classes that "half" selects.
 _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 
-# The classes whose kernels are exact, on every GPU.
+# Classes with exact kernels on every GPU.
 EXACT_CLASSES = frozenset({"ieee", "aten"})
 
-# The compute capability on which the planner knows the times of both sides in the other classes.
+# The compute capability with estimates of both implementations in the other classes.
 _HOPPER = (9, 0)
 
-# The first one whose tensor cores our kernels use.
+# The first compute capability on which the kernels use tensor cores.
 _FIRST_WITH_CORES = (8, 0)
 
-# What `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. The properties themselves
-# cost six times as much, and every call asks.
+# The functions that `torch.backends.cudnn.enabled` and `torch.backends.cudnn.conv.fp32_precision` call. Every call
+# needs them, and the properties cost six times as much.
 cudnn_enabled = _torch.get_cudnn_enabled
 _fp32_precision = _torch.get_fp32_precision
 
 
 class use_precision:
-    """Run every `convt_ext` call inside in one precision class. Context manager and decorator.
+    """Runs every `convt_ext` call inside in one precision class. Context manager and decorator.
 
-    Nests, and yields to a `precision=` keyword of a single call. `use_precision(None)` returns to PyTorch's switches.
-    "aten", "tf32x3" and "tf32" speak of float32, "half" of float16 and bfloat16, and leave other dtypes as they are;
-    "ieee" holds for every dtype.
+    Nests. A `precision=` keyword of a single call overrides it. `use_precision(None)` returns to PyTorch's switches.
+    "aten", "tf32x3" and "tf32" apply to float32, "half" to float16 and bfloat16, "ieee" to every dtype; other dtypes
+    are not affected.
 
-    Belongs to the context (of `contextvars`) that enters it, and must be left there: an asyncio task sees its own word,
-    and begins with the one that was in force where it was created; a thread begins with none. nn.DataParallel calls its
-    replicas in threads: `convt_ext.ConvTranspose2d` takes the word that was in force around the call of DataParallel,
-    `convt_ext.conv_transpose2d` called by another module does not. Several may be left in any order. A generator has no
-    context of its own: while a `with` in its body is open, its caller sees the word too. As a decorator of a generator,
-    coroutine or async generator function it holds while the body runs, and not between its steps.
+    Belongs to the `contextvars` context that enters it, and must be exited there: an asyncio task has its own class and
+    starts with the one that was active when the task was created; a thread starts with none. nn.DataParallel calls its
+    replicas in threads: `convt_ext.ConvTranspose2d` uses the class that was active around the call of DataParallel;
+    `convt_ext.conv_transpose2d` called by another module does not. Several may be exited in any order. A generator has
+    no context of its own: while a `with` in its body is open, its caller sees the class too. As a decorator of a
+    generator, coroutine or async generator function, it is active while the body runs, and not between its steps.
 
-    torch.compile takes the state at the time of tracing, and traces again in another. With fullgraph=True it follows
-    `with use_precision("ieee"):` and the decorator of functions and of generators, but no `with` of an instance that
-    was made outside of the compiled function.
+    torch.compile uses the state at the time of tracing, and traces again if it changes. With fullgraph=True it supports
+    `with use_precision("ieee"):` and the decorator of functions and generators, but not a `with` of an instance that
+    was created outside the compiled function.
 
     Args:
-        precision: "ieee", "aten", "tf32x3", "tf32", "half" or None; `convt_ext.conv_transpose2d` says what they mean.
+        precision: "ieee", "aten", "tf32x3", "tf32", "half" or None; see `convt_ext.conv_transpose2d`.
 
     Raises:
-        ValueError: another word.
-        RuntimeError: it is left in a context that did not enter it.
+        ValueError: an unknown precision.
+        RuntimeError: it is exited in a context that did not enter it.
 
     Example:
         >>> import torch, convt_ext
@@ -93,7 +93,7 @@ class use_precision:
         scopes.leave(self)
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """`function` inside of its word, each time it runs. (Dynamo does not follow ContextDecorator's.)"""
+        """Wraps `function` so that it runs in this class. (Dynamo does not follow ContextDecorator's wrapper.)"""
         precision = self.precision
         in_steps = scopes.decorated_in_steps(function, precision)
         if in_steps is not None:
@@ -108,7 +108,7 @@ class use_precision:
 
 
 def checked_word(precision: str | None) -> str | None:
-    """`precision` itself, or a ValueError that lists what is allowed."""
+    """Returns `precision`, or raises a ValueError that lists the allowed values."""
     if precision is not None and precision not in WORDS:
         raise ValueError(
             f"precision must be one of {', '.join(map(repr, WORDS))} or None, but got {precision!r}; "
@@ -118,19 +118,19 @@ def checked_word(precision: str | None) -> str | None:
 
 
 def requested(keyword: str | None) -> str | None:
-    """The word in force: the call's keyword, else the innermost `use_precision`, else None."""
+    """Returns the explicit class of a call: its keyword, else the innermost `use_precision`, else None."""
     if keyword is not None:
         return checked_word(keyword)
     return scopes.now().word
 
 
 def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float32: bool = False) -> str | None:
-    """The class that an explicit word asks for with `dtype`; None where a context does not speak of it.
+    """Returns the class that an explicit precision selects for `dtype`; None if `use_precision` does not apply to it.
 
-    `was_float32` says that the input itself is float32, of which autocast made another dtype.
+    `was_float32`: the input is float32, and autocast casts it to `dtype`.
 
     Raises:
-        ValueError: a keyword with a dtype that it is not for.
+        ValueError: a keyword that does not support the dtype.
     """
     if word == "half" and dtype in _HALVES:
         return _HALVES[dtype]
@@ -141,21 +141,20 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float3
     name = str(dtype).removeprefix("torch.")
     is_another, instead = f"the input is {name}", ""
     if was_float32:
-        is_another = f"autocast makes the input {name}"
+        is_another = f"autocast casts the input to {name}"
         instead = "make the call inside of torch.autocast(..., enabled=False), "
     raise ValueError(
         f"precision={word!r} is for {'float16 and bfloat16' if word == 'half' else 'float32'} and {is_another}: "
-        f'{instead}leave precision=None, or ask for precision="ieee", which serves every dtype'
+        f'{instead}leave precision=None, or use precision="ieee", which supports every dtype'
     )
 
 
 def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting: bool = False) -> str:
-    """The class in which PyTorch's own operator would compute on a GPU of this capability, read from its switches now.
+    """Returns the class in which PyTorch's operator would compute on a GPU of this capability, by its current switches.
 
-    float32 is TF32 when `torch.backends.cudnn.conv.fp32_precision` says so (that getter resolves both the older
-    `allow_tf32` and inheritance from the wider switches). With cuDNN disabled PyTorch multiplies matrices with
-    cuBLAS, so the switch of matmul counts; torch.export disables it for itself while it traces, which says nothing
-    about the program. TF32 exists from compute capability 8.0 on.
+    float32 is TF32 if `torch.backends.cudnn.conv.fp32_precision` selects it (that getter also resolves `allow_tf32`
+    and inheritance from the wider switches). With cuDNN disabled, PyTorch uses cuBLAS, so the matmul switch applies.
+    torch.export disables cuDNN while it traces, so `exporting` ignores that. TF32 needs compute capability 8.0.
     """
     if dtype is torch.float32:
         cudnn = exporting or cudnn_enabled()
@@ -169,19 +168,19 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting
 
 
 def tf32_switch() -> str:
-    """PyTorch's float32 precision of convolutions, which decides while cuDNN is enabled."""
+    """Returns PyTorch's float32 precision of convolutions, which applies while cuDNN is enabled."""
     return _fp32_precision("cuda", "conv")
 
 
 def has_estimates(served: str, capability: tuple[int, int]) -> bool:
-    """Whether the planner's estimates may hand a call of `precision=None` to our kernels, in this class on such a GPU.
+    """Returns whether the cost model may select convt_ext for `precision=None`, in this class on such a GPU.
 
-    On tensor cores PyTorch's times are known for Hopper alone; elsewhere a measurement has to say who is faster. By
-    name more is served: the planner knows of which class a GPU has kernels.
+    For tensor cores the cost model knows PyTorch's times on Hopper only; other GPUs need a measurement. An explicit
+    precision needs neither.
     """
     return served in EXACT_CLASSES or capability == _HOPPER
 
 
 def may_be_measured(capability: tuple[int, int]) -> bool:
-    """Whether our kernels use such a GPU's tensor cores, as PyTorch's do, so that either may be faster."""
+    """Returns whether convt_ext uses such a GPU's tensor cores, as PyTorch does, so that either may be faster."""
     return capability >= _FIRST_WITH_CORES

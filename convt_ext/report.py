@@ -1,8 +1,8 @@
-"""`report`: who computes each transposed convolution of a program, layer by layer and direction by direction.
+"""`report`: lists which implementation runs each transposed convolution of a program, per layer and direction.
 
-Runs the program once, watches PyTorch's functions with a mode of `__torch_function__`, and asks routing.py and the
-planner what each call would run. Calls of convt_ext, which such a mode sends to PyTorch's operator, tell it their
-precision (functional.py).
+Runs the program once under a `__torch_function__` mode that watches PyTorch's functions, and asks routing.py and the
+planner what each call would run. Under such a mode a convt_ext call runs PyTorch's operator and passes its precision
+to the mode (functional.py).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _DIRECTIONS = {verdicts.FORWARD: "forward", verdicts.GRAD_INPUT: "input", verdic
 
 _OTHERS = {torch.conv_transpose1d: "conv_transpose1d", torch.conv_transpose3d: "conv_transpose3d"}
 
-NOT_ASKED = "PyTorch's function was called: convt_ext.enable() or convt_ext.convert(model) has convt_ext serve it"
-OTHER_DIMENSIONS = "convt_ext has two-dimensional layers alone"
+NOT_ASKED = "PyTorch's function was called; convt_ext.enable() or convt_ext.convert(model) replaces it"
+OTHER_DIMENSIONS = "convt_ext supports only two-dimensional layers"
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Line:
     """One direction of a layer's calls with the same sizes.
 
     Attributes:
-        layer: the module's name in the model; empty where a function was called outside of one.
-        direction: "forward", or "input" or "weight" of the gradients that a backward will compute.
-        call: sizes of input and weight and their dtype in words, and the function where it has other dimensions.
-        number: how many such calls there were.
+        layer: the module's name in the model; empty if no module of the model made the call.
+        direction: "forward", or "input" or "weight" for the gradients that a backward pass will compute.
+        call: sizes of input and weight, their dtype, and the function if it is not two-dimensional.
+        number: the number of such calls.
         runs: "convt_ext" or "torch".
-        kernel: of ours, empty where PyTorch's operator runs.
-        us: estimated or measured time of what runs, in microseconds; None where it is not known.
-        other_us: of the other one of convt_ext and PyTorch.
+        kernel: the kernel of convt_ext; empty if PyTorch's operator runs.
+        us: estimated or measured time of the implementation that runs, in microseconds; None if unknown.
+        other_us: time of the other implementation.
         reason: why, in one line.
     """
 
@@ -63,11 +63,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    """What `report` found; `str()` gives it as a table.
+    """The result of `report`; `str()` returns a table.
 
     Attributes:
         lines: in the order of the calls.
-        device: the GPU that it holds for, in words.
+        device: description of the GPU that the report applies to.
     """
 
     lines: tuple[Line, ...]
@@ -98,22 +98,21 @@ def report(
     device: int | str | torch.device | Sequence[int] | None = None,
     **named: Any,
 ) -> Report:
-    """Who computes each transposed convolution that `target(*inputs, **named)` calls, and why.
+    """Reports which implementation runs each transposed convolution of `target(*inputs, **named)`, and why.
 
-    The target runs once, by PyTorch's operator, without a backward and without compilation. Gradients are reported
-    where the call would record them. Buffers, gradients and the states of random number generators are restored.
+    The target runs once, with PyTorch's operator, without a backward pass and without compilation. Gradients are
+    reported if the call would record them. Buffers, gradients and random number generators are restored.
 
     Args:
         target: a module or a function.
-        inputs, named: what it is called with.
-        device: the GPU to report for, as `convt_ext.explain` takes it: None is the tensors' GPU, or an H200 where they
-            are on none.
+        inputs, named: its arguments.
+        device: the GPU to report for, as in `convt_ext.explain`; None is the GPU of the tensors, else an H200.
 
     Returns:
-        A `Report`; print it. Times are those of a benchmark or a tuning file where there is one, else the cost model's.
+        A `Report` to print. Times come from a benchmark or a tuning file if there is one, else from the cost model.
 
     Raises:
-        What `target` raises.
+        The errors of `target`.
 
     Example:
         >>> import torch, convt_ext
@@ -137,7 +136,7 @@ def report(
 
 
 class _Watcher(TorchFunctionMode):
-    """Notes each call of a transposed convolution."""
+    """Records each call of a transposed convolution."""
 
     def __init__(self, device: Any) -> None:
         super().__init__()
@@ -149,7 +148,7 @@ class _Watcher(TorchFunctionMode):
 
     @contextmanager
     def naming(self, names: dict[nn.Module, str]) -> Iterator[None]:
-        """Has calls know the module that makes them."""
+        """Inside, calls are assigned to the module that makes them."""
 
         def before(module: nn.Module, _: Any) -> None:
             self._modules.append(names.get(module, ""))
@@ -168,7 +167,7 @@ class _Watcher(TorchFunctionMode):
                 hook.remove()
 
     def is_asked(self, precision: str | None) -> None:
-        """A call of convt_ext with this precision is about to call PyTorch's function."""
+        """Records the precision of a convt_ext call that is about to call PyTorch's function."""
         self._precisions.append(precision)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,6 +1,6 @@
-"""``python -m convt_ext run [-m] PROGRAM ...``: an unchanged program, whose transposed convolutions are served.
+"""``python -m convt_ext run [-m] PROGRAM ...``: runs an unchanged program with convt_ext enabled.
 
-Called by __main__.py. As `python PROGRAM ...` it runs the program as `__main__` in this process.
+Called by __main__.py. Runs the program as `__main__` in this process, as `python PROGRAM ...` does.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .enabling import enable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module's name")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is the name of a module")
     parser.add_argument("program", help="a Python file, a folder or zip file with __main__.py, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
 
 
 def run_program(args: argparse.Namespace) -> int:
-    """Does not return where the program ends by sys.exit."""
+    """Runs the program; does not return if the program calls sys.exit."""
     sys.argv = [args.program, *args.arguments]
     enable()
     if args.is_module:

@@ -1,6 +1,6 @@
-"""``python -m convt_ext bench``: options, and one run from them, of layers, of programs or of networks' steps.
+"""``python -m convt_ext bench``: options, and one run of layers, programs or steps of networks.
 
-Exit status: 0, 1 when a row failed, 2 when nothing could be measured (no GPU, a wrong option, rich missing).
+Exit status: 0; 1 if a row failed; 2 if nothing could be measured (no GPU, a wrong option, rich missing).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"layers: names, globs or all (default kb*, with --csv and --neighbours all): {names}",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="take the layers from a CSV file of model layers")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="read the layers from a CSV file of model layers")
     parser.add_argument(
         "--directions",
         type=_list_of("--directions", DIRECTIONS),
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the rows as a picture (.png, .svg, .pdf)")
     parser.add_argument(
-        "--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing, or a loop of steps' (100)"
+        "--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing, or per loop of steps (100)"
     )
     parser.add_argument("--no-torch", action="store_true", help="do not time PyTorch's operator")
     parser.add_argument("--no-errors", action="store_true", help="do not compare results with float64")
@@ -87,28 +87,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--race",
         choices=("on", "off"),
         default="on",
-        help="on: each shape is benchmarked in its first call; off: never, the cost model chooses, and of programs "
-        "PyTorch's cudnn.benchmark is off too (default on)",
+        help="on: benchmark each shape in its first call; off: the cost model chooses, and programs run with "
+        "PyTorch's cudnn.benchmark off (default on)",
     )
     parser.add_argument(
-        "--default", action="store_true", help="also what an unchanged user gets: float32, precision=None"
+        "--default", action="store_true", help="also measure PyTorch's default: float32, precision=None"
     )
     parser.add_argument(
         "--neighbours",
         action="store_true",
-        help="calls by name of the neighbour grid: layers, and what differs from them in one argument",
+        help="the neighbour grid with explicit precisions: layers, and variants that differ in one argument",
     )
     parser.add_argument(
         "--by-name",
         action="store_true",
-        help="ask for our kernels where no word is needed, too: bf16 as precision='half'",
+        help="use an explicit precision in every mode: bf16 as precision='half'",
     )
-    parser.add_argument("--steps", action="store_true", help="whole networks' steps in wall time, instead of layers")
+    parser.add_argument("--steps", action="store_true", help="steps of whole networks in wall time, instead of layers")
     parser.add_argument(
         "--programs",
         nargs="*",
         metavar="NAME",
-        help="layers with what follows them and compiled training steps, instead of layers: names, globs, sets or all",
+        help="layers with the following operations, and compiled training steps, instead of layers: names, globs, sets "
+        "or all",
     )
     parser.add_argument(
         "--modes",
@@ -121,17 +122,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="with --programs: compile them in so many processes first, into Inductor's cache",
+        help="with --programs: first compile them in N processes, into Inductor's cache",
     )
     parser.add_argument(
-        "--summary", nargs="+", type=Path, metavar="FILE", help="what result files say together; measures nothing"
+        "--summary", nargs="+", type=Path, metavar="FILE", help="print the summary of result files; measures nothing"
     )
-    parser.add_argument("--dry-run", action="store_true", help="layers, floors and plans; no GPU needed")
+    parser.add_argument("--dry-run", action="store_true", help="print layers, floors and plans; needs no GPU")
     parser.add_argument("--gpu", choices=GPUS, metavar="NAME", help=f"with --dry-run: {', '.join(GPUS)} (default H200)")
 
 
 def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | None = None) -> int:
-    """Runs ``bench``. A ``timer`` (tests) replaces the GPU's: everything then runs on the CPU."""
+    """Runs ``bench``. A ``timer`` (in tests) replaces the GPU's; everything then runs on the CPU."""
     try:
         _refuse_mixtures(args)
         kept = [json.loads(path.read_text(encoding="utf-8")) for path in args.summary or ()]
@@ -142,7 +143,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
         from convt_ext.bench import report
 
         if args.plot is not None:
-            importlib.import_module("convt_ext.bench.plot")  # a missing package is said before an hour of measuring
+            importlib.import_module("convt_ext.bench.plot")  # reports a missing package before an hour of measuring
     except ModuleNotFoundError as error:
         return _refuse(_optional.remedy(error))
     if kept:
@@ -158,7 +159,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
         if not convt_ext.is_available():
             return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
-    with race.forced(args.race == "on"):  # at once: the rows are of the choices that stay
+    with race.forced(args.race == "on"):  # benchmarks in first calls, so that rows measure final choices
         if cases or args.steps:
             return _run_programs(args, argv, cases, timer)
         return _run(args, argv, layers, timer)
@@ -175,20 +176,20 @@ def _refuse_mixtures(args: argparse.Namespace) -> None:
         wrong += [name for name, value in others.items() if value]
     if wrong and (args.steps or args.programs is not None):
         option, measured = ("--steps", "networks") if args.steps else ("--programs", "programs")
-        raise ValueError(f"{option} measures {measured}, for which there is no {', '.join(wrong)}")
+        raise ValueError(f"{option} measures {measured} and does not support {', '.join(wrong)}")
     if args.gpu and not args.dry_run:
-        raise ValueError("--gpu is for --dry-run: what is measured is measured on the GPU that is there")
+        raise ValueError("--gpu requires --dry-run: measurements use the installed GPU")
     for option, value in (("--modes", args.modes), ("--ahead", args.ahead)):
         if value and args.programs is None:
-            raise ValueError(f"{option} is for --programs")
+            raise ValueError(f"{option} requires --programs")
     if args.neighbours and (args.csv is not None or args.default):
         raise ValueError(
-            "--neighbours has layers of its own and calls them by name: there is no --csv and no --default"
+            "--neighbours has its own layers and explicit precisions: it does not support --csv and --default"
         )
 
 
 def _machine(timer: Timer | None) -> tuple[torch.device, str]:
-    """The device that everything runs on, and the GPU's name."""
+    """Returns the device that everything runs on, and the GPU's name."""
     if timer is not None:
         return torch.device("cpu"), "none"
     device = torch.device("cuda", torch.cuda.current_device())
@@ -198,7 +199,7 @@ def _machine(timer: Timer | None) -> tuple[torch.device, str]:
 def _run_programs(
     args: argparse.Namespace, argv: list[str], cases: list[program_rows.Case], timer: Timer | None
 ) -> int:
-    """Measures `cases`, or the steps of networks where there are none."""
+    """Measures `cases`, or the steps of networks if there are none."""
     from convt_ext.bench import report
 
     device, gpu = _machine(timer)
@@ -301,7 +302,7 @@ def _layers(args: argparse.Namespace) -> list[Layer]:
 
 
 def _cases(args: argparse.Namespace) -> list[program_rows.Case]:
-    """The rows of ``--programs``; none without it."""
+    """Returns the rows of ``--programs``; none without it."""
     if args.programs is None:
         return []
     return program_rows.select_cases(args.programs, args.modes or tuple(program_sets.MODES))
@@ -319,7 +320,7 @@ def _free_gpu_bytes() -> int:
 
 
 def _unlimited() -> None:
-    """A machine whose memory nobody counts."""
+    """Returns None: memory is not limited."""
 
 
 def _refuse(reason: str) -> int:

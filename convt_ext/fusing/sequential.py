@@ -91,7 +91,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
     if not done or issubclass(cls, FusedSequential):
         return done, left
     if cls.forward is not nn.Sequential.forward or "forward" in vars(sequential):
-        return [], [*left, *(f"{text} (the Sequential has a forward of its own)" for text in done)]
+        return [], [*left, *(f"{text} (the Sequential has its own forward)" for text in done)]
     sequential.__class__ = FusedSequential if cls is nn.Sequential else _fused_class(cls)
     return done, left
 

@@ -1,14 +1,14 @@
-"""Choosing by measuring: benchmarks of shapes that are called often, and files of earlier measurements.
+"""Selection by measurement: benchmarks of shapes that are called often, and files of earlier measurements.
 
-| file | what it is |
+| file | content |
 |---|---|
-| verdicts.py | which implementation and plan computes a direction of a problem, and what decided it |
-| race.py | when a shape is benchmarked; times our best plans and PyTorch's operator in a call |
+| verdicts.py | implementation and plan of a direction of a problem, and the source of the choice |
+| race.py | when a shape is benchmarked; times the best convt_ext plans and PyTorch's operator in a call |
 | files.py | tuning files: reading, writing, merging, finding a call |
-| measuring.py | what users call: measuring a model or calls ahead of time, files in force, replay, ranks that agree |
-| restoring.py | runs a model or function and restores gradients, buffers and random numbers |
+| measuring.py | public API: measuring a model or calls ahead of time, files in force, replay, agreement of ranks |
+| restoring.py | runs a model or function and restores gradients, buffers and random number generators |
 | command.py | `python -m convt_ext tune` |
-| shipped.json | what was measured on an H200 |
+| shipped.json | measurements from an H200 |
 
 """
 

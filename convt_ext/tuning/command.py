@@ -1,10 +1,10 @@
-"""``python -m convt_ext tune``: measures layers into a tuning file, merges such files, and shows what one holds.
+"""``python -m convt_ext tune``: measures layers into a tuning file, merges tuning files, and prints one.
 
     python -m convt_ext tune layers --csv layers.csv --out tuning.json     # needs a GPU
     python -m convt_ext tune merge a.json b.json --out both.json
     python -m convt_ext tune show tuning.json
 
-Exit status: 0, or 2 when nothing could be measured, read or written.
+Exit status: 0, or 2 if nothing could be measured, read or written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.tuning import files
 from convt_ext.tuning.measuring import merge, tune
 
-# In which nobody asks for a precision.
+# Modes without an explicit precision.
 _MODES = ("default", "f16", "bf16", "f64")
 
 
@@ -31,20 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", required=True)
     layers = tasks.add_parser("layers", help="measure layers: forward and both gradients, in both layouts")
     layers.add_argument(
-        "--csv", type=Path, metavar="FILE", help="layers as the benchmark reads them; without it its own"
+        "--csv", type=Path, metavar="FILE", help="layers in the benchmark's format (default: its built-in layers)"
     )
     layers.add_argument("--layers", nargs="+", default=["all"], metavar="NAME", help="names or globs (default all)")
     layers.add_argument(
         "--modes", nargs="+", default=["default", "bf16"], choices=_MODES, help="(default default bf16)"
     )
     layers.add_argument("--layouts", nargs="+", default=list(LAYOUTS), choices=LAYOUTS, help="(default both)")
-    layers.add_argument("--out", type=Path, required=True, metavar="FILE", help="added to what the file has")
-    merge = tasks.add_parser(
-        "merge", help="one file of several; of two times of one call that of the later file counts"
-    )
+    layers.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to add the measurements to")
+    merge = tasks.add_parser("merge", help="merge files into one; for duplicate calls the later file wins")
     merge.add_argument("files", nargs="+", type=Path)
     merge.add_argument("--out", type=Path, required=True, metavar="FILE")
-    show = tasks.add_parser("show", help="what a file holds, a line a call")
+    show = tasks.add_parser("show", help="print a file, one line per call")
     show.add_argument("files", nargs=1, type=Path)
 
 
@@ -65,7 +63,7 @@ def run_command(args: argparse.Namespace) -> int:
 def _measure(args: argparse.Namespace) -> int:
     reason = _extension.unsupported_reason(0) if torch.cuda.is_available() else "PyTorch sees no CUDA GPU"
     if reason is not None:
-        raise RuntimeError(f"nothing to measure on: {reason}")
+        raise RuntimeError(f"cannot measure: {reason}")
     layers = select_layers(read_csv(args.csv) if args.csv else BUILT_IN, args.layers)
     for number, layer in enumerate(layers, 1):
         for name in args.modes:
@@ -91,4 +89,4 @@ def _show(measured: files.Measured) -> None:
         of = environment
         print(f"{of.gpu}: CUDA {of.cuda}, torch {of.torch}, cuDNN {of.cudnn}, driver {of.driver}, kernels {of.kernels}")
         for key, entry in sorted(calls.items()):
-            print(f"  {entry.ours_us:10.1f} us ours {entry.torch_us:10.1f} us PyTorch  {key}  {entry.kernel}")
+            print(f"  {entry.ours_us:10.1f} us convt_ext {entry.torch_us:10.1f} us PyTorch  {key}  {entry.kernel}")

@@ -6,10 +6,9 @@
         "forward tf32 x=...": {"kernel": "...", "knobs": {"tile_h": 8}, "ours_us": 30.1, "torch_us": 38.8}
       }}]}
 
-A plan is named by its kernel and what was chosen for its tile. It counts on a GPU with the same numbers, for the
-kernels that were measured, or for all that have such a plan where "kernels" is empty; PyTorch's time counts for its
-cuDNN, and with a margin for others. Whatever does not fit is a miss, never an error. Called by verdicts.py, tune.py and
-command.py.
+An entry identifies a plan by its kernel and its tile. It applies to GPUs with the same numbers, and to the measured
+kernels, or to any kernels with such a plan if "kernels" is empty. PyTorch's time applies to its cuDNN, and with a
+margin to others. An entry that does not fit is a miss, not an error. Called by verdicts, measuring and command.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Environment(NamedTuple):
 
     Attributes:
         gpu: its name, for people.
-        device: the GPU's six numbers, as the planner has them.
-        kernels: digest of the sources of the binary; empty where any that has such a plan will do.
+        device: the GPU's six numbers, as in the planner.
+        kernels: digest of the binary's sources; empty for any binary with such a plan.
         cuda, torch, cudnn, driver: versions.
     """
 
@@ -55,7 +54,7 @@ class Environment(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What was measured of a call; `kernel` is None where ours took no part, `torch_us` 0 where PyTorch took none."""
+    """Measurement of a call; `kernel` is None if convt_ext was not measured, `torch_us` is 0 if PyTorch was not."""
 
     kernel: str | None
     knobs: dict[str, Any]
@@ -64,7 +63,7 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An entry that counts here, its plan by its number."""
+    """An entry that applies here, with the number of its plan."""
 
     candidate: int
     ours_us: float
@@ -77,7 +76,7 @@ Measured = dict[Environment, dict[str, Entry]]
 
 
 def here(device: int) -> Environment:
-    """This process on that GPU."""
+    """Returns the environment of this process on that GPU."""
     info = _extension.build_info() or {}
     return Environment(
         torch.cuda.get_device_name(device), planner.device_numbers(device), str(info.get("sources", "")),
@@ -86,7 +85,7 @@ def here(device: int) -> Environment:
 
 
 def key_of(problem: planner.Problem, direction: int) -> str | None:
-    """A call's name in a file; None where its tensors are not dense, which no file is about."""
+    """Returns the key of a call in a file; None if its tensors are not dense, which files do not support."""
     formats = [
         _format_of(size, stride)
         for size, stride in (
@@ -111,7 +110,7 @@ def _by(numbers: Iterable[int]) -> str:
 
 
 def _format_of(size: Any, stride: Any) -> str | None:
-    """The format in which a tensor is dense; an axis of one element may have any stride."""
+    """Returns the format in which a tensor is dense; an axis of one element may have any stride."""
     for name, order in (("nchw", (3, 2, 1, 0)), ("nhwc", (1, 3, 2, 0))):
         step = 1
         for axis in order:
@@ -124,18 +123,18 @@ def _format_of(size: Any, stride: Any) -> str | None:
 
 
 def read(path: Path | str) -> Measured:
-    """A file's entries, of which those that cannot be read are left out.
+    """Reads a file; skips entries that cannot be parsed.
 
     Raises:
-        OSError: it is not there, or may not be read.
-        ValueError: it is no tuning file, or one of another version.
+        OSError: it does not exist or cannot be read.
+        ValueError: it is not a tuning file, or has another version.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("convt_ext_tuning") != _VERSION:
-        raise ValueError(f"{path} is no tuning file of version {_VERSION}: `python -m convt_ext tune` writes one")
+        raise ValueError(f"{path} is not a tuning file of version {_VERSION}: `python -m convt_ext tune` writes one")
     measured: Measured = {}
     for part in content.get("measured", ()):
         with contextlib.suppress(KeyError, TypeError, AttributeError):
@@ -154,7 +153,7 @@ def _entries(calls: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
 
 
 def write(path: Path | str, measured: Measured) -> None:
-    """Puts a whole file in its place, so that a reader finds the one before or this one, and never a part."""
+    """Replaces the file atomically: a reader finds the old one or the new one, and never a part."""
     parts = []
     for environment, calls in sorted(measured.items(), key=lambda item: str(item[0])):
         lines = ",\n".join(f"   {json.dumps(key)}: {json.dumps(calls[key]._asdict())}" for key in sorted(calls))
@@ -174,11 +173,11 @@ def write(path: Path | str, measured: Measured) -> None:
 
 
 def check(path: Path | str) -> None:
-    """Raises what `add_to` would raise, before there is anything to write.
+    """Raises the errors of `add_to`, before there is anything to write.
 
     Raises:
         OSError: the file cannot be read, or its folder is missing or not writable.
-        ValueError: it is no tuning file, or one of another version.
+        ValueError: it is not a tuning file, or has another version.
     """
     path = Path(path)
     if path.exists():
@@ -195,12 +194,12 @@ def check(path: Path | str) -> None:
 
 
 def add_to(path: Path | str, measured: Measured) -> None:
-    """Adds entries to those that a file has by now; it need not exist."""
+    """Adds entries to the current content of a file; it need not exist."""
     write(path, merged((read(path) if Path(path).is_file() else {}, measured)))
 
 
 def merged(many: Iterable[Measured]) -> Measured:
-    """All entries; of two of one call and environment the later one."""
+    """Merges all entries; for duplicate calls of one environment the later one wins."""
     result: Measured = {}
     for measured in many:
         for environment, calls in measured.items():
@@ -212,19 +211,19 @@ _chosen: tuple[str, Measured] | None = None
 
 
 def choose(name: str, measured: Measured) -> None:
-    """Puts a user's entries in force, in the place of those before, whatever the environment variable says."""
+    """Replaces the user's entries in force; the environment variable then has no effect."""
     global _chosen
     _chosen = name, measured
 
 
 def add(measured: Measured) -> None:
-    """Puts entries in force beside the user's."""
+    """Adds entries to the user's entries in force."""
     name, before = next(in_force())
     choose(name or "tune()", merged((before, measured)))
 
 
 def in_force() -> Iterator[tuple[str, Measured]]:
-    """The user's entries and those that the package has: name and entries, what counts most first."""
+    """Yields name and entries of the user's file and of the package's, in order of priority."""
     global _chosen
     if _chosen is None:
         _chosen = _of_variable()
@@ -255,12 +254,12 @@ def _shipped() -> Measured:
 
 
 def speak_of(device: tuple[int, ...]) -> bool:
-    """Whether a file in force has anything that was measured on such a GPU."""
+    """Returns whether a file in force contains measurements of such a GPU."""
     return any(one.device == device for _, measured in in_force() for one in measured)
 
 
 def find(problem: planner.Problem, direction: int) -> Found | None:
-    """What a file in force says of a call on that GPU; None where none does."""
+    """Returns the entry of a call on that GPU from the files in force; None if no file contains one."""
     key = None
     for name, measured in in_force():
         for environment in _fitting(measured, tuple(problem.device)):
@@ -274,16 +273,16 @@ def find(problem: planner.Problem, direction: int) -> Found | None:
 
 
 def _fitting(measured: Measured, device: tuple[int, ...]) -> list[Environment]:
-    """The environments that count for a GPU and these kernels, that of this cuDNN first."""
+    """Returns the environments that apply to a GPU and these kernels, those with this cuDNN first."""
     kernels = ("", str((_extension.build_info() or {}).get("sources", "")))
     fitting = [one for one in measured if one.device == device and one.kernels in kernels]
     return sorted(fitting, key=lambda one: one.cudnn != torch.backends.cudnn.version())
 
 
 def _candidate(problem: planner.Problem, direction: int, entry: Entry) -> int | None:
-    """The number of the plan that an entry names, 0 where it names none; None where there is no such plan here."""
+    """Returns the number of an entry's plan, 0 if the entry has none; None if no such plan exists here."""
     if entry.kernel is None or (direction == 2 and problem.code in planner.EXACT_CODES):
-        return 0  # the planner's choice decides the order of the sums there
+        return 0  # the planner's choice determines the order of accumulation there
     try:
         answer = planner.plan(problem, direction)
     except ValueError:
@@ -297,5 +296,5 @@ def _candidate(problem: planner.Problem, direction: int, entry: Entry) -> int | 
 
 
 def _kernel_name(kernel: str) -> str:
-    """The two halves have the same kernels, whose names tell them apart; they take the same time."""
+    """Returns the name without its half type: kernels of float16 and of bfloat16 differ only in name."""
     return kernel.replace("bf16", "f16")

@@ -1,7 +1,7 @@
-"""`tune` measures the calls of a model ahead of time; `load`, `unload`, `replay` and `agree` say which measurements
-count. Users find them in `convt_ext.tuning`.
+"""`tune` measures the calls of a model ahead of time; `load`, `unload`, `replay` and `agree` select the measurements in
+force. Public in `convt_ext.tuning`.
 
-It runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
+`tune` runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
 committed.
 """
 
@@ -30,32 +30,30 @@ def tune(
     backward: bool = True,
     **named: Any,
 ) -> files.Measured:
-    """Measures every `convt_ext` call that `target(*inputs, **named)` makes, and its gradients: our best plans and
+    """Measures every `convt_ext` call of `target(*inputs, **named)` and its gradients: the best convt_ext plans and
     PyTorch's operator.
 
-    Each shape is benchmarked in its first call, a few dozen launches on the GPU of its tensors. With
-    `torch.backends.cudnn.benchmark = True` alone that waits for many calls. The measurements count in this process from
-    now on.
+    Each shape is benchmarked in its first call, with a few dozen launches on the GPU of its tensors. (With
+    `torch.backends.cudnn.benchmark = True` alone, the benchmark runs after many calls.) The measurements apply in this
+    process from now on.
 
-    Gradients, buffers of the modules that ran, and the states of PyTorch's random number generators are restored, also
-    where `target` raises. Buffers of modules inside of compiled functions are not, nor is what a function does by
-    itself, such as an optimizer's step.
+    Gradients, buffers of the modules that ran, and PyTorch's random number generators are restored, even if `target`
+    raises. Buffers of modules inside compiled functions and side effects of a function, such as an optimizer's step,
+    are not restored.
 
     Args:
-        target: a module, of which a copy runs, converted where it has no `convt_ext.ConvTranspose2d`; or a function,
-            such as one that makes explicit calls.
-        inputs, named: what it is called with; tensors of the sizes that will be used. A target whose own keyword
-            arguments are named `file` or `backward` is wrapped in a function.
-        file: where the measurements go, beside those that it already has. Whether it can be written is checked before
-            anything runs.
-        backward: measure gradients too, of everything that requires them.
+        target: a module (a copy of it runs, converted if it contains no `convt_ext.ConvTranspose2d`) or a function.
+        inputs, named: its arguments; tensors of the sizes that will be used. If `target` has keyword arguments named
+            `file` or `backward`, wrap it in a function.
+        file: the file to add the measurements to. It is checked to be writable before anything runs.
+        backward: also measure gradients, of everything that requires them.
 
     Returns:
-        The measurements, by environment and call, as the file holds them.
+        The measurements by environment and call, as in the file.
 
     Raises:
-        RuntimeError: no call was measured: there is no GPU that our kernels serve, or `target` makes no call that may
-            be served by them without a `precision=`.
+        RuntimeError: no call was measured: no GPU is supported, or `target` makes no call without a `precision=` that
+            a convt_ext kernel can run.
         ValueError, OSError: `file` cannot be read or written.
 
     Example:
@@ -74,7 +72,7 @@ def tune(
         found = as_entries(verdicts.measured())
     if not found:
         raise RuntimeError(
-            "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels serve (python -m convt_ext "
+            "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels support (python -m convt_ext "
             "info) and calls of convt_ext.conv_transpose2d or its modules without precision="
         )
     files.add(found)
@@ -86,7 +84,7 @@ def tune(
 
 @contextmanager
 def _measuring() -> Iterator[None]:
-    """Inside, each direction of each new shape is benchmarked in its first call, whatever is known of it."""
+    """Inside, the first call of each shape benchmarks each direction, regardless of earlier measurements."""
     before, earlier = race.force(True), verdicts.measured()
     routing.forget()
     try:
@@ -105,7 +103,7 @@ def _measuring() -> Iterator[None]:
 
 
 def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) -> files.Measured:
-    """Benchmarks of this process as a file holds them, without those of tensors that are not dense."""
+    """Returns benchmarks of this process as entries of a file, without those of tensors that are not dense."""
     found: files.Measured = {}
     for problem, direction, verdict in measured:
         key = files.key_of(problem, direction)
@@ -121,7 +119,7 @@ def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) ->
 
 
 def _environment(problem: planner.Problem) -> files.Environment:
-    """Of the first GPU with the numbers that the problem was planned for."""
+    """Returns the environment of the first GPU with the numbers that the problem was planned for."""
     numbers = tuple(problem.device)
     for index in range(torch.cuda.device_count()):
         if planner.device_numbers(index) == numbers:
@@ -130,18 +128,17 @@ def _environment(problem: planner.Problem) -> files.Environment:
 
 
 def load(file: str | Path) -> None:
-    """Has this process follow a tuning file, in the place of the one that CONVT_EXT_TUNING names or that was loaded
-    before.
+    """Puts a tuning file in force in this process; replaces the file that CONVT_EXT_TUNING names or that was loaded.
 
-    What the package has measured itself counts where the file says nothing. While `torch.backends.cudnn.benchmark` is
-    on, benchmarks of this process count before both; directions that a file covers are not benchmarked.
+    The package's own measurements apply to calls that the file does not contain. While `torch.backends.cudnn.benchmark`
+    is on, benchmarks of this process have priority over both; directions that a file contains are not benchmarked.
 
     Args:
-        file: what `tune` or `python -m convt_ext tune` has written.
+        file: a file that `tune` or `python -m convt_ext tune` has written.
 
     Raises:
-        OSError: it is not there, or may not be read.
-        ValueError: it is no tuning file.
+        OSError: it does not exist or cannot be read.
+        ValueError: it is not a tuning file.
 
     Example:
         >>> convt_ext.tuning.load("tuning.json")  # doctest: +SKIP
@@ -151,7 +148,7 @@ def load(file: str | Path) -> None:
 
 
 def unload() -> None:
-    """Has this process follow neither a loaded file nor the one that CONVT_EXT_TUNING names.
+    """Ignores the loaded file and the one that CONVT_EXT_TUNING names, in this process.
 
     Raises:
         Nothing.
@@ -165,15 +162,15 @@ def unload() -> None:
 
 
 def merge(sources: Iterable[str | Path], file: str | Path) -> None:
-    """Writes one tuning file of several; of two times of one call that of the later file counts.
+    """Merges tuning files into one; for duplicate calls the later file wins.
 
     Args:
         sources: tuning files.
-        file: where the result goes.
+        file: the file to write.
 
     Raises:
-        OSError: a file is not there, or may not be read or written.
-        ValueError: a source is no tuning file.
+        OSError: a file does not exist, or cannot be read or written.
+        ValueError: a source is not a tuning file.
 
     Example:
         >>> convt_ext.tuning.merge(["h100.json", "h200.json"], "both.json")  # doctest: +SKIP
@@ -183,11 +180,11 @@ def merge(sources: Iterable[str | Path], file: str | Path) -> None:
 
 @contextmanager
 def replay() -> Iterator[None]:
-    """Inside, nothing is measured, whatever PyTorch's switches say: tuning files and the cost model decide, alike on
+    """Inside, nothing is measured, regardless of PyTorch's switches: tuning files and the cost model decide, equally on
     every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process.
 
     Raises:
-        Nothing of its own.
+        Nothing.
 
     Example:
         >>> import torch, convt_ext
@@ -202,16 +199,16 @@ def replay() -> Iterator[None]:
 
 
 def agree(group: Any = None) -> None:
-    """Has all ranks of a process group choose as its first one does, now and later: nothing is measured any more.
+    """Makes all ranks of a process group use the choices of its first rank; nothing is measured afterwards.
 
-    Every rank calls it, after `tune`, after `load`, or after the steps in which shapes were benchmarked. GPUs
+    Every rank must call it, after `tune`, after `load`, or after the steps in which shapes were benchmarked. All GPUs
     must be of one model.
 
     Args:
-        group: of `torch.distributed`; None is the group of all.
+        group: a group of `torch.distributed`; None is the default group.
 
     Raises:
-        What `torch.distributed.broadcast_object_list` raises, such as without a process group.
+        The errors of `torch.distributed.broadcast_object_list`, such as without a process group.
 
     Example:
         >>> convt_ext.tuning.agree()  # doctest: +SKIP

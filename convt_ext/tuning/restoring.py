@@ -1,8 +1,8 @@
-"""Runs a user's model or function and its backward pass, and restores what they have changed.
+"""Runs a user's model or function and its backward pass, and restores the state that they change.
 
-Called by tune.py. These are restored, also where the call raises: gradients, the buffers of all modules that ran (such
-as BatchNorm's statistics, also of modules that a function calls), and PyTorch's random number generators. Modules
-inside of compiled functions are not seen.
+Called by measuring.py and report.py. Restores, even if the call raises: gradients, the buffers of all modules that ran
+(such as BatchNorm's statistics, also of modules that a function calls), and PyTorch's random number generators. Does
+not see modules inside compiled functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .._torch import tree_leaves, tree_map_only
 
 
 def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any], backward: bool) -> None:
-    """Calls `target(*inputs, **named)`; with `backward` also its backward pass, to everything that requires it."""
+    """Calls `target(*inputs, **named)`; with `backward` also its backward pass, to all that require gradients."""
     # A backward pass that goes beyond an input would free the user's graph.
     inputs, named = tree_map_only(
         Tensor, lambda one: one if one.is_leaf else one.detach().requires_grad_(), (inputs, named)
@@ -33,7 +33,7 @@ def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, An
             return
         gradients = [torch.randn_like(output) for output in outputs]
         leaves, is_checkpointed = _leaves_behind(outputs)
-        # Of modules too: the backward of an autograd.Function may run another backward pass inside.
+        # Includes parameters of modules: the backward of an autograd.Function may run another backward pass inside.
         with _same_gradients([*leaves, *(one for module in modules for one in module.parameters(recurse=False))]):
             if is_checkpointed:
                 torch.autograd.backward(outputs, gradients)
@@ -42,7 +42,7 @@ def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, An
 
 
 def _leaves_behind(outputs: Iterable[Tensor]) -> tuple[list[Tensor], bool]:
-    """The leaves that outputs were computed from, and whether there is a reentrant checkpoint, which refuses
+    """Returns the leaves that outputs were computed from, and whether there is a reentrant checkpoint, which rejects
     `torch.autograd.grad` and hides the leaves inside it."""
     nodes: list[Any] = [get_gradient_edge(output).node for output in outputs]
     seen, leaves, is_checkpointed = set(), [], False
@@ -63,7 +63,7 @@ def _leaves_behind(outputs: Iterable[Tensor]) -> tuple[list[Tensor], bool]:
 def _same_gradients(leaves: Iterable[Tensor]) -> Iterator[None]:
     kept = {id(leaf): (leaf, leaf.grad) for leaf in leaves}
     for leaf, _ in kept.values():
-        leaf.grad = None  # what is accumulated inside goes to new memory
+        leaf.grad = None  # gradients accumulate into new memory
     try:
         yield
     finally:
@@ -80,7 +80,7 @@ def _same_random_numbers() -> Iterator[None]:
 
 @contextmanager
 def _same_modules() -> Iterator[list[nn.Module]]:
-    """Inside, the modules that run are collected; afterwards they have the buffers that they had."""
+    """Collects the modules that run inside, and restores their buffers afterwards."""
     modules: list[nn.Module] = []
     buffers: dict[int, list[tuple[str, Tensor | None, Tensor | None]]] = {}
 

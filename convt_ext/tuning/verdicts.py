@@ -1,7 +1,7 @@
-"""Which implementation computes one direction of one problem, with which of our plans, and what decided it.
+"""Selects implementation and plan of one direction of one problem, and records the source of the choice.
 
-The answer is a `Verdict`. It comes from a benchmark in this process, else from a tuning file, else from the cost
-model. Called by chosen.py and routing.py. Must not know tensors, and launches nothing.
+The result is a `Verdict`, from a benchmark in this process, else from a tuning file, else from the cost model. Called
+by chosen.py and routing.py. Must not know tensors, and launches nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from . import files
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2
 
-# How much faster ours must be than PyTorch's operator, both measured: by a benchmark or for this cuDNN, and for another
-# one, which may have become faster.
+# PyTorch's operator runs if its measured time is less than this multiple of convt_ext's: measured by a benchmark or
+# with this cuDNN, and measured with another cuDNN, which may be slower than this one.
 MARGIN, MARGIN_OF_ANOTHER_CUDNN = 1.03, 1.15
 
-# Benchmarks that are remembered, the one that was asked for longest ago goes first: some 2 KiB each.
+# Capacity of the least-recently-used cache of benchmarks, some 2 KiB each.
 _MAX_MEASURED = 4096
 
 
 class Verdict(NamedTuple):
-    """Who computes one direction of one problem.
+    """The choice for one direction of one problem.
 
     Attributes:
-        by_torch: PyTorch's operator does.
-        candidate: the number of our plan among the planner's candidates; 0 is the planner's own choice.
-        ours_us, torch_us: times in microseconds; infinite where none of ours serves, 0 where PyTorch's is not known.
-        source: "estimated", "measured here", or the tuning file that holds it.
+        by_torch: whether PyTorch's operator runs.
+        candidate: the number of the plan among the planner's candidates; 0 is the planner's own choice.
+        ours_us, torch_us: times of convt_ext and of PyTorch in microseconds; infinite if no kernel fits, 0 if PyTorch's
+            is unknown.
+        source: "estimated", "measured here", or the name of the tuning file.
     """
 
     by_torch: bool
@@ -43,26 +44,26 @@ class Verdict(NamedTuple):
     source: str
 
     def why(self) -> str:
-        """Both times and where they come from, in one line."""
+        """Returns both times and their source in one line."""
         if math.isinf(self.ours_us):
             return NO_TILE
-        theirs = f"PyTorch about {self.torch_us:.0f} us" if self.torch_us else "PyTorch's time is not known"
-        return f"{self.source} {self.ours_us:.0f} us here, {theirs}"
+        theirs = f"PyTorch about {self.torch_us:.0f} us" if self.torch_us else "PyTorch's time is unknown"
+        return f"{self.source} {self.ours_us:.0f} us for convt_ext, {theirs}"
 
 
-NO_TILE = "no kernel of ours has a tile that fits this problem"
+NO_TILE = "no convt_ext kernel has a tile that fits this problem"
 ESTIMATED, MEASURED = "estimated", "measured here"
 
 _measured: OrderedDict[tuple[planner.Problem, int], Verdict] = OrderedDict()
 _lock = threading.Lock()
 
 
-# While tune() measures, what is already known counts for nothing.
+# Set while tune() measures: earlier choices are then ignored.
 _only_measured = False
 
 
 def find(problem: planner.Problem, direction: int) -> Verdict | None:
-    """The choice of a benchmark in this process or of a tuning file; None where neither has one."""
+    """Returns the choice of a benchmark in this process or of a tuning file; None if neither exists."""
     with _lock:
         found = _measured.get((problem, direction))
         if found is not None:
@@ -73,7 +74,7 @@ def find(problem: planner.Problem, direction: int) -> Verdict | None:
 
 @contextmanager
 def begun_again() -> Iterator[None]:
-    """Inside, only what is measured inside counts."""
+    """Inside, only measurements made inside apply."""
     global _only_measured
     forget_measured()
     _only_measured = True
@@ -84,12 +85,12 @@ def begun_again() -> Iterator[None]:
 
 
 def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
-    """What the tuning files in force say: the same on every run, so a call that names its precision follows it, too."""
+    """Returns the choice of the tuning files in force, which also applies to calls with an explicit precision."""
     found = files.find(problem, direction) if ops.plan is not None else None
     if found is None:
         return None
     ours_us, torch_us, margin = found.ours_us, found.torch_us, MARGIN if found.same_cudnn else MARGIN_OF_ANOTHER_CUDNN
-    if ours_us == 0 or torch_us == 0:  # of which the file says nothing
+    if ours_us == 0 or torch_us == 0:  # the file does not contain this time
         choice = planner.choice(problem, direction)
         if choice is None:
             return None
@@ -98,8 +99,8 @@ def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
 
 
 def estimated(problem: planner.Problem, direction: int) -> Verdict:
-    """What the planner's estimates say."""
-    if ops.plan is None:  # the op will not run, whatever is said here
+    """Returns the choice of the planner's estimates."""
+    if ops.plan is None:  # the op will not run, so the choice has no effect
         return Verdict(False, 0, math.inf, 0.0, ESTIMATED)
     choice = planner.choice(problem, direction)
     if choice is None:
@@ -110,7 +111,7 @@ def estimated(problem: planner.Problem, direction: int) -> Verdict:
 
 
 def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None:
-    """Keeps the choice of a benchmark."""
+    """Stores the choice of a benchmark."""
     with _lock:
         _measured[problem, direction] = verdict
         _measured.move_to_end((problem, direction))
@@ -119,12 +120,12 @@ def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None
 
 
 def measured() -> list[tuple[planner.Problem, int, Verdict]]:
-    """The choices of benchmarks in this process that are still remembered."""
+    """Returns the stored choices of benchmarks in this process."""
     with _lock:
         return [(problem, direction, verdict) for (problem, direction), verdict in _measured.items()]
 
 
 def forget_measured() -> None:
-    """Has every shape benchmarked again."""
+    """Drops the stored choices, so that every shape is benchmarked again."""
     with _lock:
         _measured.clear()

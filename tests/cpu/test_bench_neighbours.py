@@ -127,7 +127,7 @@ def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("words", [["--csv", "layers.csv"], ["--default"]])
 def test_the_grid_has_layers_of_its_own_and_calls_by_name(words, capsys):
     assert bench(["--neighbours", *words]) == 2
-    assert "there is no --csv and no --default" in capsys.readouterr().err
+    assert "does not support --csv and --default" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")

@@ -394,12 +394,12 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--programs", "--layers", "kb57"], "--programs measures programs, for which there is no --layers"),
-        (["--programs", "--csv", "a.csv"], "--programs measures programs, for which there is no --csv"),
+        (["--programs", "--layers", "kb57"], "--programs measures programs and does not support --layers"),
+        (["--programs", "--csv", "a.csv"], "--programs measures programs and does not support --csv"),
         (["--programs", "nothing"], "--programs: no program matches 'nothing'"),
         (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net, decoder"),
-        (["--modes", "eager"], "--modes is for --programs"),
-        (["--ahead", "4"], "--ahead is for --programs"),
+        (["--modes", "eager"], "--modes requires --programs"),
+        (["--ahead", "4"], "--ahead requires --programs"),
     ],
 )
 def test_wrong_options(words, said, capsys):

@@ -242,4 +242,4 @@ def test_a_program_that_fails_ends_with_status_1(monkeypatch, tmp_path, capsys):
 )
 def test_steps_have_no_options_of_layers(words, capsys):
     assert bench(["--steps", *words]) == 2
-    assert f"for which there is no {words[0]}" in capsys.readouterr().err
+    assert f"does not support {words[0]}" in capsys.readouterr().err

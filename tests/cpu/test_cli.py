@@ -102,7 +102,7 @@ def test_driver_version(monkeypatch):
     answer = subprocess.CompletedProcess([], 0, stdout="580.95.05\n580.95.05\n")
     monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
     monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
-    assert info.driver_version() == "580.95.05, serves CUDA 13.0"
+    assert info.driver_version() == "580.95.05, supports CUDA 13.0"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_dry_run_for_another_gpu(capsys, gpu):
 
 def test_a_gpu_is_for_the_dry_run_alone(capsys):
     assert bench(["--gpu", "A100"]) == 2
-    assert "--gpu is for --dry-run" in capsys.readouterr().err
+    assert "--gpu requires --dry-run" in capsys.readouterr().err
 
 
 def small_csv(tmp_path):

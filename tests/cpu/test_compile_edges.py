@@ -262,7 +262,7 @@ def test_autocast_is_named_where_it_is_the_reason():
             return ours(x, weight, precision="tf32")
 
     for function in (call, compiled(call)):
-        with pytest.raises(Exception, match=r"autocast makes the input bfloat16: make the call inside of .*False"):
+        with pytest.raises(Exception, match=r"autocast casts the input to bfloat16: make the call inside of .*False"):
             function(x, weight)
     with pytest.raises(ValueError, match="the input is bfloat16: leave precision=None"):
         ours(x.bfloat16(), weight.bfloat16(), precision="tf32")

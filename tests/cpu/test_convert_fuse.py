@@ -109,7 +109,7 @@ def replaced():
         (lambda: nn.Sequential(layer(), OwnReLU()), "1 behind 0 .*subclass"),
         (hooked, "1 behind 0 .*hooks"),
         (replaced, "1 behind 0 .*its forward was replaced"),
-        (lambda: OwnForward(layer(), nn.ReLU()), "forward of its own"),
+        (lambda: OwnForward(layer(), nn.ReLU()), "its own forward"),
         (lambda: nn.Sequential(layer(), nn.Conv2d(6, 4, 1)), "found nothing to fuse"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_word_of_float32_is_refused_for_what_the_input_is():
     for call in (precision.explicit_class, functools.partial(precision.explicit_class, was_float32=False)):
         with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
             call(torch.float16, "tf32", True)
-    with pytest.raises(ValueError, match="autocast makes the input float16: make the call inside of"):
+    with pytest.raises(ValueError, match="autocast casts the input to float16: make the call inside of"):
         precision.explicit_class(torch.float16, "tf32", True, was_float32=True)
 
 

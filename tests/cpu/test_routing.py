@@ -183,7 +183,7 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
 def test_half_by_name_is_ours(dtype):
     x, weight = (torch.empty(size, device="cuda", dtype=dtype) for size in ((8, 64, 512, 512), (64, 64, 3, 3)))
     by_default = explain(x, weight, stride=2, padding=1)
-    assert (by_default.served_by == "torch") == ("precision='half' runs ours" in by_default.reason)
+    assert (by_default.served_by == "torch") == ("precision='half' runs convt_ext" in by_default.reason)
     assert arguments_of(x, weight, precision="half")[CODE] == 4
     with use_precision("half"):
         assert arguments_of(x, weight)[CODE] == 4
@@ -215,7 +215,7 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "choice", choice)
     x, weight, bias = operands()
     for _ in range(3):
-        assert verdict_of(x, weight, bias).why() == "estimated 30 us here, PyTorch about 20 us"
+        assert verdict_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
         verdict_of(x, weight, bias, stride=(2, 2), padding=[1])
     assert len(questions) == 1
     verdict_of(x, weight)  # without a bias, and so on: other problems
@@ -244,11 +244,11 @@ def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
     verdict = verdict_of(x, weight, **arguments)
     assert verdict.by_torch
-    assert verdict.why() == "no kernel of ours has a tile that fits this problem"
+    assert verdict.why() == "no convt_ext kernel has a tile that fits this problem"
     assert arguments_of(x, weight, **arguments, precision="ieee")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)
-    assert "no kernel of ours" in str(found)
+    assert "no convt_ext kernel" in str(found)
     with pytest.raises(ValueError, match="no kernel's tile fits"):
         explain(x, weight, **arguments, precision="ieee")
 
@@ -266,7 +266,7 @@ def test_autocast_casts(dtype, a100):
     with cuda_autocast(torch.bfloat16):
         decision = decide(x, weight, bias, precision="ieee")
         default = decide(x, weight, bias)
-        words = "autocast makes the input bfloat16: make" if dtype is torch.float32 else "the input is .*: leave"
+        words = "autocast casts the input to bfloat16: make" if dtype is torch.float32 else "the input is .*: leave"
         with pytest.raises(ValueError, match=words):
             decide(x, weight, bias, precision="aten")
     expected = torch.float64 if dtype is torch.float64 else torch.bfloat16

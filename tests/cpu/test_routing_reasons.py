@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_or_pytorchs():
 def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
     with pytest.raises(ValueError, match="the input is float16: leave"):
         routing.served_class(torch.float16, "tf32", (9, 0))
-    with pytest.raises(ValueError, match="autocast makes the input float16"):
+    with pytest.raises(ValueError, match="autocast casts the input to float16"):
         routing.served_class(torch.float16, "tf32", (9, 0), was_float32=True)
 
 
