@@ -1,8 +1,8 @@
-"""The CUDA version that the installed NVIDIA driver serves, and whether the binary's runtime can work with it.
+"""The CUDA version that the installed NVIDIA driver supports, and whether the binary's runtime works with it.
 
-Called by _extension.py before it says that a GPU is served, by info.py, and by tuning/, which also asks for the
-driver's own version and has it leave graphs alone that other threads capture. A torch of another CUDA version may well
-work with a driver that is too old for this package, so the question is not torch's to answer. Touches no GPU.
+Called by _extension.py, by info.py, and by tuning/, which also reads the driver's version and keeps benchmarks from
+invalidating graphs that other threads capture. A torch of another CUDA version may work with a driver that is too old
+for this package, so torch cannot answer this. Touches no GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OLDEST_DRIVER = {12: "525", 13: "580"}
 
 
 def version() -> str:
-    """The driver's own version, such as "580.95.05"; without that the CUDA that it serves, or nothing."""
+    """Returns the driver's version, such as "580.95.05"; else the CUDA version that it supports, or ""."""
     with suppress(OSError):
         found = re.search(r"\b\d+\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text(encoding="utf-8"))
         if found is not None:
@@ -32,10 +32,10 @@ _CAPTURE_MODE_RELAXED = 2
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Inside, what this thread asks of the GPU does no harm to a CUDA graph that another thread is capturing."""
+    """Inside, CUDA calls of this thread do not invalidate a CUDA graph that another thread is capturing."""
     mode = ctypes.c_int(_CAPTURE_MODE_RELAXED)
     exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
-    exchange(ctypes.byref(mode))  # which now is what it was
+    exchange(ctypes.byref(mode))  # `mode` is now the previous mode
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def relaxed_capture() -> Iterator[None]:
 
 @functools.cache
 def cuda_of_driver() -> tuple[int, int] | None:
-    """Newest CUDA version that the driver serves, such as (13, 0); None without a driver."""
+    """Returns the newest CUDA version that the driver supports, such as (13, 0); None without a driver."""
     try:
         query = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion
     except (OSError, AttributeError):
@@ -56,16 +56,16 @@ def cuda_of_driver() -> tuple[int, int] | None:
 
 
 def too_old_reason(cuda: str) -> str | None:
-    """None when the driver serves a binary of this CUDA version, such as "13.0"; otherwise one line with the remedy.
+    """Returns None if the driver supports a binary of this CUDA version, such as "13.0", else one line with the remedy.
 
-    Within one CUDA major every driver serves every runtime.
+    Within one CUDA major version every driver supports every runtime.
     """
     served = cuda_of_driver()
     major = int(cuda.partition(".")[0])
     if served is None or served[0] >= major:
         return None
     return (
-        f"this build of convt_ext has CUDA {cuda} and the NVIDIA driver serves CUDA {served[0]}.{served[1]} at most: "
+        f"this build of convt_ext uses CUDA {cuda}, but the NVIDIA driver supports only CUDA {served[0]}.{served[1]}: "
         f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer one')} or newer, or install a wheel file of "
         f"convt_ext that was built with CUDA {served[0]}"
     )

@@ -1,8 +1,8 @@
-"""Loads the compiled half of the package and remembers why when it cannot.
+"""Loads the binary of the package, and stores the reason if that fails.
 
-Called by ops.py (are there ops to describe?), routing.py (may this GPU run them?) and the public
+Called by ops.py (whether ops exist), routing.py (whether this GPU can run them) and the public
 `is_available` and `build_info`. Importing this module never fails and never touches a GPU: the binary
-also loads beside a CPU-only PyTorch, where it still plans. Must not know what the ops compute.
+also loads with a CPU-only PyTorch, where it can plan. Must not know what the ops compute.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from . import _driver, _torch
 from ._version import __version__
 
-# The stable ABI that the binary is built against exists from this release on.
+# The first release with the stable ABI of the binary.
 _MINIMUM_TORCH = (2, 10)
 
-# Read once: a switch that may change between two calls would cost every call a look at the environment.
+# Read once, so that calls do not read the environment.
 DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")
 
-# The wheel is a file: who owns the name in a package index is not said here. torch stays as it is.
+# Names a wheel file, because another project owns the name in the package index. Does not change torch.
 _REINSTALL = (
     "install a wheel file of convt_ext for your CUDA version (pip install --force-reinstall --no-deps FILE.whl), "
     "or build one on this machine (docs/installing.md, Build from source)"
@@ -35,7 +35,7 @@ _NO_GPU = "PyTorch sees no CUDA GPU: CPU tensors get PyTorch's own operator"
 
 
 def _load() -> str | None:
-    """Load the binary, which registers the ops. Returns None, or why there are no ops."""
+    """Loads the binary, which registers the ops. Returns None, or why there are no ops."""
     release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     if release < _MINIMUM_TORCH:
         return f"convt_ext needs torch >= 2.10 and found torch {torch.__version__}: upgrade torch"
@@ -57,14 +57,14 @@ load_error: str | None = _load()
 
 
 def build_info() -> dict[str, Any]:
-    """What the installed binary was built from.
+    """Returns the build of the installed binary.
 
     Returns:
         A dict with "version" (of this package), "cuda" (release of the compiler), "architectures"
-        (compute capabilities the binary has code for, such as "9.0a"), "optimized" (False in a developer's
-        binary that was compiled fast, whose kernels are slow) and "sources" (digest of the source tree).
+        (compute capabilities of the compiled code, such as "9.0a"), "optimized" (False in a developer's
+        binary that compiled fast and runs slowly) and "sources" (digest of the source tree).
         Without a binary "cuda" and "sources" are None, "architectures" is empty, "optimized" is missing and
-        "reason" says what is wrong and how to mend it.
+        "reason" states the fault and the remedy.
 
     Example:
         >>> import convt_ext
@@ -83,12 +83,12 @@ def _build_info() -> dict[str, Any]:
 
 
 def has_autocast() -> bool:
-    """Whether the binary, which is loaded, found the function of PyTorch's that keeps casts."""
+    """Returns whether the loaded binary found PyTorch's function that caches casts."""
     return bool(importlib.import_module("convt_ext._C").has_autocast)
 
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code built for `architecture` ("8.0", "9.0a", "10.0f", "8.6+PTX") runs on a GPU of `capability`.
+    """Returns whether code built for `architecture` ("8.0", "9.0a", "10.0f", "8.6+PTX") runs on a GPU of `capability`.
 
     Machine code runs within its major version from its minor version on; "a" code runs on exactly
     its capability; "f" code within its family, which shares the major version; PTX runs on
@@ -107,8 +107,8 @@ def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
 
 @functools.cache
 def capability(device_index: int) -> tuple[int, int]:
-    """Compute capability of an installed GPU. (0, 0) where PyTorch sees no such NVIDIA GPU: tensors on it are fake, or
-    torch is a ROCm build, which numbers AMD's GPUs in the same way."""
+    """Returns the compute capability of an installed GPU; (0, 0) if PyTorch sees no such NVIDIA GPU: tensors on it are
+    fake, or torch is a ROCm build, which numbers AMD's GPUs in the same way."""
     if torch.version.hip is not None:
         return 0, 0
     try:
@@ -119,15 +119,15 @@ def capability(device_index: int) -> tuple[int, int]:
 
 @functools.cache
 def unsupported_reason(device_index: int) -> str | None:
-    """None when this binary can run on this GPU; otherwise one line that says what to do.
+    """Returns None if this binary can run on this GPU, else one line with the remedy.
 
-    Asks PyTorch and the driver alone: the binary's own CUDA runtime raises errors where the driver is too old for it.
+    Queries only PyTorch and the driver: the binary's CUDA runtime raises errors if the driver is too old.
     """
     if load_error is not None:
         return load_error
     if torch.version.hip is not None:
         return (
-            f"torch {torch.__version__} is a build for ROCm and convt_ext has kernels for NVIDIA GPUs: "
+            f"torch {torch.__version__} is a build for ROCm, but convt_ext has kernels for NVIDIA GPUs: "
             "install a build of torch for CUDA on a machine with an NVIDIA GPU"
         )
     old_driver = _driver.too_old_reason(_build_info()["cuda"])
@@ -147,7 +147,7 @@ def unsupported_reason(device_index: int) -> str | None:
 
 
 def unavailable_reason() -> str | None:
-    """None when calls may run the kernels on a visible GPU; otherwise one line that says why none can."""
+    """Returns None if calls may run the kernels on a visible GPU, else one line with the reason."""
     if DISABLED:
         return "CONVT_EXT_DISABLE is set: unset it, or set it to 0, before the program starts"
     if load_error is not None:
@@ -159,9 +159,9 @@ def unavailable_reason() -> str | None:
 
 
 def is_available() -> bool:
-    """Whether the binary is loaded, a visible GPU can run it, and CONVT_EXT_DISABLE is not set.
+    """Returns whether the binary is loaded, a visible GPU can run it, and CONVT_EXT_DISABLE is not set.
 
-    Never raises. Where it is False, `convt_ext.conv_transpose2d` still works through PyTorch's operator.
+    Never raises. If it is False, `convt_ext.conv_transpose2d` runs PyTorch's operator.
 
     Example:
         >>> import convt_ext

@@ -1,9 +1,9 @@
-"""What the package takes from torch that torch may rename or remove without notice: each private name, read once.
+"""Private names of torch that the package uses, each read once. torch may rename or remove them without notice.
 
 A release of torch without one of them must not break `import convt_ext`. The name then has a stand-in that does
-nothing, `missing` lists it, _extension.py does not load the binary, and PyTorch's operator computes every call.
-Other modules read these names from here alone, except those of torch._inductor, which compile/tracing.py imports
-under a guard of its own.
+nothing, `missing` lists it, _extension.py does not load the binary, and PyTorch's operator runs every call. Other
+modules import these names only from here, except those of torch._inductor, which compile/tracing.py imports under its
+own guard.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-# Where each name stands in torch, as `pkgutil.resolve_name` takes it, and those of them that this torch lacks.
+# Paths of the names in torch, in the format of `pkgutil.resolve_name`, and those that this torch lacks.
 required: list[str] = []
 missing: list[str] = []
 
@@ -25,7 +25,7 @@ def _does_nothing(*args: Any, **kwargs: Any) -> None:
 
 
 class _NoTensor:
-    """The type of no tensor."""
+    """A type without instances."""
 
 
 def _read(path: str, otherwise: Any = _does_nothing) -> Any:
@@ -45,17 +45,17 @@ def _read_optional(path: str, otherwise: Any) -> Any:
 
 
 def missing_reason() -> str | None:
-    """None, or what this torch lacks, and the remedy."""
+    """Returns None, or the names that this torch lacks, with the remedy."""
     if not missing:
         return None
     names = ", ".join(path.replace(":", ".") for path in missing)
     return (
-        f"convt_ext does not know torch {torch.__version__}, which lacks {names}: "
+        f"convt_ext does not support torch {torch.__version__}, which lacks {names}: "
         "install torch 2.10 to 2.13, or a newer convt_ext"
     )
 
 
-# PyTorch's operator. Tools replace the name in torch.nn.functional; only functional.py looks at that.
+# PyTorch's operator. Tools replace the name in torch.nn.functional; only functional.py checks that.
 conv_transpose2d = torch.conv_transpose2d
 
 # ---- autograd, transforms, modes
@@ -66,7 +66,7 @@ transforms_active = _read("torch._C:_are_functorch_transforms_active")
 num_dispatch_modes = _read("torch._C:_len_torch_dispatch_stack")
 function_modes = _read("torch.overrides:_get_current_function_mode_stack", tuple)
 has_torch_function_unary = _read("torch.overrides:has_torch_function_unary")
-# What packs saved tensors now, or None; in doubt something does.
+# The active hooks for saved tensors, or None; the stand-in reports hooks.
 saved_tensors_hooks = _read_optional("torch._C:_autograd._top_saved_tensors_default_hooks", lambda _: True)
 disable_current_modes = _read("torch.utils._python_dispatch:_disable_current_modes", contextlib.nullcontext)
 tracing_state = _read("torch._C:_get_tracing_state")
@@ -85,7 +85,7 @@ ExcludeDispatchKeyGuard = _read("torch._C:_ExcludeDispatchKeyGuard", contextlib.
 _keys = _read("torch._C:DispatchKeySet")
 _of_cuda, _of_cpu = _read("torch._C:DispatchKey.AutocastCUDA"), _read("torch._C:DispatchKey.AutocastCPU")
 autocast_keys: Any = None if missing else _keys(_of_cuda) | _keys(_of_cpu)
-_read("torch:ops.aten.add.Tensor._op")  # of each op; ops.py takes it from ours
+_read("torch:ops.aten.add.Tensor._op")  # exists on each op; ops.py reads it from the ops of convt_ext
 
 # ---- types
 
@@ -108,7 +108,7 @@ get_cudnn_deterministic = _read("torch._C:_get_cudnn_deterministic")
 get_deterministic_algorithms = _read("torch._C:_get_deterministic_algorithms")
 get_fp32_precision = _read("torch._C:_get_fp32_precision_getter")
 
-# ---- FLOP counts, which no computation needs
+# ---- FLOP counts, which are optional
 
 conv_flop_count = _read_optional("torch.utils.flop_counter:conv_flop_count", lambda *args, **kwargs: 0)
 register_flop_formula = _read_optional(
@@ -117,5 +117,5 @@ register_flop_formula = _read_optional(
 
 # ---- CUDA
 
-_read("torch.cuda:_sleep")  # gpu_clock.py calls it where it stands
+_read("torch.cuda:_sleep")  # gpu_clock.py calls it directly
 current_raw_stream: Any = _read("torch._C:_cuda_getCurrentRawStream") if torch.version.cuda else _does_nothing

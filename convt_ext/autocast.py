@@ -1,8 +1,8 @@
-"""Autocast, as PyTorch treats its own `conv_transpose2d`: an operation of the lower-precision list.
+"""Autocast, as for PyTorch's `conv_transpose2d`: an operation of the lower-precision list.
 
-Called by routing.py and compile/tracing.py where autocast is on for the operands' device. The casts are recorded by
-autograd, so the gradient of a float32 leaf is float32. An eager call casts a float32 leaf that requires a gradient once
-per autocast region, and PyTorch keeps the result as it keeps those of its own operator (`at::autocast::cached_cast`,
+Called by routing.py and compile/tracing.py if autocast is on for the operands' device. Autograd records the casts, so
+the gradient of a float32 leaf is float32. An eager call casts a float32 leaf that requires a gradient once per autocast
+region, and PyTorch caches the result as for its own operator (`at::autocast::cached_cast`,
 kernels/binding/autocast.cpp).
 """
 
@@ -13,22 +13,22 @@ from torch import Tensor
 
 from . import ops
 
-# What is cast: float64 is as exact as somebody wanted it, complex has no lower precision.
+# Dtypes that are cast; float64 keeps its precision, and complex has no lower one.
 _CAST = frozenset({torch.float16, torch.bfloat16, torch.float32})
 
-# What autocast lowers to, and whether it is float16.
+# Target dtypes of autocast, and whether each is float16.
 _IS_HALF = {torch.float16: True, torch.bfloat16: False}
 
 
 def dtype_of(tensor: Tensor, device_type: str) -> torch.dtype:
-    """The dtype in which an operand takes part."""
+    """Returns the dtype of an operand after autocast."""
     return torch.get_autocast_dtype(device_type) if tensor.dtype in _CAST else tensor.dtype
 
 
 def traced_cast(
     input: Tensor, weight: Tensor, bias: Tensor | None, device_type: str
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `cast`, for a tracer, which has no region at run time: compilers remove repeated casts themselves."""
+    """Casts as `cast` does, for a tracer, without autocast's cache: compilers remove repeated casts themselves."""
     return (
         input.to(dtype_of(input, device_type)),
         weight.to(dtype_of(weight, device_type)),
@@ -37,7 +37,7 @@ def traced_cast(
 
 
 def cast(input: Tensor, weight: Tensor, bias: Tensor | None, device_type: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The operands in autocast's dtype for that kind of device; what is not cast is the same tensor."""
+    """Casts the operands to autocast's dtype for that device type; returns other tensors unchanged."""
     dtype = torch.get_autocast_dtype(device_type)
     return _cast(input, dtype), _cast(weight, dtype), None if bias is None else _cast(bias, dtype)
 
@@ -46,11 +46,11 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if tensor.dtype is dtype or tensor.dtype not in _CAST:
         return tensor
     half = _IS_HALF.get(dtype)
-    if half is None or ops.autocast is None or not tensor.requires_grad:  # PyTorch keeps none of these
+    if half is None or ops.autocast is None or not tensor.requires_grad:  # PyTorch caches none of these
         return tensor.to(dtype)
     result = ops.autocast(tensor, half)
-    # PyTorch keeps one cast of a leaf: its dtype may be that of another region, and before torch 2.13 one that was made
-    # under no_grad, without a graph.
+    # PyTorch caches one cast of a leaf. It may have the dtype of another region, and before torch 2.13 it may have been
+    # made under no_grad, without a graph.
     if result.dtype is not dtype or (not result.requires_grad and torch.is_grad_enabled()):
         return tensor.to(dtype)
     return result

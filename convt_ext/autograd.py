@@ -7,11 +7,11 @@ Each direction is linear in each of its two operands, so the derivatives of any 
     of gw = grad_weight(g, x):     v -> forward(x, v) of g,       grad_input(g, v) of x
     of gb = grad_bias(g):          v -> v, repeated
 
-Each is computed only where this backward was asked for it: `autograd.grad(y, x)` computes one of three.
+A backward computes only the requested gradients: `autograd.grad(y, x)` computes one of three.
 
 Called by functional.py with routing.py's `Directions`, and by the dispatcher for the raw ops. The functions here have
-`forward(ctx, ...)`: `setup_context` costs 40 us more a call. torch.func's transforms, which demand it, get
-PyTorch's operator.
+`forward(ctx, ...)`, because `setup_context` costs 40 us more per call. torch.func's transforms require `setup_context`
+and run PyTorch's operator.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _will_execute = _torch.will_engine_execute_node
 
 
 def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
-    """As `forward`, of an eager call, where no transform of torch.func is active, which the caller knows; PyTorch's own
-    call where that is better."""
+    """Runs an eager call outside of torch.func's transforms: computes `forward`, or calls PyTorch's operator if that is
+    faster."""
     wanted = wanted_gradients(input, weight, bias)
     if directions.serves(input, weight, bias, wanted):
         if not wanted:
@@ -63,14 +63,14 @@ def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) 
 
 
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:
-    """The result, recorded where a gradient is asked for."""
+    """Computes the result; records it if a gradient is required."""
     if torch.is_grad_enabled() and _any_requires_grad(input, weight, bias):
         return _Forward.apply(input, weight, bias, directions)
     return directions.forward(input, weight, bias)
 
 
 def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, directions: Directions) -> Tensor:
-    """The gradient of `input`, of which the size alone counts; recorded where a gradient of it is asked for."""
+    """Computes the gradient of `input`, which only provides its size; records it if a gradient of it is required."""
     if input is not None and _only_torch_can(directions):
         return torch_grad_input(grad_output, input, weight, directions.arguments)
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, weight):
@@ -79,7 +79,7 @@ def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, direct
 
 
 def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, directions: Directions) -> Tensor:
-    """The gradient of `weight`, of which the size alone counts; recorded where a gradient of it is asked for."""
+    """Computes the gradient of `weight`, which only provides its size; records it if a gradient of it is required."""
     if weight is not None and _only_torch_can(directions):
         return torch_grad_weight(grad_output, input, weight, directions.arguments)
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, input):
@@ -88,7 +88,7 @@ def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, direc
 
 
 def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
-    """The gradient of the bias, recorded where a gradient of it is asked for."""
+    """Computes the gradient of the bias; records it if a gradient of it is required."""
     if _only_torch_can(directions):
         return grad_output.sum((0, 2, 3))
     if torch.is_grad_enabled() and _any_requires_grad(grad_output):
@@ -99,7 +99,7 @@ def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
 def gradients(
     grad_output: Tensor, input: Tensor, weight: Tensor, directions: Directions, wanted: Sequence[bool]
 ) -> Gradients:
-    """Those gradients of input, weight and bias that are wanted; recorded where a gradient of them is asked for."""
+    """Computes the wanted gradients of input, weight and bias; records them if gradients of them are required."""
     if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
         return directions.gradients(grad_output, input, weight, wanted)
     return (
@@ -110,54 +110,54 @@ def gradients(
 
 
 def _forward_again(input: Tensor, weight: Tensor, directions: Directions) -> Tensor:
-    """`forward` inside of a backward."""
+    """Computes `forward` inside a backward."""
     if _only_torch_can(directions):
         return torch_forward(input, weight, None, directions.arguments)
     return forward(input, weight, None, directions)
 
 
 def _only_torch_can(directions: Directions) -> bool:
-    """Whether a backward runs inside of what only PyTorch's operator takes part in.
+    """Returns whether a backward runs in a context that only PyTorch's operator supports.
 
     Raises:
-        RuntimeError: it does, and the forward pass was asked for a precision by name.
+        RuntimeError: it does, and the forward pass has an explicit precision.
     """
-    if _transforms_active():  # such as vmap; is_grads_batched=True is none, and runs our op for each
+    if _transforms_active():  # such as vmap; is_grads_batched=True is none, and runs the op for each batch element
         reason = routing.BACKWARD_IN_TRANSFORM
     elif forward_ad._current_level >= 0:
         reason = routing.BACKWARD_IN_DUAL_LEVEL
     else:
         return False
-    if directions.by_name and directions.arguments:  # the raw op of the bias has none, and no class
+    if directions.by_name and directions.arguments:  # the raw op of the bias has no arguments and no class
         code = directions.arguments[5]
         routing.refuse(reason, next(word for word, its_code in CODES.items() if its_code == code))
     return True
 
 
 def _in_new_thread(function: Callable[[], Any]) -> Any:
-    """What `function` returns without the modes of this thread: inference mode, no_grad, a default device, modes of
-    __torch_function__ and __torch_dispatch__."""
+    """Returns the result of `function` without the modes of this thread: inference mode, no_grad, a default device,
+    modes of __torch_function__ and __torch_dispatch__."""
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(function).result()
 
 
-# A node that no backward pass reaches. Where the engine would execute it all the same, the user named no inputs for
-# `autograd.grad`, and it executes every node that it reaches. The package may be imported under any mode.
+# A sentinel node that no backward pass reaches. If the engine reports that it would execute the node, the backward has
+# no list of inputs, and the engine executes every node that it reaches. The package may be imported under any mode.
 _stranger: Any = _in_new_thread(lambda: torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn)
 
 
 def requested(ctx: Any, count: int) -> Sequence[bool]:
-    """Whether this backward was asked for the gradients of `forward`'s first `count` tensors; in doubt it was.
+    """Returns whether this backward computes the gradients of `forward`'s first `count` tensors; True in doubt.
 
-    `needs_input_grad` tells which tensors require gradients. PyTorch's own operator asks its engine, too.
+    `needs_input_grad` reports only which tensors require gradients. PyTorch's operator also asks the engine.
     """
     if _will_execute(_stranger):
         return ctx.needs_input_grad
     wanted = list(ctx.needs_input_grad[:count])
-    functions = ctx.next_functions  # made anew each time it is asked for
+    functions = ctx.next_functions  # each access creates a new tuple
     for index, needed in enumerate(wanted):
         if needed:
-            # Said of a leaf that autograd.grad was asked for.
+            # Raised for a leaf that is an input of autograd.grad.
             with suppress(RuntimeError):
                 wanted[index] = _will_execute(functions[index][0])
     return wanted
@@ -176,7 +176,7 @@ class _Forward(Function):
         return (*gradients(grad_output, input, weight, ctx.directions, requested(ctx, 3)), None)
 
 
-# What `Function.apply` ends in; before that it takes 2 us to ask for transforms.
+# The implementation of `Function.apply`, without its 2 us check for transforms.
 _apply_forward = super(Function, _Forward).apply  # type: ignore[misc]
 
 
@@ -230,7 +230,7 @@ class _GradBias(Function):
 
 
 def refuse_tangents(name: str, *tensors: Tensor | None) -> None:
-    """Forward-mode differentiation would silently get zeros from an op without a formula for it.
+    """Rejects dual tensors: an op without a forward-mode formula would silently return zero tangents.
 
     Raises:
         NotImplementedError: a tensor is dual.
@@ -266,8 +266,8 @@ def _raw_grad_bias(grad_output) -> Tensor:
 def _gradients_again(
     grad_output: Tensor, input: Tensor, weight: Tensor, call: int, wanted: int
 ) -> tuple[Tensor | None, ...]:
-    """The backward of a call that PyTorch's node recorded, where its quick way is none: second derivatives, dual
-    tensors, little memory. Failures are words, as the binary, which asks for this, can pass on nothing else."""
+    """Computes the backward of a call that PyTorch's node recorded if its fast path does not apply: second derivatives,
+    dual tensors, little memory. Returns failures as text, because the calling binary cannot pass on exceptions."""
     try:
         asked = [bool(wanted & bit) for bit in (1, 2, 4)]
         return (*gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
@@ -279,17 +279,17 @@ def _gradients_again(
 def _batched_recorded(
     grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask
 ) -> tuple[Tensor | None, ...]:
-    """The same of a batch of backwards, under vmap."""
+    """Computes `_gradients_again` for a batch of backwards, under vmap."""
     return gradients(grad_output, input, weight, Eager.remembered(call), mask)
 
 
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
-    """For autograd.grad's is_grads_batched, which runs an op for each of a batch where that returns one tensor."""
+    """For autograd.grad's is_grads_batched, which runs an op per batch element only if it returns one tensor."""
     return ops.one_by_one((ops.grad_input, ops.grad_weight, ops.grad_bias), *arguments)
 
 
 def without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
-    """An op that is not for training."""
+    """Returns the autograd kernel of an op that is not for training."""
     op = getattr(torch.ops.convt_ext, name).default
 
     def run(*arguments: Any) -> Tensor:
@@ -313,7 +313,7 @@ if ops.forward is not None:
     for _name in ("forward", "grad_input", "grad_weight"):
         _library.impl(f"{_name}_candidate", without_gradient(f"{_name}_candidate", _name), "Autograd")
     _library.impl("forward_packed", without_gradient("forward_packed", "forward"), "Autograd")
-    # Eager calls run these below autograd as they are: leaving it around each by hand takes 1 us.
+    # Eager calls run these below autograd: a guard around each call would cost 1 us.
     for _name in ("_forward", "_forward_then", "_finish", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
     _library.impl("_gradients", _batched_gradients, "Batched")

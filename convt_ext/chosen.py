@@ -1,9 +1,9 @@
-"""The three directions of a call without an explicit precision: each by the faster of our kernels and PyTorch's.
+"""The three directions of a call without an explicit precision, each by the faster of convt_ext and PyTorch.
 
-What a direction runs is chosen when it is first asked for: by a tuning file, else by the cost model. With
-`torch.backends.cudnn.benchmark = True` it is chosen once more, by a benchmark, after as many calls as make the
-benchmark worth its time (tuning/race.py): calls are counted, not seconds, so that runs and ranks decide alike. Made by
-routing.py, which remembers them. Below autograd, as directions.py.
+The implementation of a direction is chosen on first use, by a tuning file, else by the cost model. With
+`torch.backends.cudnn.benchmark = True` a benchmark chooses again, after as many calls as make the benchmark worth its
+time (tuning/race.py): calls are counted, not seconds, so that runs and ranks decide alike. Made and cached by
+routing.py. Runs below autograd, as directions.py does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _below_autograd = _torch.AutoDispatchBelowAutograd
 
 
 class Chosen(Eager):
-    """As `Eager`, where PyTorch's operator computes each direction that it is faster at or that no kernel of ours can.
+    """`Eager`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
 
     Args:
-        races: directions that no tuning file has measured are benchmarked after some calls. Without it what benchmarks
-            have found is not used, so that a program that asks for the same results gets them.
+        races: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
+            benchmarks are not used either, so that a program that requests reproducible results gets them.
     """
 
     __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
@@ -50,13 +50,13 @@ class Chosen(Eager):
         self.problem = problem
         self.races = races
         self._verdicts: list[Verdict | None] = [None, None, None]
-        self._serves: list[bool | None] = [None] * 8  # by what is wanted: whether ours compute a part of the call
-        self._waiting: dict[int, int] = {}  # directions to benchmark, each after so many calls
+        self._serves: list[bool | None] = [None] * 8  # by wanted gradients: whether convt_ext computes any direction
+        self._waiting: dict[int, int] = {}  # direction to benchmark -> after how many calls
         self._calls = self._backwards = 0  # counted while there are any
-        self._next = [math.inf, math.inf]  # of calls and of their backwards, the first with which a direction is due
+        self._next = [math.inf, math.inf]  # numbers of calls and of backwards at which the next benchmark is due
 
     def verdict(self, direction: int) -> Verdict:
-        """What computes that direction now; chosen when it is first asked for."""
+        """Returns the choice for that direction; makes it on first use."""
         found = self._verdicts[direction]
         if found is not None:
             return found
@@ -71,7 +71,7 @@ class Chosen(Eager):
         return self._put(direction, found)
 
     def left_to_torch(self, direction: int) -> bool:
-        """Whether PyTorch's operator computes that direction."""
+        """Returns whether PyTorch's operator computes that direction."""
         return self.verdict(direction).by_torch
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -84,7 +84,7 @@ class Chosen(Eager):
             if found is None:
                 found = self._is_part_ours(wanted)
         if input.dtype is not self.problem.dtype or weight.dtype is not self.problem.dtype:
-            return False  # autocast has been left to PyTorch
+            return False  # PyTorch applies autocast
         if self._calls < self._next[0] and self._backwards < self._next[1]:
             return found
         if self._is_due(FORWARD):
@@ -96,19 +96,19 @@ class Chosen(Eager):
         self._backwards += backward
 
     def _is_part_ours(self, wanted: int) -> bool:
-        """Whether ours compute one of the directions at least.
+        """Returns whether convt_ext computes at least one of the directions.
 
-        For a mixture the host takes no longer than for PyTorch's own call, whose backward is the longest.
+        A mixture costs the host no more than PyTorch's own call, because PyTorch's backward is the slowest on the host.
         """
         gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit)
         directions = (FORWARD, *gradients)
         planner.plan_ahead(self.problem, [one for one in directions if self._verdicts[one] is None])
-        by_torch = [self.left_to_torch(one) for one in directions]  # asked for each, which chooses it
+        by_torch = [self.left_to_torch(one) for one in directions]  # makes the choice for each
         self._serves[wanted] = not all(by_torch)
         return not all(by_torch)
 
     def is_recorded_by_torch(self, wanted: int) -> bool:
-        # A benchmark of a gradient takes place in a backward of ours.
+        # Only a backward recorded by convt_ext can benchmark a gradient.
         return self.is_light and not (self._backwards >= self._next[1] and self._is_gradient_due(wanted))
 
     def _is_due(self, direction: int) -> bool:
@@ -136,7 +136,7 @@ class Chosen(Eager):
     def choose_now(
         self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
     ) -> None:
-        """Makes the final choice of a direction before its first call, by a benchmark unless one is known.
+        """Makes the final choice of a direction before its first call, by a benchmark unless its result is known.
 
         Args:
             input, weight, bias, grad_output: operands of the call's sizes and strides; the forward pass needs no
@@ -180,7 +180,7 @@ class Chosen(Eager):
         self._benchmark(direction, ours, theirs, grad_output)
 
     def _benchmark(self, direction: int, ours: Any, theirs: Any, operand: Tensor) -> None:
-        """Chooses a direction for good where this moment allows it: by what is already known, else by a benchmark."""
+        """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
         found = verdicts.find(self.problem, direction)
         if found is None:
             if not race.is_possible():
@@ -199,7 +199,7 @@ class Chosen(Eager):
             sizes = (*self.problem.input_size, "*", *self.problem.weight_size)
             _LOG.debug(
                 "%s of %s: %s, %s", _NAMES[direction], "x".join(map(str, sizes)).replace("x*x", " * "),
-                "PyTorch's operator" if verdict.by_torch else "our kernel", verdict.why(),
+                "PyTorch's operator" if verdict.by_torch else "convt_ext", verdict.why(),
             )  # fmt: skip
 
     def _set_next(self) -> None:
@@ -216,6 +216,6 @@ class Chosen(Eager):
         return verdict
 
     def _torch_keeps_the_class(self) -> bool:
-        """Whether PyTorch would compute in the class of the forward pass: it reads its switches when it runs."""
+        """Returns whether PyTorch would use the class of the forward pass: it reads its switches when it runs."""
         now = precisions.class_by_switches(self.problem.dtype, planner.capability(self.problem.device))
         return precisions.CODES.get(now) == self.arguments[5]

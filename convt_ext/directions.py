@@ -1,8 +1,8 @@
-"""The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias's gradient.
+"""The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias gradient.
 
-`Directions` runs the compiled ops with fixed arguments, `ByTorch` PyTorch's operator; chosen.py mixes both. routing.py
-makes them, autograd.py differentiates what they compute. Everything here lies below autograd: nothing is recorded. The
-precision class was resolved before and stays.
+`Directions` runs the compiled ops with fixed arguments, `ByTorch` runs PyTorch's operator; chosen.py mixes both.
+routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded. The
+precision class is fixed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 
 
 class Directions:
-    """What our ops compute of one problem.
+    """Runs the compiled ops of one problem.
 
     Args:
         arguments: (stride, padding, output_padding, groups, dilation, precision code, channels_last) of the ops.
@@ -37,9 +37,9 @@ class Directions:
 
     __slots__ = ("arguments",)
 
-    # Whether somebody asked for the class; where nobody did, PyTorch's operator may serve a derivative.
+    # Whether the precision is explicit; if not, PyTorch's operator may compute a derivative.
     by_name = True
-    # Of forward pass and gradients of input and weight, the plan preferred to the planner's choice, or 0.
+    # For forward pass and gradients of input and weight: the plan preferred to the planner's choice, or 0.
     candidates: tuple[int, ...] = (0, 0, 0)
 
     def __init__(self, arguments: tuple[Any, ...]) -> None:
@@ -50,12 +50,12 @@ class Directions:
             return ops.forward(input, weight, bias, *self.arguments)
 
     def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        """The gradient of an input of the size of `input`, which our op derives from the other sizes."""
+        """Returns the gradient of the input; the op derives the size of `input` from the other sizes."""
         with _below_autograd():
             return ops.grad_input(grad_output, weight, *self.arguments)
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        """The gradient of a weight of the size of `weight`, which our op derives from the other sizes."""
+        """Returns the gradient of the weight; the op derives the size of `weight` from the other sizes."""
         with _below_autograd():
             return ops.grad_weight(grad_output, input, *arguments_of_weight(self.arguments, input))
 
@@ -64,7 +64,7 @@ class Directions:
             return ops.grad_bias(grad_output)
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """Those of the gradients of input, weight and bias that are `wanted`: what one backward asks for, at once."""
+        """Returns the `wanted` gradients of input, weight and bias, as one backward requests them."""
         return (
             self.grad_input(grad_output, input, weight) if wanted[0] else None,
             self.grad_weight(grad_output, input, weight) if wanted[1] else None,
@@ -72,34 +72,34 @@ class Directions:
         )
 
     def left_to_torch(self, direction: int) -> bool:
-        """Whether PyTorch's operator computes that direction, where it is the only one of a backward that is wanted."""
+        """Returns whether PyTorch's operator computes that direction, if a backward requests only that one."""
         return False
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Whether an eager call is known to be PyTorch's own, and its casts under autocast too, which PyTorch keeps."""
+        """Returns whether PyTorch's operator runs an eager call, including its cached casts under autocast."""
         return False
 
     def count(self, calls: bool, backward: bool) -> None:
-        """Counts a call, its backward or both, where benchmarks wait for them; `serves` counts eager calls itself."""
+        """Counts a call, its backward or both for pending benchmarks; `serves` counts eager calls itself."""
 
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
-        """Whether an eager call is better here than as PyTorch's own.
+        """Returns whether to run an eager call here rather than with PyTorch's operator.
 
         Args:
-            wanted: as `wanted_gradients` says.
+            wanted: a result of `wanted_gradients`.
         """
         return True
 
 
 def wanted_gradients(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
-    """What the backward of an eager call will compute: 1 of the input, 2 of the weight, 4 of the bias, or the sum."""
+    """Returns the gradients that the backward of an eager call will compute: 1 input | 2 weight | 4 bias."""
     if not torch.is_grad_enabled():
         return 0
     return input.requires_grad + 2 * weight.requires_grad + (4 if bias is not None and bias.requires_grad else 0)
 
 
 def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:
-    """The arguments with the memory format of the weight's gradient, which is the last of them."""
+    """Returns the arguments with the memory format of the weight gradient, which is the last argument."""
     channels_last = arguments[-1]
     if not channels_last or grad_weight_is_channels_last(channels_last, input.shape, input.stride()):
         return arguments
@@ -107,17 +107,16 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
 
 
 class Eager(Directions):
-    """As `Directions`, for calls that nothing traces, with their arguments by a number that the binary remembers.
+    """`Directions` for untraced calls. The binary stores their arguments under a number.
 
     Args:
-        candidates: of forward pass and gradients of input and weight, the plan preferred to the planner's choice.
-        weight_channels_last: the memory format of the weight's gradient.
-        by_torch: 1 where the forward pass is by PyTorch's operator, 2 the gradient of the input, 4 of the weight,
-            added up.
-        by_name: somebody asked for the class. Where nobody did, PyTorch's operator, which has algorithms of its own for
-            that, has the last word where memory is too short for ours.
-        is_light: what the call and its backward ask for is far from what a GPU has. Then an autograd node of PyTorch's
-            may record it, whose failures have their words but not PyTorch's types.
+        candidates: for forward pass and gradients of input and weight, the plan preferred to the planner's choice.
+        weight_channels_last: memory format of the weight gradient.
+        by_torch: directions that PyTorch's operator computes: 1 forward | 2 gradient of the input | 4 of the weight.
+        by_name: whether the precision is explicit. If not, PyTorch's operator runs when memory is too short for
+            convt_ext, because it has algorithms that need less.
+        is_light: the call and its backward need far less memory than a GPU has. Then an autograd node of PyTorch may
+            record it; its errors have the usual messages, but not PyTorch's exception types.
     """
 
     __slots__ = ("by_name", "call", "candidates", "is_light", "weight_channels_last")
@@ -140,13 +139,13 @@ class Eager(Directions):
 
     @classmethod
     def remembered(cls, call: int) -> Eager:
-        """Those that a call's number stands for."""
+        """Returns the directions with this number."""
         *_, weight_channels_last, first, second, third, by_torch, by_name = ops.remembered(call)
         candidates = first, second, third
         return cls(ops.arguments_of(call), candidates, bool(weight_channels_last), by_torch, bool(by_name))
 
     def call_of(self, candidates: Sequence[int], by_torch: int) -> int:
-        """The number of this call with these plans."""
+        """Returns the number of this call with these plans."""
         stride, padding, output_padding, groups, dilation, code, channels_last = self.arguments
         return ops.remember(
             (*stride, *padding, *output_padding, groups, *dilation, code, int(channels_last),
@@ -154,7 +153,7 @@ class Eager(Directions):
         )  # fmt: skip
 
     def is_recorded_by_torch(self, wanted: int) -> bool:
-        """Whether PyTorch's node may record the call and these gradients of it."""
+        """Returns whether PyTorch's node may record the call and these gradients."""
         return self.is_light
 
     @property
@@ -171,10 +170,10 @@ class Eager(Directions):
             return torch_forward(input, weight, bias, self.arguments)
 
     def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
-        """As `forward`, with the steps of an epilogue: in the kernel where it fuses them, else in a pass in place.
+        """Computes `forward` and the steps of an epilogue: in the kernel if it fuses them, else in an in-place pass.
 
         Args:
-            steps: their tensors broadcast to the result, and have its dtype and device.
+            steps: steps with tensors that broadcast to the result and have its dtype and device.
         """
         lists = lists_of(steps)
         try:
@@ -188,11 +187,11 @@ class Eager(Directions):
         return result
 
     def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:
-        """Whether PyTorch's operator has the last word after this failure of an op.
+        """Returns whether PyTorch's operator must run after this failure of an op.
 
         Args:
-            directions: what the op computed, added up as in `by_torch`. Of what PyTorch computed for it nothing is told
-                but that it failed.
+            directions: the directions that the op computed, as in `by_torch`. If PyTorch computed one of them, the op
+                reports only that it failed.
         """
         missing = isinstance(error, torch.OutOfMemoryError) and not self.by_name
         return missing or self.by_torch & directions != 0
@@ -214,7 +213,7 @@ class Eager(Directions):
             missing = isinstance(error, torch.OutOfMemoryError)
             if not missing and not self.is_torchs_to_try(error, 2 * wanted[0] + 4 * wanted[1]):
                 raise
-        # One by one: each alone needs less, and PyTorch has what needs little.
+        # One by one: each needs less memory, and PyTorch has algorithms that need little.
         found: list[Tensor | None] = [None, None, None]
         for one in (0, 1, 2):
             if not wanted[one]:
@@ -231,7 +230,7 @@ class Eager(Directions):
 
 
 class ByTorch(Directions):
-    """The same by PyTorch's operator; of `arguments` it takes those before the precision."""
+    """`Directions` by PyTorch's operator; uses the `arguments` before the precision."""
 
     __slots__ = ()
     by_name = False
@@ -241,7 +240,7 @@ class ByTorch(Directions):
             return torch_forward(input, weight, bias, self.arguments)
 
     def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
-        """The steps by PyTorch's functions too: our kernels may not run here."""
+        """Computes the steps with PyTorch's functions too: convt_ext kernels may not run here."""
         with _below_autograd():
             return apply_steps(torch_forward(input, weight, bias, self.arguments), steps)
 
@@ -268,24 +267,24 @@ class ByTorch(Directions):
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
-    """PyTorch's transposed convolution in the operands' own dtype; of `arguments` the first five count."""
+    """Computes PyTorch's transposed convolution in the operands' dtype; uses the first five `arguments`."""
     stride, padding, output_padding, groups, dilation = arguments[:5]
     with _torch.ExcludeDispatchKeyGuard(_AUTOCAST):
         return _convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 def torch_grad_input(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
-    """PyTorch's gradient of the input."""
+    """Computes PyTorch's gradient of the input."""
     return torch_gradients(grad_output, input, weight, arguments, [True, False, False])[0]
 
 
 def torch_grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
-    """PyTorch's gradient of the weight."""
+    """Computes PyTorch's gradient of the weight."""
     return torch_gradients(grad_output, input, weight, arguments, [False, True, False])[1]
 
 
 def torch_gradients(grad_output, input, weight, arguments, output_mask) -> tuple[Any, ...]:
-    """PyTorch's gradients of input and weight, those that `output_mask` names; its third is that of a bias."""
+    """Computes PyTorch's gradients of input, weight and bias that `output_mask` selects."""
     stride, padding, output_padding, groups, dilation = arguments[:5]
     return _convolution_backward(
         grad_output, input, weight, None, stride, padding, dilation, True, output_padding, groups, output_mask

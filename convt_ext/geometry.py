@@ -1,8 +1,8 @@
 """Shape and memory-format arithmetic of the operator.
 
 Called by arguments.py (output size), routing.py (memory format of the result), ops.py (fake kernel)
-and explain.py. Pure functions of sizes and strides: they know neither tensors nor the GPU, and they
-hold for SymInts wherever the fake kernel uses them.
+and explain.py. Pure functions of sizes and strides, independent of tensors and the GPU. Those that the
+fake kernel uses support SymInts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Size4 = tuple[int, int, int, int]
 
 
 def surely(condition: bool | torch.SymBool) -> bool:
-    """`condition`; False where it hangs on a size that a tracer cannot know, such as that of `x[mask]`."""
+    """Returns `condition`; False if it depends on a size that a tracer does not know, such as that of `x[mask]`."""
     if not is_compiling() and not isinstance(condition, torch.SymBool):
         return condition
-    from torch.fx.experimental.symbolic_shapes import guard_or_false  # slow to import, and a tracer has done so
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # slow to import; a tracer has imported it
 
     return guard_or_false(condition)
 
@@ -36,17 +36,17 @@ def output_length(size: Int, kernel: Int, stride: int, padding: int, output_padd
 
 
 def input_length(output: Int, kernel: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
-    """The input's length from the output's: `output_length` solved for H, which leaves no remainder."""
+    """Returns the input's length from the output's: `output_length` solved for H, without remainder."""
     return (output - 1 - output_padding - dilation * (kernel - 1) + 2 * padding) // stride + 1
 
 
 def kernel_length(output: Int, size: Int, stride: int, padding: int, output_padding: int, dilation: int) -> Int:
-    """The weight's length from the output's and the input's: `output_length` solved for kH, without remainder."""
+    """Returns the weight's length from output and input: `output_length` solved for kH, without remainder."""
     return (output - 1 - output_padding - (size - 1) * stride + 2 * padding) // dilation + 1
 
 
 def output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation) -> Size4:
-    """Size of the result, (N, C_out, OH, OW), of an input (N, C_in, H, W) and a weight (C_in, C_out/groups, kH, kW)."""
+    """Returns the size (N, C_out, OH, OW) for an input (N, C_in, H, W) and a weight (C_in, C_out/groups, kH, kW)."""
     batch, _, height, width = input_size
     _, c_out_per_group, k_h, k_w = weight_size
     return (
@@ -62,10 +62,10 @@ def memory_format(channels_last: bool) -> torch.memory_format:
 
 
 def suggests_channels_last(size, stride) -> bool:
-    """Whether PyTorch's suggested memory format of a 4-D strided tensor is channels_last.
+    """Returns whether PyTorch's suggested memory format of a 4-D strided tensor is channels_last.
 
-    Judged by strides in the order C, W, H, N; density does not matter, so a channel slice of a
-    channels_last tensor counts. Ambiguous tensors ([N, 1, 1, 1]) are contiguous.
+    Compares strides in the order C, W, H, N; density does not matter, so a channel slice of a
+    channels_last tensor is channels_last. Ambiguous tensors ([N, 1, 1, 1]) are contiguous.
     (PyTorch, `is_channels_last_strides_2d_s4` in c10/core/MemoryFormat.h.)
     """
     batch, channels, height, width = size
@@ -85,11 +85,11 @@ def suggests_channels_last(size, stride) -> bool:
 def result_is_channels_last(
     input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding, cudnn_enabled
 ) -> bool:
-    """Memory format of PyTorch's own result on CUDA, which is also ours.
+    """Returns the memory format of PyTorch's result on CUDA, which convt_ext also uses.
 
-    channels_last when PyTorch would run cuDNN and the input's or the weight's strides suggest it;
-    contiguous for float64, for an empty batch, with cuDNN switched off and where an output_padding
-    reaches its stride, because PyTorch then runs an algorithm that knows no other layout.
+    channels_last if PyTorch would run cuDNN and the input's or the weight's strides suggest it;
+    contiguous for float64, for an empty batch, with cuDNN disabled and if an output_padding
+    reaches its stride, because PyTorch then runs an algorithm that supports no other layout.
     (PyTorch, `cudnn_conv_suggest_memory_format` in ATen/native/ConvUtils.h, `use_cudnn` in Convolution.cpp.)
     """
     if dtype is torch.float64 or not cudnn_enabled or surely(input_size[0] == 0):
@@ -98,7 +98,7 @@ def result_is_channels_last(
         return False
     if suggests_channels_last(weight_size, weight_stride):
         return True
-    # PyTorch makes the input dense before it asks. A dense [N > 1, 1, 1, 1] is ambiguous, whatever it was before.
+    # PyTorch makes the input dense before this check. A dense [N > 1, 1, 1, 1] is always ambiguous.
     batch, channels, height, width = input_size
     if surely(channels == 1) and surely(height == 1) and surely(width == 1) and surely(batch > 1):
         return False
@@ -106,10 +106,10 @@ def result_is_channels_last(
 
 
 def grad_weight_is_channels_last(channels_last: bool, input_size, input_stride) -> bool:
-    """Memory format of PyTorch's gradient of the weight, where that of the result is `channels_last`.
+    """Returns the memory format of PyTorch's weight gradient; `channels_last` is the format of the result.
 
-    PyTorch makes the input dense in the result's format and then asks for its format. An input of one channel that is
-    dense already stays as it is, and says "contiguous" when its strides are those of a contiguous tensor.
+    PyTorch makes the input dense in the result's format and then checks its format. An input of one channel that is
+    already dense is not copied, and counts as contiguous if its strides are those of a contiguous tensor.
     (PyTorch, `cudnn_convolution_transpose_backward` in ATen/native/cudnn/ConvShared.cpp.)
     """
     batch, channels, height, width = input_size
@@ -122,4 +122,4 @@ def grad_weight_is_channels_last(channels_last: bool, input_size, input_stride) 
         for size, have, want in zip((batch, height, width), strides, dense, strict=True)
     ):
         return suggests_channels_last(input_size, input_stride)
-    return not (surely(height == 1) and surely(width == 1))  # of which a dense copy is ambiguous, so contiguous
+    return not (surely(height == 1) and surely(width == 1))  # a dense copy of 1 x 1 is ambiguous, so contiguous

@@ -1,7 +1,7 @@
-"""Handles of the compiled ops, and what PyTorch must know about them: fake kernels and FLOP counts.
+"""Handles of the compiled ops, and their registrations in PyTorch: fake kernels and FLOP counts.
 
 Called by directions.py (forward and gradients) and planner.py (plan, explain, device). Without a binary the handles
-are None and nothing is registered. Must not decide anything: routing.py has done so.
+are None and nothing is registered. Makes no decisions; routing.py does.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
 forward_packed: Any = None
-run_forward: Any = None  # of eager calls: `forward` with its arguments by a number, below autograd
-run_forward_then: Any = None  # the same with the steps of an epilogue (epilogue.py)
-finish: Any = None  # those steps alone, in place, below autograd
-run_gradients: Any = None  # of eager backwards: those gradients of the three that are wanted, in one call
+run_forward: Any = None  # for eager calls: `forward` with its arguments by number, below autograd
+run_forward_then: Any = None  # `run_forward` with the steps of an epilogue (epilogue.py)
+finish: Any = None  # the steps of an epilogue, in place, below autograd
+run_gradients: Any = None  # for eager backwards: the wanted gradients, in one call
 run_recorded: Any = (
-    None  # of eager calls: the same, recorded by an autograd node of PyTorch's (kernels/binding/eager.cpp)
+    None  # for eager calls: `run_forward_then`, recorded by an autograd node of PyTorch (kernels/binding/eager.cpp)
 )
-autocast: Any = None  # a cast that PyTorch's autocast keeps, where this PyTorch exports what it takes
+autocast: Any = None  # a cast that PyTorch's autocast caches, if this PyTorch exports the function
 grad_input: Any = None
 grad_weight: Any = None
 grad_bias: Any = None
@@ -37,15 +37,16 @@ device: Any = None
 
 
 def _raises_as_torch(op: Any) -> Any:
-    """The op, whose failures have PyTorch's types; wherever Python calls it, in compiled programs too."""
+    """Makes an op raise PyTorch's exception types, for all calls from Python, also in compiled programs."""
     op._op = _raising(op._op)
     return op
 
 
 def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
-    """What an op runs, with failures of PyTorch's types.
+    """Wraps the function of an op so that it raises PyTorch's exception types.
 
-    The stable ABI carries words alone: they tell what failed, and PyTorch, asked for the same, raises its own error.
+    The stable ABI passes only messages. The message identifies the failure, and an equal request to PyTorch raises
+    PyTorch's own error.
     """
 
     def run_or_raise(*args: Any, **kwargs: Any) -> Any:
@@ -54,14 +55,14 @@ def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError as error:
             failure = error
         try:
-            # Outside of the handler, so that PyTorch's error stands alone: words of memory would mislead where a
-            # capture of another thread refused it.
+            # Outside of the handler, so that PyTorch's error has no context: a message about memory would mislead if
+            # another thread's capture caused the failure.
             if not _raise_as_torch(str(failure)):
                 raise failure
         finally:
-            # Its traceback refers to this frame, and frames to those that called them: their tensors would live on.
+            # Its traceback refers to this frame and its callers, which would keep their tensors alive.
             del failure
-        try:  # what had no memory then has it now, unless others take it all the time
+        try:  # PyTorch's allocation succeeded, so this should too, unless other threads allocate meanwhile
             return run(*args, **kwargs)
         except RuntimeError as error:
             raise torch.OutOfMemoryError(str(error)) if _MISSING.match(str(error)) else error from None
@@ -69,12 +70,12 @@ def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
     return run_or_raise
 
 
-# How the binary says it: kernels/binding/call.cpp.
+# The binary's message: kernels/binding/call.cpp.
 _MISSING = re.compile(r"CUDA out of memory\. .*\((\d+) bytes on GPU (\d+),")
 
 
 def _raise_as_torch(words: str) -> bool:
-    """Raises what PyTorch raises where memory is missing or an earlier kernel failed. Whether a second try may help."""
+    """Raises PyTorch's error if memory is short or an earlier kernel failed; else returns whether a retry may help."""
     missing = _MISSING.match(words)
     if missing is not None:
         torch.empty(int(missing[1]), dtype=torch.uint8, device=torch.device("cuda", int(missing[2])))
@@ -84,49 +85,49 @@ def _raise_as_torch(words: str) -> bool:
     return False
 
 
-# The arguments of eager calls by the number that the binary remembers them by.
+# The arguments of eager calls by their number in the binary, and the reverse.
 _numbers_of: dict[int, tuple[int, ...]] = {}
 _calls: dict[tuple[int, ...], int] = {}
 
 
 def remember(numbers: tuple[int, ...]) -> int:
-    """The number of a call's arguments (kernels/binding/library.cpp says which), the same for the same; -1 without a
-    binary. They are kept as long as the process runs."""
+    """Returns the number of a call's arguments (listed in kernels/binding/library.cpp), equal for equal arguments; -1
+    without a binary. They are stored until the process ends."""
     call = _calls.get(numbers, -1)
     if call < 0 and forward is not None:
         with disable_current_modes():
             call = torch.ops.convt_ext._remember(numbers)
-        _numbers_of[call] = numbers  # first: another thread asks for the numbers of every call that it finds
+        _numbers_of[call] = numbers  # first, because another thread looks up every call that it finds
         _calls[numbers] = call
     return call
 
 
 def remembered(call: int) -> tuple[int, ...]:
-    """What `remember` was given."""
+    """Returns the arguments that were passed to `remember`."""
     return _numbers_of[call]
 
 
 def empty(size, like: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """A dense 4-D result: the sizes given, in that memory format, of the dtype and device of `like`."""
+    """Allocates a dense 4-D result with this size and memory format, and dtype and device of `like`."""
     return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=memory_format(channels_last))
 
 
 def fake_forward(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ) -> torch.Tensor:
-    """An empty result with exactly the size and strides that the CUDA kernel's has; holds for symbolic sizes."""
+    """Returns an empty result with the size and strides of the CUDA kernel's result; supports symbolic sizes."""
     size = output_size(input.shape, weight.shape, stride, padding, output_padding, groups, dilation)
     return empty(size, input, channels_last)
 
 
 def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
-    """As `fake_forward`; the last three arguments are the plan's number, memory for the packed weight and whether that
-    holds it."""
+    """As `fake_forward`; the last three arguments are the plan's number, memory for the packed weight and whether the
+    memory contains it."""
     return fake_forward(input, weight, bias, *arguments[:-3])
 
 
 def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
-    """As `fake_forward`, of what eager calls run."""
+    """As `fake_forward`, for the op of eager calls."""
     return fake_forward(input, weight, bias, *arguments_of(call))
 
 
@@ -136,11 +137,11 @@ def fake_run_forward_then(input, weight, bias, call, operations, numbers, tensor
 
 
 def fake_finish(result, exact, operations, numbers, tensors) -> None:
-    """Nothing: the steps are computed in place."""
+    """Does nothing: the steps are computed in place."""
 
 
 def fake_run_gradients(grad_output, input, weight, call, wanted) -> tuple[torch.Tensor | None, ...]:
-    """As `fake_grad_input` and its like, of all three gradients."""
+    """As `fake_grad_input`, for the three gradients."""
     by = fake_grad_input, fake_grad_weight, fake_grad_bias
     return one_by_one(by, grad_output, input, weight, call, wanted)
 
@@ -148,7 +149,7 @@ def fake_run_gradients(grad_output, input, weight, call, wanted) -> tuple[torch.
 def one_by_one(
     by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, call, wanted
 ) -> tuple[torch.Tensor | None, ...]:
-    """What `_gradients` computes, by functions with the arguments of grad_input, grad_weight and grad_bias."""
+    """Computes `_gradients` with functions that have the arguments of grad_input, grad_weight and grad_bias."""
     of_input, of_weight, of_bias = by
     arguments = arguments_of(call)
     of_weights = (*arguments[:-1], bool(remembered(call)[11]))
@@ -160,7 +161,7 @@ def one_by_one(
 
 
 def arguments_of(call: int) -> tuple[Any, ...]:
-    """The arguments of `forward` behind its tensors."""
+    """Returns the arguments of `forward` after its tensors."""
     numbers = remembered(call)
     return numbers[:2], numbers[2:4], numbers[4:6], numbers[6], numbers[7:9], numbers[9], bool(numbers[10])
 
@@ -168,7 +169,7 @@ def arguments_of(call: int) -> tuple[Any, ...]:
 def fake_grad_input(
     grad_output, weight, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ) -> torch.Tensor:
-    """As `fake_forward`, of the gradient of the input."""
+    """As `fake_forward`, for the gradient of the input."""
     batch, _, *lengths = grad_output.shape
     c_in, _, *kernel = weight.shape
     size = [input_length(lengths[i], kernel[i], stride[i], padding[i], output_padding[i], dilation[i]) for i in (0, 1)]
@@ -178,7 +179,7 @@ def fake_grad_input(
 def fake_grad_weight(
     grad_output, input, stride, padding, output_padding, groups, dilation, precision, channels_last, candidate=0
 ) -> torch.Tensor:
-    """As `fake_forward`, of the gradient of the weight."""
+    """As `fake_forward`, for the gradient of the weight."""
     _, c_out, *lengths = grad_output.shape
     _, c_in, *sizes = input.shape
     kernel = [
@@ -188,12 +189,11 @@ def fake_grad_weight(
 
 
 def fake_grad_bias(grad_output) -> torch.Tensor:
-    """As `fake_forward`, of the gradient of the bias."""
+    """As `fake_forward`, for the gradient of the bias."""
     return grad_output.new_empty((grad_output.shape[1],))
 
 
-# What each direction multiplies is the same: two FLOPs for each input element and each weight that it meets, as PyTorch
-# counts its own.
+# Each direction has the same count: two FLOPs per pair of an input element and a weight, as PyTorch counts its own.
 
 
 def forward_flops(input_shape, weight_shape, *args, out_shape=None, **kwargs) -> int:
@@ -215,7 +215,7 @@ def gradients_flops(grad_output_shape, input_shape, weight_shape, call, wanted, 
 
 if _extension.load_error is None:
     forward = _raises_as_torch(torch.ops.convt_ext.forward.default)
-    # What calling an op passes on to, without the 0.2 us of Python in between.
+    # The function that an op calls, without 0.2 us of Python in between.
     run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
     run_forward_then = _raises_as_torch(torch.ops.convt_ext._forward_then.default)._op
     finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op

@@ -1,7 +1,7 @@
-"""Questions to the planner inside the binary: a GPU's numbers, and the plan of a problem on such a GPU.
+"""Interface to the planner in the binary: the numbers of a GPU, and the plan of a problem on such a GPU.
 
-Called by directions.py (is our plan slower than PyTorch?), frozen.py (what does it pack?) and explain.py (what is it?).
-The binary computes; this only asks, so a plan is still a pure function of problem and GPU. Must not decide who serves.
+Called by tuning/ (estimates, candidates), frozen.py (packed bytes) and explain.py (whole plans). A plan is a pure
+function of problem and GPU. Must not choose between convt_ext and PyTorch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ._torch import disable_current_modes
 from .geometry import output_size
 from .gpus import GPUS
 
-# The GPU that is planned for where there is none.
+# The GPU to plan for on a machine without one.
 H200 = GPUS["H200"]
 
-# The codes of the classes whose sums have a documented order.
+# The codes of the classes with a documented order of accumulation.
 EXACT_CODES = tuple(precision.CODES[word] for word in precision.EXACT_CLASSES)
 
-# What the planner says of every plan; the rest of its answer is what was chosen: its threads and its tile.
+# Keys of every plan; the other keys are its threads and its tile.
 OF_EVERY_PLAN = frozenset(
     ("kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "shared_bytes", "num_blocks",
      "workspace_bytes", "packed_bytes", "compute_us", "memory_us", "estimate_us", "gives_grad_bias")
@@ -37,27 +37,27 @@ _DTYPE_CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bflo
 
 @functools.cache
 def device_numbers(device_index: int) -> tuple[int, ...]:
-    """The six numbers of an installed GPU (see `gpus.GPUS`); the first alone where the binary cannot run on it, whose
-    runtime may then fail to query it."""
+    """Returns the six numbers of an installed GPU (see `gpus.GPUS`); only the first if the binary cannot run on it,
+    because the binary's runtime may then fail to query it."""
     if ops.device is None or _extension.unsupported_reason(device_index) is not None:
         major, minor = _extension.capability(device_index)
         return (10 * major + minor,)
-    with disable_current_modes():  # asking is no part of the user's computation
+    with disable_current_modes():  # the query is not part of the user's computation
         return tuple(ops.device(device_index))
 
 
 def capability(device: Sequence[int]) -> tuple[int, int]:
-    """Compute capability of a GPU given by its numbers, as (major, minor)."""
+    """Returns the compute capability (major, minor) of a GPU with these numbers."""
     return divmod(device[0], 10)
 
 
 class Choice(NamedTuple):
-    """What a call needs to know of its plan.
+    """The properties of a plan that a call needs.
 
     Attributes:
-        estimate_us: how long our kernel takes, estimated or measured.
-        torch_us: how long PyTorch's operator takes in that precision; 0 where nothing is known.
-        packed_bytes: memory that the kernel packs the weight into; 0 where it packs nothing.
+        estimate_us: time of the kernel, estimated or measured.
+        torch_us: time of PyTorch's operator in that precision; 0 if unknown.
+        packed_bytes: memory for the packed weight; 0 if the kernel does not pack.
     """
 
     estimate_us: float
@@ -66,11 +66,11 @@ class Choice(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """One of our plans that is worth a measurement.
+    """A plan that is worth a measurement.
 
     Attributes:
-        number: among the problem's candidates; 0 is the planner's choice.
-        estimate_us: how long it takes by the planner's estimate.
+        number: its number among the problem's candidates; 0 is the planner's choice.
+        estimate_us: the planner's estimate of its time.
         workspace_bytes: memory that it needs besides the result.
     """
 
@@ -80,7 +80,7 @@ class Contender(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What the planner is asked about; sizes are always those of the forward pass.
+    """The input of the planner; sizes are always those of the forward pass.
 
     Attributes:
         code: the precision, as in `precision.CODES`.
@@ -108,7 +108,7 @@ class Problem(NamedTuple):
         cls, input: torch.Tensor, weight: torch.Tensor, has_bias: bool, arguments: tuple[Any, ...],
         device: Sequence[int],
     ) -> Problem:  # fmt: skip
-        """Of an op's tensors and `arguments`: stride to dilation, the precision's code, channels_last."""
+        """Returns the problem of an op's tensors and `arguments`: stride to dilation, precision code, channels_last."""
         stride, padding, output_padding, groups, dilation, code, channels_last = arguments
         return cls(
             input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding,
@@ -116,7 +116,7 @@ class Problem(NamedTuple):
         )  # fmt: skip
 
     def tensor_bytes(self) -> int:
-        """What input, weight and result take in memory."""
+        """Returns the bytes of input, weight and result."""
         result = output_size(
             self.input_size, self.weight_size, self.stride, self.padding, self.output_padding, self.groups,
             self.dilation,
@@ -124,19 +124,19 @@ class Problem(NamedTuple):
         return self.dtype.itemsize * sum(math.prod(size) for size in (self.input_size, self.weight_size, result))
 
     def _question(self, direction: int) -> tuple[Any, ...]:
-        """The arguments of the ops."""
+        """Returns the arguments of the ops."""
         return (*self[:10], _DTYPE_CODES[self.dtype], *self[11:], direction)
 
 
 def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice | None:
-    """The planner's choice, which a launch of that problem finds remembered; None where no kernel of ours serves it.
+    """Returns the planner's choice, which the binary caches for a launch; None if no kernel can run the problem.
 
     Args:
-        direction: 0 the forward pass, 1 the gradient of the input, 2 the gradient of the weight.
+        direction: 0 forward pass, 1 gradient of the input, 2 gradient of the weight.
         preferred: the number of the candidate that is preferred to the planner's choice.
 
     Raises:
-        RuntimeError: sizes or arguments that no call can have.
+        RuntimeError: invalid sizes or arguments.
     """
     with disable_current_modes():
         answer = ops.plan(*problem._question(direction), preferred)
@@ -144,7 +144,7 @@ def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice |
 
 
 def plan_ahead(problem: Problem, directions: Sequence[int]) -> None:
-    """Has the binary plan these directions at the same time, so that `choice` finds them remembered."""
+    """Makes the binary plan these directions in parallel, so that `choice` finds them cached."""
     if ops.plan is None or len(directions) < 2:
         return
     with disable_current_modes():
@@ -152,9 +152,10 @@ def plan_ahead(problem: Problem, directions: Sequence[int]) -> None:
 
 
 def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
-    """The few plans of ours that may be the fastest, the planner's choice first; none where no kernel of ours serves.
+    """Returns the few plans that may be the fastest, the planner's choice first; empty if no kernel fits.
 
-    Of the gradient of the weight in the exact classes the planner's choice alone: it decides the order of the sums.
+    For the gradient of the weight in the exact classes, returns only the planner's choice, because it determines the
+    order of accumulation.
     """
     with disable_current_modes():
         answer = ops.contenders(*problem._question(direction))
@@ -163,14 +164,14 @@ def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
 
 
 def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:
-    """The planner's whole answer, in words; None where there is no binary. Nothing is launched.
+    """Returns the planner's whole answer; None without a binary. Launches nothing.
 
     Returns:
         A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
-        (PyTorch's time in that precision: a cautious estimate, 0 where nothing is known).
+        (PyTorch's time in that precision: a cautious estimate, 0 if unknown).
 
     Raises:
-        ValueError, RuntimeError: a problem or GPU that nothing can be planned for.
+        ValueError, RuntimeError: a problem or GPU without any plan.
     """
     if ops.plan is None:
         return None

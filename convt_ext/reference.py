@@ -1,8 +1,8 @@
-"""Definitions of the operator in numpy: what every kernel is judged by.
+"""Definitions of the operator in numpy: the reference for every kernel.
 
-Called by tests and by `python -m convt_ext check`. Plain loops over channels and taps, vectorised only
-over positions, so that the order of every sum can be read off. For small problems. Needs numpy; must
-not use any code that it judges.
+Called by tests and by `python -m convt_ext check`. Plain loops over channels and taps, vectorized only
+over positions, so that the code shows the order of accumulation. For small problems. Needs numpy; must
+not use any code that it checks.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def forward_float64(
     groups: int = 1,
     dilation=(1, 1),
 ) -> Array:
-    """y[n, co, oh, ow] = bias[co] + sum of x[n, ci, ih, iw] * w[ci, co, kh, kw], in float64.
+    """Computes y[n, co, oh, ow] = bias[co] + sum of x[n, ci, ih, iw] * w[ci, co, kh, kw] in float64.
 
     The sum runs over ci of co's group and all taps with oh = ih * stride - padding + kh * dilation
-    (width alike). Exact when all products and sums are exact in float64, as for small integers.
+    (width likewise). Exact if all products and sums are exact in float64, as for small integers.
 
     Args:
         x: (N, C_in, H, W).
@@ -63,11 +63,11 @@ def forward_ieee(
     groups: int = 1,
     dilation=(1, 1),
 ) -> Array:
-    """The class `ieee` for float32, bit for bit.
+    """Computes the class `ieee` for float32, bit for bit.
 
     Per output one chain of fused multiply-adds from zero, c_in ascending, then kh, then kw ascending;
-    taps that fall outside of the input take no part; the bias is added last. For float16 and bfloat16
-    pass the values as float32 and round the result once.
+    taps outside of the input are skipped; the bias is added last. For float16 and bfloat16 pass the
+    values as float32 and round the result once.
 
     Args and shapes: as `forward_float64`, in float32. Returns float32.
     """
@@ -90,10 +90,10 @@ def forward_aten(
     groups: int = 1,
     dilation=(1, 1),
 ) -> Array:
-    """The class `aten`, bit for bit: PyTorch's matrix product followed by col2im.
+    """Computes the class `aten`, bit for bit: PyTorch's matrix product followed by col2im.
 
-    Per tap a chain of fused multiply-adds over c_in ascending from zero; the tap sums added one after
-    another in ascending input row, then column, that is descending kh, then kw; the bias last.
+    Per tap one chain of fused multiply-adds over c_in ascending from zero; the tap sums are added one
+    after another in ascending input row, then column, that is descending kh, then kw; the bias last.
 
     Args and shapes: as `forward_float64`, in float32. Returns float32.
     """
@@ -109,7 +109,7 @@ def forward_aten(
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in float32 with one rounding, for float32 arrays.
+    """Computes a * b + c in float32 with one rounding, for float32 arrays.
 
     The product of two float32 is exact in float64. The float64 sum is rounded to odd (its error, found
     by TwoSum, moves an even inexact sum one step towards the exact value), after which rounding to
@@ -143,7 +143,7 @@ def _result_size(x, w, stride, padding, output_padding, groups, dilation) -> tup
 
 
 def _channel_pairs(w: Array, groups: int) -> Iterator[tuple[int, slice]]:
-    """Each input channel, ascending, with the output channels of its group."""
+    """Yields each input channel, ascending, with the output channels of its group."""
     c_in_per_group, c_out_per_group = w.shape[0] // groups, w.shape[1]
     for c_in in range(w.shape[0]):
         group = c_in // c_in_per_group
@@ -151,7 +151,7 @@ def _channel_pairs(w: Array, groups: int) -> Iterator[tuple[int, slice]]:
 
 
 def _taps(x, w, y, stride, padding, dilation) -> Iterator[tuple[int, int, tuple, tuple]]:
-    """Each tap that reaches an output, kh then kw ascending, with the input positions it reads and the outputs."""
+    """Yields each tap that reaches an output, kh then kw ascending, with its input positions and its outputs."""
     for k_h in range(w.shape[2]):
         rows_in, rows_out = _axis(x.shape[2], y.shape[2], k_h, stride[0], padding[0], dilation[0])
         for k_w in range(w.shape[3]):
@@ -162,7 +162,7 @@ def _taps(x, w, y, stride, padding, dilation) -> Iterator[tuple[int, int, tuple,
 
 
 def _axis(size: int, out: int, k: int, stride: int, padding: int, dilation: int) -> tuple[slice, slice]:
-    """Along one dimension: the inputs i whose output i * stride - padding + k * dilation exists, and those outputs."""
+    """Returns, for one axis, the inputs i with an output i * stride - padding + k * dilation, and these outputs."""
     shift = k * dilation - padding
     first = max(0, -(shift // stride))
     last = min(size - 1, (out - 1 - shift) // stride)

@@ -1,9 +1,9 @@
-"""Who may serve a call: our kernels, and which of them, or PyTorch's operator alone, and why.
+"""Decides for each call whether convt_ext kernels may run it, or only PyTorch's operator, and why.
 
 Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. Without
-an explicit precision `Chosen` (chosen.py) picks the faster implementation. The decision is made on every call and costs
-a few microseconds: what depends on sizes, strides and arguments alone is decided once and looked up afterwards.
-Launches nothing but the casts of autocast.
+an explicit precision, `Chosen` (chosen.py) selects the faster implementation. The decision is made on every call and
+costs a few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the casts
+of autocast.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .tuning import files, race, verdicts
 
 
 class Reason(NamedTuple):
-    """Why PyTorch's operator serves a call.
+    """Why PyTorch's operator runs a call.
 
-    With a `remedy` an explicit precision is refused for this reason, and the remedy says what to do
-    instead; without one PyTorch's operator is the right answer under every precision.
+    With a `remedy`, an explicit precision raises an error that states the remedy; without one, PyTorch's operator runs
+    under every precision.
     """
 
     text: str
@@ -38,36 +38,36 @@ class Reason(NamedTuple):
 
 
 class Unavailable(Reason):
-    """The reason that a user should hear of once: an installation that cannot do what it was installed for."""
+    """A reason for one warning: this installation cannot run its kernels."""
 
 
-NOT_PLAIN = Reason("an argument is a tensor subclass or no tensor at all")
+NOT_PLAIN = Reason("an argument is a tensor subclass or not a tensor")
 MODE = Reason("a __torch_function__ mode is active")
 NOT_CUDA = Reason("the input is not on a CUDA GPU")
 NOT_STRIDED = Reason("a tensor is not strided")
 NESTED = Reason("a tensor is nested")
-NO_DTYPE = Reason("our kernels take float16, bfloat16, float32 and float64")
-MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator judges")
+NO_DTYPE = Reason("convt_ext kernels support float16, bfloat16, float32 and float64")
+MIXED = Reason("the tensors differ in dtype or device, which PyTorch's operator checks")
 DISABLED = Reason("CONVT_EXT_DISABLE is set")
-ARGUMENTS = Reason("the arguments are illegal or leave nothing to compute, which PyTorch's operator judges")
+ARGUMENTS = Reason("the arguments are invalid or the result is empty, which PyTorch's operator checks")
 TENSOR_CORES = Reason(
-    "PyTorch uses tensor cores here, and on other GPUs than Hopper (compute capability 9.0) only a measurement says "
-    "who is faster: torch.backends.cudnn.benchmark = True or convt_ext.tuning.tune() measures (from 8.0 on); "
-    'precision="tf32" or "half" asks for convt_ext\'s kernels there, "ieee" for its exact ones'
+    "PyTorch uses tensor cores here, and convt_ext has estimates for tensor cores only on Hopper (compute capability "
+    "9.0): torch.backends.cudnn.benchmark = True or convt_ext.tuning.tune() measures (8.0 or newer); "
+    'precision="tf32" or "half" runs the tensor-core kernels of convt_ext, "ieee" its exact kernels'
 )
 RUN_TIME_ARGUMENTS = Reason(
-    "an argument is neither an int nor a pair of ints: a tracer takes numpy integers and tensors for values of the run",
+    "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
 )
-COMPILER = Reason("this release of torch's compiler is not known")
-TOO_LARGE = Reason("our kernels hold sizes and steps along one axis below 2^29", "split the input along that axis")
+COMPILER = Reason("this release of torch's compiler is not supported")
+TOO_LARGE = Reason("convt_ext kernels need sizes and steps below 2^29 per axis", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
-ONNX = Reason("torch.onnx is exporting, which knows PyTorch's operator")
+ONNX = Reason("torch.onnx is exporting, which supports only PyTorch's operator")
 TRANSFORM = Reason("a torch.func transform (vmap, grad, jvp, ...) is active", "call it outside of the transform")
 FORWARD_AD = Reason("forward-mode automatic differentiation is active", "call it outside of the dual level")
 BACKWARD_IN_TRANSFORM = Reason(
     "its backward runs inside of a torch.func transform (vmap, ...)",
-    "run the backward outside of it (autograd.grad's is_grads_batched=True is none)",
+    "run the backward outside of it (autograd.grad's is_grads_batched=True is supported)",
 )
 BACKWARD_IN_DUAL_LEVEL = Reason(
     "its backward runs while forward-mode automatic differentiation is active",
@@ -77,31 +77,31 @@ BACKWARD_IN_DUAL_LEVEL = Reason(
 _transforms_active = _torch.transforms_active
 _tracing_state = _torch.tracing_state
 
-# Exact types: a subclass may carry a meaning that a kernel would lose.
+# Exact types: a kernel would ignore the semantics of a subclass.
 PLAIN = frozenset({Tensor, Parameter})
 DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
-# The kind of device whose tensors our kernels take, and whether a tensor is on one.
+# The device type of the kernels, and whether a tensor is on such a device.
 DEVICE_TYPE = "cuda"
 on_gpu = operator.attrgetter("is_cuda")
 
-# What operands and result of a call take at most that PyTorch's autograd node may record (directions.py).
+# Maximum bytes of operands and result of a call that PyTorch's autograd node may record (directions.py).
 _LIGHT_BYTES = 1 << 27
 
-# Problems whose decision is remembered, per process: 2 to 3 KiB each.
+# Capacity of the cache of decisions, 2 to 3 KiB each.
 _NUM_DECISIONS = 4096
 
 
 def route(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers=None
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
-    """Operands and directions of the call that our kernels serve, or the reason why PyTorch's operator serves it.
+    """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
-    Not for traced code (see compile/tracing.py). The input among the operands is 4-D. Where autocast is on they are
-    cast; `lowers` overrules whether it is.
+    Not for traced code (see compile/tracing.py). The returned input is 4-D. The operands are cast if autocast is on;
+    `lowers` overrides whether it is.
 
     Raises:
-        ValueError: a word that is no precision, or a word that the dtype cannot have.
+        ValueError: an unknown precision, or one that the dtype does not support.
     """
     if precision is not None:
         precisions.checked_word(precision)
@@ -137,15 +137,15 @@ def route(
     if type(decision) is tuple:
         unsupported = _extension.unsupported_reason(index)
         if unsupported is not None:
-            return Unavailable("our kernels cannot run", unsupported)
+            return Unavailable("convt_ext kernels cannot run", unsupported)
         if key is not None:
             _known.put(key, decision[3])  # type: ignore[misc]
     return decision
 
 
 def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> Eager | None:
-    """What `route` has found before for such a call without a precision, where autocast casts nothing: for a caller who
-    has plain tensors on one GPU and arguments that are pairs. None says to ask `route`."""
+    """Returns the cached decision of `route` for a call without a precision and without autocast; None if the caller
+    must call `route`. The tensors must be plain and on one GPU, and the arguments pairs."""
     if _is_surrounded() or not precisions.cudnn_enabled():
         return None
     index = input.get_device()
@@ -154,10 +154,10 @@ def known(input, weight, bias, stride, padding, output_padding, groups, dilation
 
 
 class _Known:
-    """Decisions by all that they read: most calls are found here.
+    """Cache of decisions, which most calls hit. The key contains all inputs of the decision.
 
-    Decisions that were used recently stay. A call that is found in the newer half pays nothing for that: a full half
-    becomes the older one, and what is found in the older one moves to the newer.
+    Recently used decisions stay. A full newer half becomes the older half, and a hit in the older half moves to the
+    newer one, so a hit in the newer half costs nothing more.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ _known = _Known()
 def _key(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers, index
 ) -> tuple[Any, ...]:
-    """All that a decision depends on while cuDNN is enabled; legal arguments are ints by now."""
+    """Returns all inputs of a decision while cuDNN is enabled; valid arguments are ints here."""
     dtype = input.dtype
     return (
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
@@ -199,7 +199,7 @@ def _key(
 
 
 def forget() -> None:
-    """Has every call decided again: after a change of what is measured or known."""
+    """Clears all cached decisions, after a change of the measurements."""
     decide.cache_clear()
     _known.clear()
 
@@ -207,12 +207,12 @@ def forget() -> None:
 def op_call(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device, lowers
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
-    """As `route`, for plain tensors, as if on the GPU with these numbers (a tuple)."""
+    """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
         return NO_DTYPE
     if input.is_nested or weight.is_nested or (bias is not None and bias.is_nested):
-        return NESTED  # such a tensor has no sizes to ask for
+        return NESTED  # nested tensors have no sizes
     capability = planner.capability(device)
     served, by_switches = served_class(dtype, precision, capability, input.dtype is torch.float32)
     if by_switches and not may_be_ours(served, device):
@@ -242,8 +242,8 @@ def op_call(
 
 
 def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
-    """Whether a call of this class that names no precision may be ours on the GPU with these numbers: estimates say who
-    is faster, or measurements do."""
+    """Returns whether convt_ext may run a call of this class without an explicit precision on the GPU with these
+    numbers: whether estimates or measurements exist."""
     capability = planner.capability(device)
     return precisions.has_estimates(served, capability) or (
         precisions.may_be_measured(capability) and (race.is_wanted() or files.speak_of(device))
@@ -253,7 +253,7 @@ def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
 def served_class(
     dtype: torch.dtype, precision: str | None, capability: tuple[int, int], was_float32: bool = False
 ) -> tuple[str, bool]:
-    """The precision class of a call, and whether PyTorch's switches chose it (nobody asked for one by name)."""
+    """Returns the precision class of a call, and whether PyTorch's switches selected it (no explicit precision)."""
     word = precisions.requested(precision)
     served = None if word is None else precisions.explicit_class(dtype, word, precision is not None, was_float32)
     if served is None:
@@ -280,8 +280,8 @@ def decide(
     cudnn_enabled,
     device,
 ) -> Reason | Eager:
-    """What serves a 4-D problem of class `served`: a pure function of its arguments, which are all hashable, and of the
-    tuning files in force."""
+    """Decides what runs a 4-D problem of class `served`: a pure function of its hashable arguments and the tuning files
+    in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
         return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
@@ -304,7 +304,7 @@ def decide(
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:
-    """The reason that lies in dtypes, devices and layouts that our kernels do not have or that do not agree."""
+    """Returns a reason if dtypes, devices or layouts are unsupported or differ; else None."""
     dtype = input.dtype
     if dtype not in DTYPES:
         return NO_DTYPE
@@ -322,12 +322,12 @@ def reason_by_layout(input, weight, bias) -> Reason | None:
 
 
 def _is_surrounded() -> bool:
-    """Whether `_reason_by_context` has a reason, asked on every call."""
+    """Returns whether `_reason_by_context` returns a reason; runs on every call."""
     return _extension.DISABLED or _transforms_active() or forward_ad._current_level >= 0 or _tracing_state() is not None
 
 
 def _reason_by_context() -> Reason | None:
-    """The reason that lies in what surrounds the call: what only PyTorch's operator takes part in."""
+    """Returns a reason if the call is inside a context that only PyTorch's operator supports; else None."""
     if _extension.DISABLED:
         return DISABLED
     if _transforms_active():
@@ -340,18 +340,18 @@ def _reason_by_context() -> Reason | None:
 
 
 def only_default_device_modes() -> bool:
-    """Whether the active modes are those of torch.set_default_device, which say nothing about this operator."""
+    """Returns whether all active modes are those of torch.set_default_device, which do not affect this operator."""
     return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
 def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None, word: str | None = None) -> None:
-    """Raise when an explicit precision is asked for, because `reason` (which has a remedy) stands in its way.
+    """Raises if an explicit precision is set, because `reason` (which has a remedy) prevents it.
 
-    `word` is the word in force where the caller knows it.
+    `word` is the precision in force, if the caller knows it.
 
     Raises:
-        RuntimeError: names the precision, the reason and the remedy.
-        ValueError: a word that is no precision, or a word that the dtype cannot have.
+        RuntimeError: states the precision, the reason and the remedy.
+        ValueError: an unknown precision, or one that the dtype does not support.
     """
     word = precisions.requested(precision) if word is None else word
     if word is not None and precisions.explicit_class(dtype, word, precision is not None) is not None:
@@ -359,12 +359,12 @@ def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | No
 
 
 def refuse(reason: Reason, word: str) -> NoReturn:
-    """Raise, because `reason` (which has a remedy) stands in the way of the precision that `word` names.
+    """Raises, because `reason` (which has a remedy) prevents the precision `word`.
 
     Raises:
-        RuntimeError: names the precision, the reason and the remedy.
+        RuntimeError: states the precision, the reason and the remedy.
     """
     raise RuntimeError(
-        f"precision={word!r} asks for a kernel of convt_ext, which cannot serve this call: {reason.text}. "
+        f"precision={word!r} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "
         f"Remedy: {reason.remedy}; or leave precision=None, which uses PyTorch's operator"
     )

@@ -1,13 +1,13 @@
-"""The words that `use_precision` puts in force: a stack of entries in each context of `contextvars`.
+"""The precisions ("words") that `use_precision` puts in force: a stack of entries in each context of `contextvars`.
 
-So every asyncio task has its own, begun as a copy of the one in which it was created, and a thread begins with none.
+Every asyncio task has its own stack, a copy of the stack of the context that created it; a thread starts with none.
 Called by precision.py and compile/tracing.py; must not know what a word means.
 
-Scopes end in any order: two generators, each inside of its own `with`, or tasks that share one object. So leaving
-removes the entry of the one that leaves, and nothing else: a token's `reset` would bring back what has ended since.
+Scopes end in any order: two generators, each inside its own `with`, or tasks that share one object. So `leave` removes
+only the entry of its owner; a token's `reset` would restore entries that have ended since.
 
-Dynamo (torch 2.10 to 2.13) cannot follow a ContextVar. In the code that it traces the stack is an attribute of an
-object, which is empty again when the code ends; what surrounds that code it reads through `_State.now`.
+Dynamo (torch 2.10 to 2.13) does not support ContextVar. In traced code the stack is an attribute of an object, which is
+empty again when the code ends; the context around that code is read through `_State.now`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 
 from torch.compiler import is_dynamo_compiling
 
-# A word, and who entered it. Each entering makes a new tuple, so an entry is known by its identity.
+# A word and its owner. Each `enter` makes a new tuple, so an entry is identified by its identity.
 _Entry = tuple[str | None, object]
 
 
 class _State:
-    """The innermost word in force, for which every call asks, beside all entries, innermost last.
+    """The innermost word in force, which every call reads, and all entries, innermost last.
 
-    `now` of any state is the state of this context, for Dynamo: it takes a property whose getter is written in C for
-    free of side effects, reads the value while tracing, and its guards read it again before the compiled program runs,
-    in the context of that run. So a program is compiled again under another word.
+    `now` of any state is the state of this context, for Dynamo: Dynamo assumes that a property with a getter in C has
+    no side effects, reads the value while tracing, and its guards read it again before the compiled program runs, in
+    the context of that run. So another word recompiles the program.
     """
 
     __slots__ = ("entries", "word")
@@ -44,14 +44,14 @@ class _State:
 
 _nothing = _State(())
 _state: ContextVar[_State] = ContextVar("convt_ext.use_precision", default=_nothing)
-_State.now = property(_state.get)  # called with its object, which `get` takes for a default: right for `_nothing`'s
+_State.now = property(_state.get)  # `get` receives the object as its default, which is right for `_nothing`
 
 
 class _Traced(threading.local):
-    """The words of `use_precision` inside of code that Dynamo traces, where the last one entered is left first.
+    """The words of `use_precision` inside code that Dynamo traces, where scopes end in reverse order.
 
-    Words alone, because torch 2.13 lets the body of a checkpoint change nothing but constants. An attribute of the
-    instance, not of the class: Dynamo's guard says where it found `words`, and the first write would move it.
+    Words without owners, because torch 2.13 allows the body of a checkpoint to change only constants. An attribute of
+    the instance and not of the class, because Dynamo guards on its location and the first write would change that.
     """
 
     def __init__(self) -> None:
@@ -65,12 +65,12 @@ now = _state.get
 
 
 def traced_word() -> str | None:
-    """As `now().word`, in code that may be traced by Dynamo: its own innermost word, else the one around it."""
+    """Returns `now().word` in code that Dynamo may trace: its own innermost word, else that of the context."""
     return _traced.words[-1] if _traced.words else _nothing.now.word
 
 
 def is_entered() -> bool:
-    """Whether a `use_precision` is in force, also one of None."""
+    """Returns whether a `use_precision` is active, including `use_precision(None)`."""
     return len(_traced.words) > 0 or len(_nothing.now.entries) > 0
 
 
@@ -79,7 +79,7 @@ def _put(entries: tuple[_Entry, ...]) -> None:
 
 
 def enter(word: str | None, owner: object) -> None:
-    """Put `word` in force, in this context."""
+    """Puts `word` in force, in this context."""
     if is_dynamo_compiling():
         _traced.words = (*_traced.words, word)
     else:
@@ -87,10 +87,10 @@ def enter(word: str | None, owner: object) -> None:
 
 
 def leave(owner: object) -> None:
-    """Remove the innermost entry of `owner`, wherever in the stack it is.
+    """Removes the innermost entry of `owner` from the stack.
 
     Raises:
-        RuntimeError: this context has none.
+        RuntimeError: this context has no such entry.
     """
     if is_dynamo_compiling():
         words = _traced.words
@@ -106,16 +106,16 @@ def leave(owner: object) -> None:
             _put(entries[:index] + entries[index + 1 :])
             return
     raise RuntimeError(
-        "use_precision is left in a context (a thread or an asyncio task) that did not enter it. A `with` ends in the "
-        "thread or task in which it began: for a generator that several of them run, decorate it with "
-        "@use_precision(...) instead"
+        "use_precision exits in a context (a thread or an asyncio task) that did not enter it. A `with` must exit in "
+        "the thread or task that entered it; decorate a generator that several of them run with @use_precision(...) "
+        "instead"
     )
 
 
 class _Body:
-    """A function's body that runs in steps: during each its word is in force, innermost, and not in between.
+    """A function's body that runs in steps: its word is in force, innermost, during each step and not between them.
 
-    What the body itself has entered is put away and comes back with it.
+    Between steps, the entries of the body are removed from the stack.
     """
 
     def __init__(self, word: str | None) -> None:
@@ -145,7 +145,7 @@ def _is_among(entry: _Entry, entries: tuple[_Entry, ...]) -> bool:
 
 
 def _in_steps(iterator: Any, body: _Body) -> Generator[Any, Any, Any]:
-    """What `iterator` does (a generator, or what an awaitable is driven by), each step inside of `body`."""
+    """Runs `iterator` (a generator, or the iterator of an awaitable), each step inside `body`."""
     try:
         with body:
             result = iterator.send(None)
@@ -163,7 +163,7 @@ def _in_steps(iterator: Any, body: _Body) -> Generator[Any, Any, Any]:
 
 
 def _in_traced_steps(iterator: Generator[Any, Any, Any], word: str | None) -> Generator[Any, Any, None]:
-    """As `_in_steps`, in code that Dynamo traces, which knows nothing of a generator but `next`."""
+    """Runs `_in_steps` in code that Dynamo traces, which supports only `next` of a generator."""
     own: tuple[str | None, ...] = (word,)
     while True:
         around = _traced.words
@@ -178,7 +178,7 @@ def _in_traced_steps(iterator: Generator[Any, Any, Any], word: str | None) -> Ge
 
 
 class _Awaited:
-    """An awaitable whose steps run inside of `body`."""
+    """An awaitable that runs its steps inside `body`."""
 
     def __init__(self, awaitable: Any, body: _Body) -> None:
         self._awaitable = awaitable
@@ -189,7 +189,7 @@ class _Awaited:
 
 
 def decorated_in_steps(function: Callable[..., Any], word: str | None) -> Callable[..., Any] | None:
-    """A generator, coroutine or async generator function whose body runs with `word` in force; None for any other."""
+    """Wraps a generator, coroutine or async generator function to run its body under `word`; else returns None."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -214,9 +214,7 @@ def decorated_in_steps(function: Callable[..., Any], word: str | None) -> Callab
         async def async_generator(*args: Any, **kwargs: Any) -> Any:
             steps, body = function(*args, **kwargs), _Body(word)
             hooks = sys.get_asyncgen_hooks()
-            sys.set_asyncgen_hooks(
-                None, None
-            )  # an event loop that ends must close this generator, which closes `steps`
+            sys.set_asyncgen_hooks(None, None)  # a closing event loop must close this generator, which closes `steps`
             try:
                 first = steps.asend(None)
             finally:

@@ -133,7 +133,7 @@ def test_an_old_driver_is_named(monkeypatch):
     monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (12, 4))
     reason = _extension.unsupported_reason.__wrapped__(0)
-    assert "has CUDA 13.0 and the NVIDIA driver serves CUDA 12.4 at most" in reason
+    assert "uses CUDA 13.0, but the NVIDIA driver supports only CUDA 12.4" in reason
     assert "update the driver to 580 or newer, or install a wheel file of convt_ext that was built with CUDA 12" in (
         reason
     )

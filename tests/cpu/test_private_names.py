@@ -42,7 +42,7 @@ def test_a_missing_name_is_a_reason(path):
     found = subprocess.run(program, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     name = path.replace(":", ".")
-    assert found.stdout.startswith(f"convt_ext does not know torch {torch.__version__}, which lacks {name}")
+    assert found.stdout.startswith(f"convt_ext does not support torch {torch.__version__}, which lacks {name}")
     assert "install torch 2.10 to 2.13, or a newer convt_ext" in found.stdout
 
 

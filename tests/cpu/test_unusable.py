@@ -23,7 +23,7 @@ from convt_ext import conv_transpose2d as ours
 
 def old_driver(monkeypatch):
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (12, 4))
-    return "the NVIDIA driver serves CUDA 12.4 at most: update the driver"
+    return "the NVIDIA driver supports only CUDA 12.4: update the driver"
 
 
 def no_driver(monkeypatch):
@@ -42,7 +42,7 @@ def unsupported_gpu(monkeypatch):
 
 def rocm(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4.43484")
-    return "is a build for ROCm and convt_ext has kernels for NVIDIA GPUs: install a build of torch for CUDA"
+    return "is a build for ROCm, but convt_ext has kernels for NVIDIA GPUs: install a build of torch for CUDA"
 
 
 def no_binary(monkeypatch):
