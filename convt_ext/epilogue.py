@@ -1,8 +1,8 @@
-"""Epilogues: pointwise steps behind a transposed convolution, as users write them and as kernels run them.
+"""Epilogues: pointwise steps after a transposed convolution, as users write them and as kernels run them.
 
-A user gives a residual and an activation, and a fused model has functions and modules of PyTorch behind a layer: these
-are the entries of an epilogue. A kernel reads operations and numbers (`Step`). What an epilogue means is `apply`:
-PyTorch's functions, one after the other. Called by functional.py and fusing/. Must not know who computes.
+The entries of an epilogue are a user's residual and activation, or the functions and modules of PyTorch that follow a
+layer in a fused model. A kernel reads operations and numbers (`Step`). `apply` defines the semantics: PyTorch's
+functions, one after the other. Called by functional.py and fusing/. Must not know which implementation runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.fx import Proxy
 
-# The operations of kernels/epilogue/program.h, by their numbers there.
+# The operation numbers of kernels/epilogue/program.h.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH, SIGMOID, HARDSWISH, MISH, SOFTPLUS = (
     range(14)
 )
 
-# Added to an operation that has a tensor.
+# Added to an operation with a tensor.
 HAS_TENSOR = 256
 
 
@@ -30,11 +30,11 @@ class Step(NamedTuple):
     """One operation on every result y.
 
     Attributes:
-        operation: y + t, y - t, y * t, y / t, min(max(y, first), second), y > 0 ? y : y * t, or a function of y alone,
-            of which softplus has beta and threshold.
-        first, second: numbers; `first` stands for t where there is no tensor.
+        operation: y + t, y - t, y * t, y / t, min(max(y, first), second), y > 0 ? y : y * t, or a function of y;
+            softplus also has beta and threshold.
+        first, second: numbers; without a tensor, `first` is t.
         tensor: t, which broadcasts to the results.
-        open_interval: of a clamp, that its gradient at the bounds is 0, as of relu and hardtanh, and not 1.
+        open_interval: whether the gradient of a clamp at its bounds is 0, as for relu and hardtanh, and not 1.
     """
 
     operation: int
@@ -45,14 +45,14 @@ class Step(NamedTuple):
 
 
 class _Traced(Exception):
-    """An operand is a Proxy: torch.fx records the call, and only a run of the graph has a value for it."""
+    """Raised if an operand is a Proxy: torch.fx records the call, and the operand has no value yet."""
 
 
 def following(residual: Any, activation: Any) -> tuple[list[Any], list[Any]]:
-    """The entries for a residual and an activation that a kernel knows, and those that follow the kernel.
+    """Returns the entries for a residual and an activation that a kernel supports, and those that run after the kernel.
 
     Raises:
-        TypeError, ValueError: what neither can be.
+        TypeError, ValueError: an invalid residual or activation.
     """
     entries: list[Any] = []
     if residual is not None:
@@ -74,7 +74,7 @@ def following(residual: Any, activation: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _is_known(function: Any) -> bool:
-    """Whether a kernel has steps for it without further arguments."""
+    """Returns whether a kernel supports the function without further arguments."""
     try:
         return steps_of((function,)) is not None
     except (TypeError, ValueError):
@@ -82,14 +82,14 @@ def _is_known(function: Any) -> bool:
 
 
 def apply(result: Tensor, epilogue: Sequence[Any]) -> Tensor:
-    """PyTorch's own functions, one after the other: what an epilogue means, and what serves where no kernel does."""
+    """Applies PyTorch's functions, one after the other: the definition of an epilogue, and the fallback."""
     for entry in epilogue:
         result = _apply_entry(result, entry)
     return result
 
 
 def apply_after(compute: Callable[[], Tensor], epilogue: Sequence[Any]) -> Tensor:
-    """`apply` to what `compute` returns, which no caller holds: it is freed after the first step."""
+    """Applies an epilogue to the result of `compute`, which no caller holds, so the first step frees it."""
     result = compute()
     for entry in epilogue:
         result = _apply_entry(result, entry)
@@ -104,19 +104,20 @@ def _apply_entry(result: Tensor, entry: Any) -> Tensor:
 
 
 def _recordable(module: nn.Module, result: Proxy) -> Callable[..., Any]:
-    """What torch.fx can record: the module where the traced model contains it, else what its forward calls."""
+    """Returns what torch.fx can record: the module if the traced model contains it, else its forward."""
     try:
         result.tracer.path_of_module(module)  # type: ignore[attr-defined]
-    except (AttributeError, NameError):  # of a tracer without modules, and of a module that the model does not contain
+    except (AttributeError, NameError):  # a tracer without modules; a module that the model does not contain
         return module.forward
     return module
 
 
 def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
-    """What a kernel runs for these entries; None where torch.fx records the call and an operand has no value yet.
+    """Returns the steps that a kernel runs for these entries, or None while torch.fx records the call and an operand
+    has no value yet.
 
     Raises:
-        TypeError, ValueError: an entry that no kernel knows.
+        TypeError, ValueError: an entry that no kernel supports.
     """
     steps: list[Step] = []
     is_traced = False
@@ -130,19 +131,19 @@ def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
 
 
 def check_names(epilogue: Sequence[Any]) -> None:
-    """As `steps_of`, for compilers, which must not ask for the values of operands.
+    """Checks the entries as `steps_of` does, without the values of operands, which compilers must not read.
 
     Raises:
-        ValueError: an entry that no kernel knows.
+        ValueError: an entry that no kernel supports.
     """
     for entry in epilogue:
         _find(entry)
 
 
 def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
-    """What a kernel runs for one call of a function of PyTorch, of its arguments behind the result.
+    """Returns the steps that a kernel runs for a call of a PyTorch function with these arguments after the result.
 
-    None where no kernel knows the function, or it with these arguments.
+    None if no kernel supports the function with these arguments.
     """
     of_function = _OF_FUNCTIONS.get(function)
     try:
@@ -152,14 +153,14 @@ def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step
 
 
 def apply_steps(result: Tensor, steps: Sequence[Step]) -> Tensor:
-    """The steps by PyTorch's functions, where no kernel runs them and what the user wrote is not known any more."""
+    """Applies the steps with PyTorch's functions, if no kernel runs them and the user's entries are not available."""
     for step in steps:
         result = _BY_TORCH[step.operation](result, step)
     return result
 
 
 def lists_of(steps: Sequence[Step]) -> tuple[list[int], list[float], list[Tensor]]:
-    """Operations, numbers and tensors, as the compiled ops take them (kernels/binding/epilogue.h)."""
+    """Returns operations, numbers and tensors in the format of the compiled ops (kernels/binding/epilogue.h)."""
     return (
         [step.operation if step.tensor is None else step.operation + HAS_TENSOR for step in steps],
         [number for step in steps for number in step[1:3]],
@@ -168,7 +169,7 @@ def lists_of(steps: Sequence[Step]) -> tuple[list[int], list[float], list[Tensor
 
 
 def steps_in(operations: Sequence[int], numbers: Sequence[float], tensors: Sequence[Tensor]) -> tuple[Step, ...]:
-    """What `lists_of` made lists of, but for what gradients need."""
+    """Returns the steps of `lists_of`'s lists, without the fields that only gradients need."""
     remaining = iter(tensors)
     return tuple(
         Step(
@@ -180,27 +181,27 @@ def steps_in(operations: Sequence[int], numbers: Sequence[float], tensors: Seque
 
 
 def name_of(entry: Any) -> str:
-    """An entry in a word: "relu", "GELU"."""
+    """Returns the name of an entry: "relu", "GELU"."""
     return _shown(entry[0] if isinstance(entry, tuple) and entry else entry)
 
 
 def _find(entry: Any) -> tuple[Callable[..., Sequence[Step]], list[Any]]:
-    """What makes the steps of an entry, and its arguments."""
+    """Returns the function that makes the steps of an entry, and its arguments."""
     if isinstance(entry, nn.Module):
         of_entry, arguments = _OF_MODULES.get(type(entry)), [entry]
     else:
         function, *arguments = entry if isinstance(entry, tuple) and entry else (entry,)
         try:
             of_entry = _OF_FUNCTIONS.get(function)
-        except TypeError:  # it has no hash, so it is no function
+        except TypeError:  # not hashable, so not a function
             of_entry = None
     if of_entry is None:
-        raise ValueError(f"no kernel knows {_shown(entry)}")
+        raise ValueError(f"no kernel supports {_shown(entry)}")
     return of_entry, arguments
 
 
 def _shown(value: Any) -> str:
-    """A value in an error: without the elements of tensors, which may be on a GPU."""
+    """Describes a value in an error message, without the elements of tensors, which may be on a GPU."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, Tensor):
@@ -327,7 +328,7 @@ _OF_FUNCTIONS: dict[Any, Callable[..., Sequence[Step]]] = {
     F.prelu: _prelu,
     torch.prelu: _prelu,
     F.silu: _alone(SILU),
-    F.gelu: _gelu,  # its approximation is taken by name alone
+    F.gelu: _gelu,  # `approximate` is a keyword-only argument
     torch.tanh: _alone(TANH),
     F.tanh: _alone(TANH),
     torch.sigmoid: _alone(SIGMOID),
@@ -355,7 +356,7 @@ _OF_MODULES: dict[type, Callable[[Any], Sequence[Step]]] = {
     nn.Softplus: lambda module: _softplus(module.beta, module.threshold),
 }
 
-# By the names that users may give.
+# The activations that users may name.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": F.gelu,
@@ -367,5 +368,5 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mish": F.mish,
 }
 
-# The modules that an epilogue takes.
+# The modules that an epilogue supports.
 MODULES = tuple(_OF_MODULES)

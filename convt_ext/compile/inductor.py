@@ -1,19 +1,19 @@
-"""How Inductor compiles around the ops of traced_ops.py: as it does around PyTorch's own convolutions.
+"""Registers the ops of traced_ops.py with Inductor, which compiles around them as around PyTorch's convolutions.
 
-- Where it turns a network of convolutions to channels_last, the operands of ours turn with it. Elsewhere they keep the
-  order of strides that they have in the graph. It counts PyTorch's convolutions alone: a network that has none is
-  turned where all of our ops ask for it (choice.py).
-- The memory formats of the results become part of the program, whose code is compiled for them.
-- A bias is added by itself where that is fused with what comes next, so it costs nothing whoever computes the rest.
-  Elsewhere it is left to the op, in which our kernels add it before they store.
-- Tensors of steps behind a forward pass (traced_epilogues.py) are read as they lie. One whose order of strides is still
-  open gets the result's, in which kernels read fastest.
-- The partitioner of AOTAutograd, which every backend uses, treats our ops as compute-intensive: under
-  `activation_memory_budget` it weighs their FLOPs before it computes one again in the backward pass.
+- If Inductor changes a network of convolutions to channels_last, it changes the operands of these ops too. Otherwise
+  they keep the order of strides of the graph. Inductor counts only PyTorch's convolutions: it changes a network without
+  any if all ops of convt_ext in it request channels_last (choice.py).
+- The memory formats of the results become part of the program, which is compiled for them.
+- A bias is a separate addition if Inductor fuses it with the next operation, so it costs nothing for any
+  implementation. Otherwise the op adds it, and kernels do so before they store.
+- Tensors of steps after a forward pass (traced_epilogues.py) keep their strides. A tensor without fixed strides gets
+  those of the result, which kernels read fastest.
+- The partitioner of AOTAutograd, which every backend uses, treats the ops as compute-intensive: under
+  `activation_memory_budget` it compares their FLOPs before it recomputes one in the backward pass.
 
-Called by tracing.py while tracing. Importing this imports Inductor. What is taken from there has no public names: the
-first graph that misses one of them is compiled as with any custom op, which is right too and copies more, and the next
-ones have PyTorch's operator (mode.py).
+Called by tracing.py while tracing. Importing this module imports Inductor. It uses private names of Inductor: if one is
+missing, the first graph is compiled as with any custom op, which is correct but copies more, and later graphs use
+PyTorch's operator (mode.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from . import loading, mode, traced_epilogues, traced_ops
 
 @functools.cache
 def teach() -> None:
-    """Registers how the ops are compiled."""
+    """Registers the lowerings of the ops."""
     for op, constrain, lower in (
         (traced_ops.forward, functools.partial(_constrain, 1), _lower_forward),
         (traced_ops.backward, functools.partial(_constrain, 2), _lower_backward),
@@ -52,7 +52,7 @@ def teach() -> None:
 
 
 def _or_else(other: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """What compiles an op as any custom op is compiled, where a name that the function uses has changed."""
+    """Wraps `function` so that an op is compiled as any custom op if a name that the function uses has changed."""
 
     def guarded(*arguments: Any) -> Any:
         try:
@@ -65,7 +65,7 @@ def _or_else(other: Callable[..., Any], function: Callable[..., Any]) -> Callabl
 
 
 def _teach_layout() -> None:
-    """Has Inductor's decision about the layout of a network hear our ops, where it decides as known releases do."""
+    """Adds the requests of these ops to Inductor's decision on a network's layout, if this release is supported."""
 
     def with_ours(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
         return decide(gm, is_inference=is_inference) or (
@@ -79,7 +79,7 @@ def _teach_layout() -> None:
 
 
 def can_turn() -> bool:
-    """Whether our ops alone can turn a network to channels_last."""
+    """Returns whether ops of convt_ext alone can change a network to channels_last."""
     return hasattr(getattr(GraphLowering, "decide_layout_opt", None), "hears_ours")
 
 
@@ -90,7 +90,7 @@ def _asks_to_turn(graph: torch.fx.Graph) -> bool:
 
 
 def _teach_partitioner() -> None:
-    """Adds our convolutions to the list of compute-intensive ops, which the partitioner makes anew for each graph."""
+    """Adds the ops to the list of compute-intensive ops, which the partitioner creates for each graph."""
     ops = [getattr(torch.ops.convt_ext, name) for name in _COMPUTE_INTENSIVE]
 
     def with_ours() -> Any:
@@ -111,10 +111,10 @@ _COMPUTE_INTENSIVE = (
 
 
 class _DirectCall(ir.FallbackKernel):
-    """One of the ops by its Python function, which the compiled program calls itself.
+    """An op as a direct call of its Python function in the compiled program.
 
-    PyTorch's dispatcher would ask who records or traces, for which the host needs as long again. The program chooses
-    how the op is computed where it is loaded (loading.py).
+    PyTorch's dispatcher would double the host time. The program selects the implementation of the op when it is loaded
+    (loading.py).
     """
 
     def codegen(self, wrapper: Any) -> None:
@@ -129,7 +129,7 @@ class _DirectCall(ir.FallbackKernel):
         super().codegen(wrapper)
 
     def _operands(self) -> tuple[Any, ...] | None:
-        """The arguments of `loading.choose`; None where sizes or strides are symbols."""
+        """Returns the arguments of `loading.choose`; None if sizes or strides are symbols."""
         arguments, _ = self.unflatten_args(self.inputs, self.constant_args)
         if self.op_overload is traced_ops.backward:
             _, input, weight, numbers, _, wanted = arguments
@@ -149,7 +149,7 @@ def _constant(size: Any) -> int | None:
     return int(size) if isinstance(size, (int, sympy.Integer)) else None
 
 
-# The functions of the ops by their modules and names, which compiled programs on disk have in them.
+# Modules and names of the ops' functions. Compiled programs on disk contain them.
 _FUNCTIONS = {
     traced_ops.forward: (traced_ops.__name__, "run_forward"),
     traced_ops.backward: (traced_ops.__name__, "run_backward"),
@@ -158,13 +158,13 @@ _FUNCTIONS = {
 
 
 def _run(op: Any, *arguments: Any) -> Any:
-    """A call of the op in the program."""
+    """Adds a call of the op to the program."""
     found = _DirectCall.create(op, *arguments)
     return pytree.tree_map_only(ir.IRNode, ir.TensorBox.create, found)
 
 
 def _constrain(num_turned: int, node: torch.fx.Node, *operands: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands in the strides that the op is to get; the first `num_turned` follow the network's format."""
+    """Gives the operands the strides that the op requires; the first `num_turned` follow the network's format."""
     turned: list[Any] = []
     if V.graph.layout_opt:
         for one in operands[:num_turned]:
@@ -216,7 +216,7 @@ def _read_as_it_lies(tensor: Any, channels_last: bool) -> Any:
 
 
 def _named(formats: Callable[..., Any], input: Any, weight: Any, numbers: Any) -> tuple[Any, Any, Any]:
-    """Input and weight in strides that stay, and the memory formats of the results that follow from them."""
+    """Returns input and weight with fixed strides, and the memory formats of the results that follow from them."""
     input, weight = (ir.ExternKernel.realize_input(one) for one in (input, weight))
     for one in (input, weight):
         if ir.is_storage_and_layout(one):
@@ -226,7 +226,7 @@ def _named(formats: Callable[..., Any], input: Any, weight: Any, numbers: Any) -
 
 
 def _is_fused_with_what_comes_next(node: torch.fx.Node) -> bool:
-    """Whether a pointwise operation on the node's result takes no pass of its own."""
+    """Returns whether Inductor fuses a pointwise operation on the node's result with all its users."""
     return all(
         user.target in lowering.lowerings and user.target not in lowering.needs_realized_inputs for user in node.users
     )

@@ -1,8 +1,8 @@
 """Benchmarks the directions of a layer when a compiled program is loaded, before it runs.
 
-Eager calls are benchmarked after some hundred calls (tuning/race.py). A compiled program is made to run often, and a
-CUDA graph keeps what its first run chose. So the code of a program calls `choose` for each of our ops where it is
-loaded, from a cache on disk too; inductor.py writes these calls. Called also by choice.py, which asks what trains.
+Eager calls are benchmarked after some hundred calls (tuning/race.py). A compiled program usually runs often, and a CUDA
+graph keeps the choices of its first run. So the code of a program calls `choose` for each op of convt_ext when it is
+loaded, also from a cache on disk; inductor.py writes these calls. Also called by choice.py for layers that train.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def choose(
     dtype: torch.dtype,
     device: torch.device,
 ) -> None:
-    """Chooses these directions for good where PyTorch's switches ask for measuring, else leaves them as they are.
+    """Makes the final choices for these directions if PyTorch's switches request benchmarks; else does nothing.
 
     Args:
-        directions: as verdicts.py numbers them.
-        numbers: of `convt_ext::conv_transpose2d` (traced_ops.py).
+        directions: numbers of verdicts.py.
+        numbers: argument of `convt_ext::conv_transpose2d` (traced_ops.py).
     """
     if not measure.is_possible(device):
         return
@@ -54,5 +54,5 @@ def choose(
                 grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
             for direction in directions:
                 chosen.choose_now(direction, x, w, bias, grad_output)
-    except RuntimeError:  # memory is short, above all: then the cost model's choice runs
+    except RuntimeError:  # usually out of memory: the cost model's choice then runs
         return

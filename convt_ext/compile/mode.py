@@ -1,10 +1,10 @@
-"""How compiled programs may compute our layers: what the environment variable CONVT_EXT_COMPILE forces, and what this
-release of PyTorch can do.
+"""The alternatives for a layer in compiled programs: the setting of the environment variable CONVT_EXT_COMPILE, and
+whether this release of PyTorch is supported.
 
-    auto        the default: the alternative with the least time (choice.py)
-    fused       our op, with the pointwise operations that follow as steps
-    bare        our op; Inductor fuses what follows in a pass of its own
-    original    PyTorch's operator, so that the program is that of the unconverted model
+    auto        the default: the fastest alternative (choice.py)
+    fused       the op of convt_ext, with the following pointwise operations as steps
+    bare        the op of convt_ext; Inductor fuses the following operations in a separate pass
+    original    PyTorch's operator, as in the program of the unconverted model
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ def _forced(environment: Mapping[str, str]) -> str:
 
 MODE = _forced(os.environ)
 
-# Why Inductor cannot be told how to compile our ops: a name of it that inductor.py uses has changed.
+# Why the ops cannot be registered with Inductor: one of its names that inductor.py uses has changed.
 _failure: str | None = None
 
 
 def has_failed() -> bool:
-    """Whether what is traced from now on is the original."""
+    """Returns whether tracing now records PyTorch's operator."""
     return _failure is not None
 
 
 def give_up(error: Exception) -> None:
-    """Has PyTorch's operator traced from now on, and says why once."""
+    """Makes tracing record PyTorch's operator from now on, and warns once."""
     global _failure
     if _failure is None:
         _failure = f"{type(error).__name__}: {error}"
         warnings.warn(
-            f"convt_ext does not know this release of torch's compiler ({_failure}): compiled programs use PyTorch's "
-            "operator. Remedy: another release of torch or of convt_ext", RuntimeWarning, stacklevel=2,
+            f"convt_ext does not support this release of torch's compiler ({_failure}): compiled programs use "
+            "PyTorch's operator. Remedy: another release of torch or of convt_ext", RuntimeWarning, stacklevel=2,
         )  # fmt: skip
 
 
 def words() -> str:
-    """What compiled programs do besides the default, for people; empty where they do that."""
+    """Describes the alternative of compiled programs; empty for the default."""
     if _failure is not None:
-        return f"PyTorch's operator: this release of torch's compiler is not known ({_failure})"
-    return "" if MODE == AUTO else f"{MODE}, as {VARIABLE} says"
+        return f"PyTorch's operator: this release of torch's compiler is not supported ({_failure})"
+    return "" if MODE == AUTO else f"{MODE}, set by {VARIABLE}"

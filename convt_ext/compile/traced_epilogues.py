@@ -1,4 +1,4 @@
-"""The ops of compiled functions whose results go through pointwise steps before they are stored (epilogue.py).
+"""The ops of compiled functions with pointwise steps on the result before it is stored (epilogue.py).
 
     convt_ext::conv_transpose2d_then(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last,
         int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
@@ -7,11 +7,11 @@
         int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
 
 The arguments before `operations` are those of `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it
-runs, and of `convt_ext::forward`, whose precision has a name. Of the steps, `operations` has one number each, + 256
-where its operand is the next of `tensors`, and `scalars` two.
+runs, and of `convt_ext::forward`, which has an explicit precision. Each step has one number in `operations`, + 256 if
+its operand is the next of `tensors`, and two in `scalars`.
 
-Made by fusion.py, which finds the steps in a graph. The first op has gradients where they follow from its result, as
-those of eager calls do (fused.py); of a clamp they are 0 at the bounds, as relu's and hardtanh's. The second has none.
+Made by fusion.py, which finds the steps in a graph. The first op has gradients if they follow from its result, as in
+eager calls (fused.py); the gradient of a clamp at its bounds is 0, as for relu and hardtanh. The second op has none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
 
 
 def run_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
-    """What the first op runs: below autograd, for tensors that nothing traces."""
+    """Implements the first op, below autograd, for untraced tensors."""
     if channels_last is None:
         channels_last = traced_ops.result_format(input, weight, numbers)
     directions = traced_ops.directions_now(input, weight, bias, numbers)
@@ -42,7 +42,7 @@ def run_forward_then(input, weight, bias, numbers, channels_last, operations, sc
 
 
 class _Traced(traced_ops.Traced):
-    """As the base class, with steps behind the forward pass."""
+    """The base class with steps after the forward pass."""
 
     __slots__ = ()
 

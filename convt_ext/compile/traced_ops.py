@@ -1,4 +1,4 @@
-"""The ops of compiled functions without an explicit precision: made of Python, they decide each time they run.
+"""The ops of compiled functions without an explicit precision, in Python; they decide each time they run.
 
     convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last)
         -> Tensor
@@ -6,16 +6,16 @@
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. The number of the version (version.py) follows, which nothing reads, and `TURNS` may follow that: the network
-is to become channels_last. The memory formats of the results follow from the strides of input and weight, as those of
-PyTorch's own, until a compiler names them, because the code around a result is compiled for its strides (inductor.py).
-A program is compiled for these numbers and for the sizes of the weight, as with PyTorch's operator; the input's may be
-any.
+arguments. The version number (version.py) follows, which no op reads, and `TURNS` may follow, which requests a
+channels_last network. The memory formats of the results follow from the strides of input and weight, as for PyTorch's
+operator, until a compiler sets them, because the code around a result is compiled for its strides (inductor.py). A
+program is compiled for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input
+size.
 
-Called by tracing.py while tracing, by the compiled program afterwards. When one runs, PyTorch's switches and what is
-known of times choose who computes, as in an eager call with `precision=None`. The gradients read the switches when they
-run, as PyTorch's own do: a graph has no place for the class that its forward ran in. traced_epilogues.py has the same
-forward pass with pointwise steps behind it.
+Called by tracing.py while tracing, then by the compiled program. At run time, PyTorch's switches and the known times
+select the implementation, as in an eager call with `precision=None`. Gradients read the switches when they run, as
+PyTorch's do, because a graph cannot store the class of its forward pass. traced_epilogues.py has the forward pass with
+pointwise steps.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _transforms_active = _torch.transforms_active
 _num_dispatch_modes = _torch.num_dispatch_modes
 
 
-# Asks Inductor, behind the other numbers of every op of a graph, for a network in channels_last (inductor.py).
+# Requests a channels_last network from Inductor, if every op of a graph has it after its other numbers (inductor.py).
 TURNS = 1
 
 
 class Traced(Directions):
-    """The three directions as these ops, whose results have the formats of PyTorch's."""
+    """The three directions as these ops, with results in PyTorch's formats."""
 
     __slots__ = ("numbers",)
     by_name = False
@@ -65,7 +65,7 @@ class Traced(Directions):
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _torch.AutoDispatchBelowAutograd():
-            return grad_output.sum((0, 2, 3))  # which Inductor fuses with its neighbours
+            return grad_output.sum((0, 2, 3))  # Inductor fuses it with its neighbours
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         of_input = of_weight = None
@@ -76,12 +76,12 @@ class Traced(Directions):
 
 
 def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
-    """Stride, padding, output_padding, groups and dilation."""
+    """Returns stride, padding, output_padding, groups and dilation."""
     return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:9])
 
 
 def result_format(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> bool:
-    """Whether PyTorch's own result is channels_last."""
+    """Returns whether PyTorch's result is channels_last."""
     return result_is_channels_last(
         input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, numbers[:2], numbers[4:6],
         cudnn_enabled(),
@@ -89,14 +89,14 @@ def result_format(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> bool
 
 
 def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> tuple[bool, bool]:
-    """Whether PyTorch's own gradients of input and weight are channels_last."""
+    """Returns whether PyTorch's gradients of input and weight are channels_last."""
     channels_last = result_format(input, weight, numbers)
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
-    """Who serves the three directions as PyTorch's switches are now."""
-    if scopes.now().word is not None:  # a context that is open while the program runs was not open while it was traced
+    """Returns the implementation of the three directions under PyTorch's current switches."""
+    if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
         with use_precision(None):
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
@@ -110,7 +110,7 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
 
 
 def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
-    """What the op runs: below autograd, for tensors that nothing traces."""
+    """Implements the op, below autograd, for untraced tensors."""
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
     directions = directions_now(input, weight, bias, numbers)
@@ -119,7 +119,7 @@ def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
 
 
 def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
-    """As `run_forward`, of the gradients of input and weight that are wanted."""
+    """As `run_forward`, for the wanted gradients of input and weight."""
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
     directions = directions_now(input, weight, None, numbers)
@@ -132,14 +132,14 @@ def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> 
 
 
 def formatted(result: Tensor, channels_last: bool) -> Tensor:
-    """The result itself where it has that format, as those of our kernels and most of PyTorch's have."""
+    """Converts the result to that format; no copy for results of convt_ext and for most of PyTorch's."""
     return result.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
 
 
 def fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     for size in weight.shape:
         if isinstance(size, torch.SymInt) and size.node.has_hint():
-            int(size)  # makes a constant of it
+            int(size)  # makes it a constant
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
     return ops.empty(output_size(input.shape, weight.shape, *arguments_of(numbers)), input, channels_last)
@@ -173,8 +173,8 @@ def _record_backward(grad_output, input, weight, numbers, channels_last, wanted)
 
 
 def only_runs(input: Tensor, *others: Tensor | None) -> bool:
-    """Whether nothing records and nothing traces, as in a compiled program that runs: to enter the dispatcher a second
-    time would take 5 us."""
+    """Returns whether nothing records or traces, as in a running compiled program; a second pass through the dispatcher
+    would cost 5 us."""
     return (
         not (torch.is_grad_enabled() and _any_requires_grad(input, *others))
         and type(input) in routing.PLAIN
@@ -193,7 +193,7 @@ _library = torch.library.Library("convt_ext", "FRAGMENT")
 
 
 def define(name: str, schema: str, run, fake, record, flops) -> Any:
-    """Define one op: what it does, what it says of its result, how it is recorded, what it costs."""
+    """Defines one op: its implementation, fake kernel, autograd kernel and FLOP count."""
     _library.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, run, "CompositeExplicitAutograd")
     _library.impl(name, record, "Autograd")

@@ -1,10 +1,10 @@
-"""The operator under torch.compile and torch.export: what Dynamo follows instead of routing.py.
+"""The operator under torch.compile and torch.export: Dynamo traces this module instead of routing.py.
 
-Called by functional.py while tracing. An explicit precision, and whatever is exported, becomes our compiled op: the
-class is part of the program. In a compiled function without one it becomes `convt_ext::conv_transpose2d`
-(traced_ops.py), which decides each time it runs, as an eager call does. Where PyTorch's operator serves for certain,
-that operator is traced: Inductor knows it better than ours. So it is in what is exported where PyTorch uses tensor
-cores, because a program for other machines cannot decide.
+Called by functional.py while tracing. A call with an explicit precision, or in an export, becomes the compiled op
+`convt_ext::forward`: the class is part of the program. Other calls become `convt_ext::conv_transpose2d`
+(traced_ops.py), which decides each time it runs, as an eager call does. If only PyTorch's operator can run, that
+operator is traced, because Inductor supports it best. Exports trace it too if PyTorch uses tensor cores, because a
+program for other machines cannot decide.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..arguments import legal_output_size, pair
 from ..geometry import result_is_channels_last
 from . import mode, traced_ops, version
 
-# Tensors as tracers hold them.
+# Types of tensors during tracing.
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
 def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision) -> Tensor:
-    """`convt_ext.conv_transpose2d`, traced."""
+    """Traces `convt_ext.conv_transpose2d`."""
     decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
     if isinstance(decision, routing.Reason):
         word = _requested(precision)
@@ -42,7 +42,7 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
 
 
 def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision):
-    """As `routing.route`, for sizes that may be symbolic: an op and its arguments, or why PyTorch's operator serves."""
+    """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     precisions.checked_word(precision)
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
@@ -79,7 +79,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         return routing.ARGUMENTS
     unsupported = _unsupported_reason(index)
     if unsupported is not None:
-        return routing.Unavailable("our kernels cannot run", unsupported)
+        return routing.Unavailable("convt_ext kernels cannot run", unsupported)
     if not exporting:
         _teach_inductor()
     if by_switches and not exporting:
@@ -96,7 +96,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
 
 def _requested(precision):
-    """As `precisions.requested`, of a word that has been checked."""
+    """As `precisions.requested`, for a checked word."""
     return scopes.traced_word() if precision is None else precision
 
 
@@ -109,7 +109,7 @@ def _reason_by_tensors(input, weight, bias):
 
 
 def _is_constant(value):
-    """Whether an argument is a number or a sequence of them; of which kind, and how many, `pair` and PyTorch judge."""
+    """Returns whether an argument is a number or a sequence of numbers; `pair` and PyTorch check type and length."""
     if isinstance(value, (tuple, list)):
         return all(isinstance(part, (int, float, str)) for part in value)
     return value is None or isinstance(value, (int, float, str))
@@ -129,11 +129,11 @@ def _reason_by_context():
     return None
 
 
-# What a tracer cannot follow, or must not ask twice: asked while tracing, and part of the program then.
+# Functions that a tracer cannot follow or must call only once. Their results are constants of the program.
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compiler.assume_constant_result`, which imports a second's worth of torch._dynamo to set this mark."""
+    """Sets the mark of `torch.compiler.assume_constant_result`, without its import of torch._dynamo (one second)."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -145,7 +145,7 @@ def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
 
 @constant
 def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
-    """Whether a call that names no precision may be ours; what is exported names the class, and PyTorch's is cores."""
+    """Returns whether convt_ext may run a call without an explicit precision; in an export only exact classes may."""
     if exporting:
         return served in precisions.EXACT_CLASSES
     return routing.may_be_ours(served, planner.device_numbers(index))
@@ -159,11 +159,11 @@ def _cudnn_enabled() -> bool:
 @constant
 def _teach_inductor() -> None:
     try:
-        from . import fusion, inductor  # imports torch._inductor, of which a program that is not compiled has no need
+        from . import fusion, inductor  # imports torch._inductor, which only compiled programs need
 
         inductor.teach()
         fusion.install()
-    except (ImportError, AttributeError) as error:  # what a release of PyTorch has none of
+    except (ImportError, AttributeError) as error:  # a name that this release of PyTorch lacks
         mode.give_up(error)
 
 
@@ -184,7 +184,7 @@ def _unsupported_reason(index: int) -> str | None:
 
 @constant
 def _warn_once(text: str, remedy: str) -> None:
-    """As an eager call does, while tracing."""
+    """Warns as an eager call does, while tracing."""
     from .. import functional  # imports this module
 
     functional.warn_once(routing.Unavailable(text, remedy))
@@ -192,7 +192,7 @@ def _warn_once(text: str, remedy: str) -> None:
 
 @constant
 def _is_exporting() -> bool:
-    return is_exporting()  # asked for by traced code, it is True in torch 2.10 whatever happens
+    return is_exporting()  # in traced code it is always True in torch 2.10
 
 
 @constant

@@ -1,7 +1,7 @@
-"""A number for the code that makes compiled programs: caches on disk must not give the programs of another version.
+"""The version number of the code that makes compiled programs, so that caches on disk return no program of another one.
 
-A program calls functions of this package by their names and is compiled for what they do. PyTorch's caches know a
-program by its graph, so tracing.py makes the number a part of the graph.
+A program calls functions of this package by name and is compiled for their behaviour. PyTorch's caches identify a
+program by its graph, so tracing.py makes the number part of the graph.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ _FILES = (*sorted(_FOLDER.glob("*.py")), *(_FOLDER.parent / name for name in ("e
 
 @functools.cache
 def number() -> int:
-    """Of 48 bits, from the sources."""
+    """Returns a number of 48 bits, from the sources."""
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES))
     return int.from_bytes(digest.digest()[:6], "big")

@@ -1,6 +1,6 @@
-"""What `convert(model, fuse=True)` does: transposed convolutions take the modules behind them into their epilogue.
+"""Implementation of `convert(model, fuse=True)`: modules after a transposed convolution become its epilogue.
 
-sequential.py and graph.py find what follows a convolution, functions.py lists the functions of graphs, chain.py decides
-on each call how much can be taken, folding.py folds a BatchNorm. Parameters and modules stay where they are, so that a
-state_dict keeps its keys.
+sequential.py and graph.py find the followers of a convolution, functions.py lists the functions of graphs, chain.py
+decides on each call how many followers to fuse, folding.py folds a BatchNorm. Parameters and modules stay in place, so
+a state_dict keeps its keys.
 """

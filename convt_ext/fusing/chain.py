@@ -1,7 +1,7 @@
-"""A transposed convolution and what follows it: how much of that runs in its epilogue, decided on each call.
+"""A transposed convolution and its followers: decides on each call how many of them run in its epilogue.
 
-Called by sequential.py and graph.py. What cannot be taken runs as it would without fusing, in the same order. Must not
-know where the followers come from.
+Called by sequential.py and graph.py. The other followers run unfused, in the same order. Must not know where the
+followers come from.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..modules import ConvTranspose2d
 from .folding import can_fold, folded, result_size
 from .functions import Call
 
-# What may follow a convolution: a module, or a call in a graph.
+# A follower of a convolution: a module, or a call in a graph.
 Follower = nn.Module | Call
 
 
 class Functional:
-    """A call of `conv_transpose2d` in a graph, in the place of a module: what `torch.fx` makes of ours."""
+    """A call of `conv_transpose2d` in a graph, with a module's interface: `torch.fx` records modules as such calls."""
 
-    # As a module's.
+    # Attributes of the module.
     _frozen: ClassVar[None] = None
     _word: ClassVar[None] = None
 
@@ -56,25 +56,25 @@ class Functional:
     __call__ = forward
 
 
-# Exact types, as in epilogue.py. In eval mode they give back their input.
+# Exact types, as in epilogue.py. In eval mode they return their input.
 _DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
 _NORMS = frozenset({nn.BatchNorm2d, nn.SyncBatchNorm})
 _TAKEN = frozenset(epilogue.MODULES) | _DROPOUTS | _NORMS
 
-# Why a chain ends. Of another module there is nothing to say.
+# Why a chain ends. OTHER is not reported.
 OTHER = "it is another module"
 HOOKS = "it has hooks, or its forward was replaced or compiled on the object"
-SUBCLASS = "it is of a subclass, which may compute something else"
+SUBCLASS = "it is a subclass, which may compute something else"
 NO_STATISTICS = "it has no running statistics"
 NOT_FIRST = "it does not directly follow the convolution, so it cannot be folded"
 
 
 def obstacle(follower: Any, is_first: bool) -> str | None:
-    """Why no convolution takes this follower, whatever mode it is in; None where one does.
+    """Returns why this follower cannot be fused in any mode; None if it can.
 
     Args:
-        follower: a module, or what a graph calls.
-        is_first: whether everything between the convolution and this gives back its input.
+        follower: a module, or a call in a graph.
+        is_first: whether all modules between the convolution and this one return their input.
     """
     if not isinstance(follower, nn.Module):
         return None
@@ -92,12 +92,12 @@ def obstacle(follower: Any, is_first: bool) -> str | None:
 
 
 def gives_back_its_input(follower: Any) -> bool:
-    """Whether it does nothing in eval mode."""
+    """Returns whether the follower returns its input in eval mode."""
     return type(follower) is nn.Identity or type(follower) in _DROPOUTS
 
 
 def is_bare(module: Any) -> bool:
-    """Whether calling the module runs the forward of its class and nothing else."""
+    """Returns whether calling the module runs only the forward of its class."""
     return isinstance(module, Functional) or not (
         module._forward_hooks
         or module._forward_pre_hooks
@@ -109,9 +109,9 @@ def is_bare(module: Any) -> bool:
 
 
 def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
-    """Conv and its followers, one after the other, with as many as possible in the convolution's epilogue.
+    """Runs conv and its followers in order, with as many as possible in the convolution's epilogue.
 
-    A BatchNorm2d is folded where it is in eval mode and no gradient is recorded.
+    Folds a BatchNorm2d in eval mode if no gradient is recorded.
     """
     if not _may_fuse(conv, input):
         return _apply_after(partial(conv, input), followers)
@@ -125,7 +125,7 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
 
 
 def _apply_after(compute: Callable[[], Any], followers: Sequence[Follower]) -> Any:
-    """The followers of what `compute` returns, one after the other."""
+    """Applies the followers to the result of `compute`, one after the other."""
     return epilogue.apply_after(compute, [_as_entry(follower) for follower in followers])
 
 
@@ -136,7 +136,7 @@ def _as_entry(follower: Follower) -> Any:
 
 
 def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any, list[Any], int]:
-    """The BatchNorm to fold, the entries of the epilogue, and how many followers these are."""
+    """Returns the BatchNorm to fold, the entries of the epilogue, and the number of followers that they replace."""
     norm: Any = None
     entries: list[Any] = []
     for num_taken, follower in enumerate(followers):
@@ -160,7 +160,7 @@ def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any,
 
 
 def _entry(follower: Follower, conv: Any, input: Tensor) -> Any:
-    """What an epilogue takes for it; None where, with what its operands are in this call, that may differ from it."""
+    """Returns the epilogue entry for a follower; None if the entry may compute something else with these operands."""
     entry: Any = follower
     if isinstance(follower, Call):
         for operand in follower.operands:
@@ -169,20 +169,20 @@ def _entry(follower: Follower, conv: Any, input: Tensor) -> Any:
         entry = (follower.entry, *follower.operands) if follower.operands else follower.entry
     try:
         epilogue.steps_of((entry,))
-    except Exception:  # PyTorch's own function takes it or says what is wrong
+    except Exception:  # PyTorch's function accepts it or raises its own error
         return None
     return entry
 
 
 def _is_plain(operand: Tensor, call: Call, conv: Any, input: Tensor) -> bool:
-    """Whether an epilogue computes what the call computes with it."""
+    """Returns whether an epilogue computes the same as the call with this operand."""
     if type(operand) not in routing.PLAIN or operand.layout is not torch.strided:
         return False
     if call.is_reversed and operand.dim() == 0 and operand.device.type == "cpu":
-        return False  # PyTorch rounds such an operand to half precision, and not where it is the second one
+        return False  # PyTorch rounds such an operand to half precision, except as the second one
     if not call.writes:
         return True
-    # The result keeps the convolution's dtype and size; PyTorch refuses operands that are wider or larger.
+    # The result keeps the convolution's dtype and size; PyTorch rejects wider or larger operands.
     dtype, device = conv.weight.dtype, input.device.type
     if torch.is_autocast_enabled(device):
         dtype = autocast.dtype_of(conv.weight, device)
@@ -195,7 +195,7 @@ def _is_plain(operand: Tensor, call: Call, conv: Any, input: Tensor) -> bool:
 
 
 def _may_fuse(conv: Any, input: Any) -> bool:
-    """Whether this is an ordinary call: what traces or transforms it has to see PyTorch's modules."""
+    """Returns whether this is an ordinary call; tracers and transforms must see PyTorch's modules."""
     return (
         not is_compiling()
         and isinstance(conv, (ConvTranspose2d, Functional))

@@ -1,7 +1,7 @@
-"""A BatchNorm2d in eval mode as another weight and bias of the transposed convolution before it.
+"""Folds a BatchNorm2d in eval mode into weight and bias of the transposed convolution before it.
 
-Called by chain.py. Folds on every call: PyTorch does not tell of all writes to parameters and running statistics. On a
-convolution whose weight is frozen, what was folded is kept until PyTorch tells of a write, as `freeze` has it.
+Called by chain.py. Folds on every call, because PyTorch does not count all writes to parameters and running statistics.
+For a frozen weight, the folded weight is kept until PyTorch counts a write; see `freeze`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 class Fold(NamedTuple):
-    """A folded weight and bias, and what they were made of."""
+    """A folded weight and bias, and their sources."""
 
-    # Held alive, and their memory too: so that no other tensor and no new memory is taken for them.
+    # Kept alive with their memory, so that no other tensor and no new memory is mistaken for them.
     tensors: tuple[Tensor | None, ...]
     memory: tuple[torch.UntypedStorage, ...]
     state: tuple[Any, ...]
     weight: Tensor
     bias: Tensor
-    stream: int  # that their memory belongs to; 0 on the CPU
+    stream: int  # the stream that owns their memory; 0 on the CPU
 
 
 def can_fold(conv: Any, norm: nn.BatchNorm2d, input: Tensor) -> bool:
-    """Whether folding computes what PyTorch's BatchNorm computes behind this call, in less time.
+    """Returns whether folding computes the same as PyTorch's BatchNorm after this call, in less time.
 
-    It does in eval mode, without gradients, where the weight is not larger than the result or what was folded is kept.
+    True in eval mode, without gradients, if the weight is not larger than the result or is frozen.
     """
     mean, variance = norm.running_mean, norm.running_var
     if norm.training or mean is None or variance is None or variance.shape != (conv.weight.shape[1] * conv.groups,):
@@ -56,7 +56,7 @@ def result_size(conv: Any, input: Tensor) -> geometry.Size4:
 
 
 def folded(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Weight and bias of conv with norm behind it.
+    """Returns weight and bias of conv with norm folded into them.
 
     With scale = norm.weight / sqrt(running_var + eps): weight * scale, and (bias - running_mean) * scale + norm.bias.
     """
@@ -73,10 +73,10 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     )  # fmt: skip
     present = tuple(tensor for tensor in tensors if tensor is not None)
     weight = tensors[0]
-    # A graph's replays fold again, so that they see new weights. Writes to inference tensors are not counted.
+    # Replays of a CUDA graph fold again, so that they see new weights. Writes to inference tensors are not counted.
     if (weight.is_cuda and torch.cuda.is_current_stream_capturing()) or any(map(torch.is_inference, present)):
         return _fold(conv, norm)
-    # Training counts its batches, while the writes to the running statistics themselves are not counted.
+    # Writes to the running statistics are not counted, but training counts its batches.
     state = (
         num_uncounted_writes(), norm.eps, weight.stride(),
         *((tensor._version, tensor.data_ptr()) for tensor in present),
@@ -90,7 +90,7 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         return kept.weight, kept.bias
     with torch.inference_mode(False), torch.no_grad():
         made = _fold(conv, norm)
-    if weight.is_cuda:  # other streams may read it from now on
+    if weight.is_cuda:  # other streams may now read it
         torch.cuda.current_stream(weight.device).synchronize()
     conv._frozen.fold = Fold(tensors, tuple(t.untyped_storage() for t in present), state, *made, _stream(weight))
     return made
@@ -101,11 +101,11 @@ def _stream(tensor: Tensor) -> int:
 
 
 def _fold(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """By PyTorch's own batch_norm on the weight and on the bias: in float32 at least, rounded to their dtype once.
+    """Folds with PyTorch's batch_norm on the weight and on the bias: at least in float32, rounded to their dtype once.
 
-    These are three kernels on a GPU (and two copies of the weight for some groups); by elementary operations there
-    would be six, and nine in half precision. As steps of the epilogue, factor and summand of each channel would take
-    four, and in half precision more roundings than docs/numerics.md allows.
+    This costs three kernels on a GPU (and two copies of the weight for some groups); elementary operations would cost
+    six, and nine in half precision. Factor and addend of each channel as steps of the epilogue would cost four kernels,
+    and in half precision more roundings than docs/numerics.md allows.
     """
     weight, bias, groups = conv.weight, conv.bias, conv.groups
     mean, variance, eps = norm.running_mean, norm.running_var, norm.eps
@@ -115,10 +115,10 @@ def _fold(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     shift = F.batch_norm(bias[None], mean, variance, norm.weight, norm.bias, eps=eps)[0]
     if groups == 1:
         scaled = F.batch_norm(weight, zero, variance, norm.weight, eps=eps)
-    else:  # channels of the result are to be the second axis
+    else:  # batch_norm needs the result's channels on the second axis
         by_channel = weight.unflatten(0, (groups, -1)).transpose(0, 1).flatten(1, 2)
         scaled = F.batch_norm(by_channel, zero, variance, norm.weight, eps=eps)
         scaled = scaled.unflatten(1, (groups, -1)).transpose(0, 1).flatten(0, 1)
-    if scaled.stride() != weight.stride():  # which say what layout the result is to have
+    if scaled.stride() != weight.stride():  # the strides determine the layout of the result
         scaled = torch.empty_like(weight).copy_(scaled)
     return scaled, shift

@@ -1,8 +1,8 @@
-"""The functions and methods of PyTorch that may follow a convolution in a graph, and what an epilogue takes for each.
+"""The functions and methods of PyTorch that may follow a convolution in a graph, and the epilogue entry of each.
 
-graph.py puts their names into the nodes that it makes, chain.py runs them. A name stands for one spelling, since
-`y += r`, `y.add(r)` and `torch.add(y, r)` differ where r is no plain tensor: a call that no epilogue takes is made
-exactly as the graph made it.
+graph.py puts their names into the nodes that it makes, chain.py runs them. A name identifies one spelling, because
+`y += r`, `y.add(r)` and `torch.add(y, r)` differ if r is not a plain tensor: a call that is not fused runs exactly as
+the graph made it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# What an epilogue takes, under its name in PyTorch, and the names of its further arguments.
+# The supported functions by their names in PyTorch, and the names of their further arguments.
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "add": ("other",), "sub": ("other",), "mul": ("other",), "div": ("other",), "neg": (), "clamp": ("min", "max"),
     "relu": ("inplace",), "relu6": ("inplace",), "leaky_relu": ("negative_slope", "inplace"), "silu": ("inplace",),
@@ -35,21 +35,21 @@ _GELU_TANH = nn.GELU("tanh")
 
 
 class _Spelling(NamedTuple):
-    function: Callable[..., Any]  # called with the result of what is before it, then with the other arguments
+    function: Callable[..., Any]  # called with the preceding result, then with the other arguments
     entry: Any
     parameters: tuple[str, ...]
     writes: bool
 
 
 class Call(NamedTuple):
-    """A call of a function on what is before it.
+    """A call of a function on the preceding result.
 
     Attributes:
-        function: called with the result of what is before it, then with the arguments and keywords.
-        entry: what an epilogue takes for it, before the operands.
+        function: called with the preceding result, then with the arguments and keywords.
+        entry: its epilogue entry, without the operands.
         operands: numbers and tensors; nodes while a graph is made.
-        writes: whether it writes to that result, and so keeps its dtype and size.
-        is_reversed: whether its operand is the first one.
+        writes: whether it writes to the preceding result, and so keeps its dtype and size.
+        is_reversed: whether its operand is the first argument.
     """
 
     function: Callable[..., Any]
@@ -62,10 +62,10 @@ class Call(NamedTuple):
 
 
 def name_of(target: Any, is_reversed: bool) -> str | None:
-    """The name of a function, or of the method with that name, as it stands in a graph; None where none is known.
+    """Returns the name of a function or method of a graph; None if it is not supported.
 
     Args:
-        is_reversed: whether the result of what is before it is its second argument.
+        is_reversed: whether the preceding result is its second argument.
     """
     try:
         name = _NAMES.get(target)
@@ -77,7 +77,7 @@ def name_of(target: Any, is_reversed: bool) -> str | None:
 
 
 def call_of(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Call | None:
-    """The call of what has that name; None where no epilogue takes it with these arguments, whatever tensors are."""
+    """Returns the call with that name; None if no epilogue supports it with these arguments, for any tensors."""
     function, entry, parameters, writes = _KNOWN[name]
     given = dict(zip(parameters, arguments, strict=False)) | dict(keywords)
     if entry is F.gelu and (approximate := given.pop("approximate", "none")) != "none":
@@ -106,7 +106,7 @@ def _reversed(function: Callable[..., Any], result: Any, other: Any) -> Any:
 
 
 def _spellings() -> tuple[dict[str, _Spelling], dict[Any, str]]:
-    """What is known by its name, and the names by the targets of a graph's nodes."""
+    """Returns the spellings by name, and the names by the targets of a graph's nodes."""
     known: dict[str, _Spelling] = {}
     names: dict[Any, str] = {}
 

@@ -1,6 +1,6 @@
-"""The graph of a traced model (`torch.fx`), in which transposed convolutions take what follows them.
+"""Fuses transposed convolutions with their followers in the graph of a traced model (`torch.fx`).
 
-Called by convert.py. A chain of nodes becomes one node that calls `run_chain` with the modules it takes, which stay
+Called by convert.py. A chain of nodes becomes one node that calls `run_chain` with the fused modules, which stay
 registered under their names.
 """
 
@@ -19,12 +19,12 @@ from . import chain, functions
 
 
 def run_chain(input: Any, conv: Any, followers: tuple[Any, ...]) -> Any:
-    """What a node of a fused graph calls.
+    """Runs a chain; the target of the nodes of a fused graph.
 
     Args:
-        conv: a module, or what `chain.Functional` is made of.
-        followers: modules, and for each call its name, further arguments and keywords, as `functions.call_of` takes
-            them (functions cannot stand among the arguments of a node that is traced again).
+        conv: a module, or the arguments of `chain.Functional`.
+        followers: modules, and for each call the arguments of `functions.call_of`: name, further arguments, keywords
+            (the arguments of a node that is traced again must not contain functions).
     """
     if not isinstance(conv, nn.Module):
         conv = chain.Functional(*conv)
@@ -32,10 +32,10 @@ def run_chain(input: Any, conv: Any, followers: tuple[Any, ...]) -> Any:
 
 
 def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
-    """Rewrite the graph in place.
+    """Rewrites the graph in place.
 
     Returns:
-        What a convolution takes, and what was left though it looks like that; each a text.
+        Descriptions of the fused chains, and of fusible candidates that were not fused.
     """
     prefix = f"{name}." if name else ""
     done: list[str] = []
@@ -47,7 +47,7 @@ def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
         label = f"{prefix}{_label(node)}"
         nodes, followers, reason = _chain_behind(model, node, conv)
         if reason is not None:
-            left.append(f"{reason[0]} behind {label} ({reason[1]})")
+            left.append(f"{reason[0]} after {label} ({reason[1]})")
         if nodes:
             done.append(f"{label} with {', '.join(map(_label, nodes))}")
             _replace(model.graph, node, conv, nodes, followers)
@@ -58,7 +58,7 @@ def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
 
 
 def is_fused(model: fx.GraphModule) -> bool:
-    """Whether the graph has a node that `fuse` made."""
+    """Returns whether the graph contains a node that `fuse` made."""
     return any(node.target is run_chain for node in model.graph.nodes)
 
 
@@ -71,9 +71,9 @@ def _label(node: fx.Node) -> str:
 
 
 def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chain.Functional | None:
-    """What the node calls, on its first argument, where that can take what follows.
+    """Returns the convolution that the node calls on its first argument, if it supports fusing; else None.
 
-    Tracing records a module of ours as a call of `conv_transpose2d`, since it is none of torch.nn's.
+    Tracing records a convt_ext module as a call of `conv_transpose2d`, because it is not in torch.nn.
     """
     conv = _module(model, node)
     if isinstance(conv, ConvTranspose2d):
@@ -91,7 +91,8 @@ def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chai
 def _chain_behind(
     model: fx.GraphModule, node: fx.Node, conv: ConvTranspose2d | chain.Functional
 ) -> tuple[list[fx.Node], list[Any], tuple[str, str] | None]:
-    """Nodes that conv takes, what `run_chain` is given for each, and a node that it does not take, with the reason."""
+    """Returns the nodes to fuse with conv, an argument of `run_chain` for each, and a candidate that is left, with the
+    reason."""
     nodes: list[fx.Node] = []
     followers: list[Any] = []
     last, is_first = node, True
@@ -112,7 +113,7 @@ def _chain_behind(
             if follower is None or not chain.is_bare(conv):
                 break
             is_first = False
-        # The convolution moves to the end of the chain, so nothing on the way may write to what it reads.
+        # The convolution moves to the end of the chain, so no node in between may write to its operands.
         if any(_may_write(model, one) for one in _between(last, following)):
             return (
                 nodes,
@@ -133,7 +134,7 @@ def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
 
 
 def _may_write(model: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node may do more than compute its result."""
+    """Returns whether a node may have side effects."""
     if node.op in ("placeholder", "get_attr"):
         return False
     if node.kwargs.get("inplace") or "out" in node.kwargs:
@@ -155,13 +156,13 @@ def _may_write(model: fx.GraphModule, node: fx.Node) -> bool:
     return name.endswith("_") or "dropout" in name
 
 
-# In these, functions that write or draw random numbers say so in their names or arguments.
+# In these packages, names or arguments show whether a function writes or draws random numbers.
 _PURE_PACKAGES = frozenset({"torch", "convt_ext", "_operator", "math", "builtins"})
 _WRITING = frozenset(name for name in dir(operator) if name.startswith("i") and hasattr(operator, name[1:]))
 
 
 def _function(node: fx.Node, operand: fx.Node) -> tuple[Any, ...] | None:
-    """What `run_chain` is given for a call of a function or method on operand; None where that is none of ours."""
+    """Returns the argument of `run_chain` for a call of a function or method on operand; None if not supported."""
     if node.op not in ("call_function", "call_method") or operand not in node.args:
         return None
     position = node.args.index(operand)
@@ -176,7 +177,7 @@ def _function(node: fx.Node, operand: fx.Node) -> tuple[Any, ...] | None:
 
 
 def _is_operand(value: Any) -> bool:
-    """Whether an epilogue may take it; what a node stands for is known when the graph runs."""
+    """Returns whether an epilogue may accept the value; the value of a node is known when the graph runs."""
     return value is None or isinstance(value, fx.Node) or type(value) in (int, float)
 
 
@@ -190,7 +191,7 @@ def _replace(graph: fx.Graph, node: fx.Node, conv: Any, nodes: list[fx.Node], fo
         called = graph.get_attr(str(node.target)) if isinstance(conv, nn.Module) else tuple(vars(conv).values())
         made = graph.call_function(run_chain, (node.args[0], called, arguments))
     made.meta = dict(last.meta)
-    made.meta["is_wrapped"] = True  # so that unpickling, which traces the code again, keeps the call
+    made.meta["is_wrapped"] = True  # unpickling traces the code again and then keeps the call
     last.replace_all_uses_with(made)
     for one in reversed((node, *nodes)):
         graph.erase_node(one)

@@ -1,7 +1,7 @@
-"""`nn.Sequential` whose transposed convolutions take what follows them.
+"""Fuses transposed convolutions with their followers in `nn.Sequential`.
 
-Called by convert.py. Works by the class of the Sequential alone: it holds the same modules under the same names, each
-call looks at what they are by then, and a slice or a changed Sequential computes what PyTorch's would.
+Called by convert.py. Changes only the class of the Sequential: its modules and their names stay, each call checks the
+modules again, and a slice or a modified Sequential computes the same as PyTorch's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from . import chain
 class FusedSequential(nn.Sequential):
     """`torch.nn.Sequential` in which transposed convolutions run in one kernel with the modules that follow them."""
 
-    # The class that a class of `_fused_class` was made of.
+    # The original class, for a class made by `_fused_class`.
     _plain: type | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        """The modules, one after the other; see `convt_ext.convert`."""
+        """Runs the modules, one after the other; see `convt_ext.convert`."""
         if torch.jit.is_scripting():
             for module in self:
                 input = module(input)
@@ -44,7 +44,7 @@ class FusedSequential(nn.Sequential):
 
 
 def _segments(sequential: nn.Sequential) -> Iterator[tuple[nn.Module, tuple[nn.Module, ...]]]:
-    """Each module that is to be called, a convolution with all that follows it until the next one."""
+    """Yields each module to call; a convolution comes with all modules up to the next convolution."""
     modules = tuple(sequential)
     start = 0
     while start < len(modules):
@@ -58,21 +58,21 @@ def _segments(sequential: nn.Sequential) -> Iterator[tuple[nn.Module, tuple[nn.M
 
 @functools.cache
 def _fused_class(plain: Any) -> Any:
-    """What a subclass of nn.Sequential with its forward becomes."""
+    """Returns the fused class for a subclass of nn.Sequential that inherits its forward."""
     return type(f"Fused{plain.__name__}", (FusedSequential, plain), {"_plain": plain, "__module__": __name__})
 
 
 def _empty(plain: type) -> nn.Module:
-    """For pickle and copy: an object without its state."""
+    """Returns an object without state, for pickle and copy."""
     cls = _fused_class(plain)
     return cls.__new__(cls)
 
 
 def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
-    """Change the class of one Sequential, in place, where it has something to fuse.
+    """Changes the class of one Sequential, in place, if it contains something to fuse.
 
     Returns:
-        What a convolution takes, and what was left though it looks like that; each a text.
+        Descriptions of the fused chains, and of fusible candidates that were not fused.
     """
     done, left = [], []
     names = [f"{name}.{child}" if name else child for child in sequential._modules]
@@ -85,7 +85,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
             if taken:
                 done.append(f"{label} with {', '.join(behind[:taken])}")
             if reason is not None:
-                left.append(f"{behind[taken]} behind {label} ({reason})")
+                left.append(f"{behind[taken]} after {label} ({reason})")
         position += 1 + len(followers)
     cls: Any = type(sequential)
     if not done or issubclass(cls, FusedSequential):
@@ -97,7 +97,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
 
 
 def _of_chain(conv: ConvTranspose2d, followers: tuple[nn.Module, ...]) -> tuple[int, str | None]:
-    """How many followers conv takes in eval mode, and why not the next one if that looks like one."""
+    """Returns the number of followers to fuse in eval mode, and why the next candidate is not fused, if any."""
     is_first = True
     for position, follower in enumerate(followers):
         reason = chain.obstacle(follower, is_first)

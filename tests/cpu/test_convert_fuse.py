@@ -104,11 +104,11 @@ def replaced():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: nn.Sequential(layer(), nn.BatchNorm2d(6, track_running_stats=False)), "1 behind 0 .*no running stat"),
-        (lambda: nn.Sequential(layer(), nn.ReLU(), nn.BatchNorm2d(6)), "2 behind 0 .*does not directly follow"),
-        (lambda: nn.Sequential(layer(), OwnReLU()), "1 behind 0 .*subclass"),
-        (hooked, "1 behind 0 .*hooks"),
-        (replaced, "1 behind 0 .*its forward was replaced"),
+        (lambda: nn.Sequential(layer(), nn.BatchNorm2d(6, track_running_stats=False)), "1 after 0 .*no running stat"),
+        (lambda: nn.Sequential(layer(), nn.ReLU(), nn.BatchNorm2d(6)), "2 after 0 .*does not directly follow"),
+        (lambda: nn.Sequential(layer(), OwnReLU()), "1 after 0 .*subclass"),
+        (hooked, "1 after 0 .*hooks"),
+        (replaced, "1 after 0 .*its forward was replaced"),
         (lambda: OwnForward(layer(), nn.ReLU()), "its own forward"),
         (lambda: nn.Sequential(layer(), nn.Conv2d(6, 4, 1)), "found nothing to fuse"),
     ],

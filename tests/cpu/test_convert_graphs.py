@@ -302,6 +302,6 @@ def test_functions_of_packages_with_similar_names_may_write(package):
     up, scaled = traced.call_module("up", (x,)), traced.call_function(scale, (x,))
     traced.output((traced.call_function(torch.relu, (up,)), scaled))
     plain = fx.GraphModule(nn.ModuleDict({"up": layer()}), traced)
-    with pytest.warns(UserWarning, match="relu.* behind up .*may write"):
+    with pytest.warns(UserWarning, match="relu.* after up .*may write"):
         model = convert(copy.deepcopy(plain), fuse=True)
     assert torch.equal(model(X.clone())[0], plain(X.clone())[0])

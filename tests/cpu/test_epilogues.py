@@ -131,7 +131,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_entries_are_refused(name):
-    with pytest.raises(ValueError, match="no kernel knows"):
+    with pytest.raises(ValueError, match="no kernel supports"):
         ours(*operands(), epilogue=[UNKNOWN[name]])
 
 

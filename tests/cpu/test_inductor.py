@@ -163,7 +163,7 @@ def unknown_release(monkeypatch):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unknown_release, layout):
     monkeypatch.setattr(inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
-    with pytest.warns(RuntimeWarning, match="does not know this release of torch's compiler.*no_such_name"):
+    with pytest.warns(RuntimeWarning, match="does not support this release of torch's compiler.*no_such_name"):
         assert compiled_gradients(layout) == set()
     assert "no_such_name" in mode.words()
     assert "no_such_name" in str(convt_ext.explain(*named("k4s2p1").tensors(), 2, 1, precision="ieee"))
