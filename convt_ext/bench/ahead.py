@@ -1,6 +1,6 @@
 """Compiles the programs of ``bench --programs`` in several processes, before one process measures them one by one.
 
-What they compile is found in the caches of Inductor and Triton on disk. Called by command.py.
+The compiled code is then in the disk caches of Inductor and Triton. Called by command.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 
 
 def compile_programs(names: Sequence[str], modes: Sequence[str], race: str, number: int) -> None:
-    """Measures the programs in passing, in as many processes, and keeps nothing of that.
+    """Runs the benchmark of the programs in several processes and discards the measurements.
 
     Args:
-        names, modes, race: as the options take them.
-        number: of processes; each compiles with one thread.
+        names, modes, race: values of the options.
+        number: number of processes; each compiles with one thread.
     """
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     with tempfile.TemporaryDirectory() as folder:
@@ -34,4 +34,4 @@ def compile_programs(names: Sequence[str], modes: Sequence[str], race: str, numb
             for first in range(min(number, len(names)))
         ]  # fmt: skip
         for process in processes:
-            process.wait()  # where it failed, measuring its programs shows the error
+            process.wait()  # after a failure, the measurement of its programs shows the error

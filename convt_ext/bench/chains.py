@@ -1,4 +1,4 @@
-"""Programs of ``bench --programs`` with several transposed convolutions one behind the other, and a decoder to train.
+"""Programs of ``bench --programs`` with several consecutive transposed convolutions, and a decoder to train.
 
 Plain ``torch.nn`` with random weights. Called by program_sets.py.
 """
@@ -31,13 +31,13 @@ _SHAPES = (
 
 
 def make_chain(channels: Sequence[int], geometry: tuple[int, int, int], norm: bool, between: bool) -> nn.Module:
-    """Layers with what follows each.
+    """Makes a chain of layers, each with a norm or an activation.
 
     Args:
-        channels: before each layer and behind the last one.
+        channels: before each layer and after the last one.
         geometry: kernel size, stride and padding.
-        norm: BatchNorm and leaky ReLU follow a layer, otherwise ReLU.
-        between: so does a convolution of 3 x 3, but for the last one.
+        norm: whether BatchNorm and leaky ReLU follow a layer, or else ReLU.
+        between: whether a 3 x 3 convolution also follows each layer but the last.
     """
     modules: list[nn.Module] = []
     for index, (c_in, c_out) in enumerate(pairwise(channels)):
@@ -49,7 +49,7 @@ def make_chain(channels: Sequence[int], geometry: tuple[int, int, int], norm: bo
 
 
 def make_decoder() -> nn.Module:
-    """512 channels to an image of 3, sixteen times as large, with BatchNorm and ReLU between."""
+    """Makes a decoder from 512 channels to an image of 3, sixteen times as large, with BatchNorm and ReLU between."""
     modules: list[nn.Module] = []
     for c_in, c_out in ((512, 256), (256, 128), (128, 64)):
         modules += [nn.ConvTranspose2d(c_in, c_out, 4, 2, 1, bias=False), nn.BatchNorm2d(c_out), nn.ReLU()]

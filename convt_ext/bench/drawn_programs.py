@@ -1,8 +1,8 @@
-"""Programs of ``bench --programs`` that a random generator draws: a layer, and one to four operations after it.
+"""Randomly drawn programs of ``bench --programs``: a layer, and one to four operations after it.
 
 The operations are norms, poolings, reductions and pointwise functions, and the results have any width. Plain
-``torch.nn`` with random weights. The seed and the rules are older than the first measurement, and no choice of
-convt_ext depends on these programs. Called by program_sets.py.
+``torch.nn`` with random weights. Seed and rules were fixed before the first measurement, and no choice of convt_ext
+depends on these programs. Called by program_sets.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convt_ext.bench.programs import Program
 
 _SEED, _NUMBER = 20261129, 24
 
-# A result has half as many elements at least.
+# The maximum number of elements of a result; the minimum is half of it.
 _MOST = 40_000_000
 
 
@@ -47,7 +47,7 @@ class ChannelNorm(nn.Module):
         return self.norm(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-# Each makes a module for a number of channels, which is a multiple of four.
+# Each makes a module for a number of channels, a multiple of four.
 _FOLLOWING: dict[str, Callable[[int], nn.Module]] = {
     "BatchNorm": norm_of_trained,
     "GroupNorm": partial(nn.GroupNorm, 4),

@@ -1,4 +1,4 @@
-"""``bench --dry-run``: what would be measured, the floors and the plans of an H200 or another GPU. Needs no GPU."""
+"""``bench --dry-run``: prints what would be measured, floors, and plans for an H200 or another GPU. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from convt_ext.gpus import GPUS, words_of
 
 
 def explain_on(gpu: str, layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
-    """The plan of a layer on a GPU of `convt_ext.gpus`, from tensors without storage."""
+    """Explains a layer on a GPU of `convt_ext.gpus`, with tensors without storage."""
     return convt_ext.explain(*_tensors(layer, mode, layout), **layer.arguments, precision=_word(mode, gpu), device=gpu)
 
 
 def _word(mode: Mode, gpu: str) -> str | None:
-    """What asks for our kernels: half precision needs a word on GPUs where PyTorch serves whoever gives none."""
+    """Returns the precision that selects convt_ext; half types need one on GPUs where PyTorch is the default."""
     in_half = mode.dtype in (torch.float16, torch.bfloat16)
     by_name = in_half and not precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
     return "half" if mode.ours is None and by_name else mode.ours
@@ -41,7 +41,7 @@ def planned_rows(
     layouts: Sequence[str],
     gpu: str = "H200",
 ) -> Iterator[Row]:
-    """Rows of calls by name on a GPU as the benchmark's, with the planner's estimate for our time."""
+    """Yields rows of calls with explicit precisions on a GPU, in the benchmark's format, with estimates."""
     numbers = GPUS[gpu]
     for layer, direction, mode, layout in itertools.product(layers, directions, modes, layouts):
         call = _tensors(layer, mode, layout)
@@ -54,7 +54,7 @@ def planned_rows(
 
 
 def _tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Input, weight and bias without storage."""
+    """Returns input, weight and bias without storage."""
 
     def empty(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=mode.dtype, device="meta")
@@ -72,7 +72,7 @@ def print_neighbours(
     layouts: Sequence[str],
     gpu: str,
 ) -> None:
-    """The report of a neighbour grid, of estimates."""
+    """Prints the report of a neighbour grid with estimates."""
     if _extension.load_error is not None:
         _print_why_no_plans(console)
         return
@@ -81,7 +81,7 @@ def print_neighbours(
 
 
 def print_programs(console: Console, cases: Sequence[Case]) -> None:
-    """What ``bench --programs`` would measure: the program of a mode in each of its dtypes."""
+    """Prints what ``bench --programs`` would measure: each program of a mode with its dtypes."""
     table = Table(title="Programs (nothing is timed)", title_justify="left")
     for name in ("program", "mode", "inputs", "dtypes"):
         table.add_column(name)

@@ -1,8 +1,8 @@
-"""What the first call of a shape costs beyond PyTorch's own: it plans, and with `--race on` it benchmarks the shape.
+"""Measures the first call of a shape: convt_ext plans in it, and with `--race on` benchmarks the shape.
 
-cuDNN searches among its algorithms in PyTorch's first call and remembers what it found for that thread alone. So all
-calls are made in one thread, PyTorch's first: our benchmark then meets the algorithm that is timed against ours later.
-Knows nothing of layers.
+In PyTorch's first call cuDNN searches for an algorithm and caches it for that thread only. So all calls are made in one
+thread, PyTorch's first: the benchmark of convt_ext then times the algorithm of the later measurement. Must not know
+layers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Call = Callable[[], torch.Tensor]
 
 
 def timed(call: Call, device: torch.device) -> tuple[torch.Tensor, float]:
-    """The result of a call and its wall time in milliseconds, host and device together."""
+    """Returns the result of a call and its wall time in milliseconds, including the device's."""
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         _synchronize(device)
         start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The time no implementation can beat: bytes that must move and operations that must be done.
+"""Lower bounds for the time of any implementation, from the bytes to move and the operations to compute.
 
-floor = max(bytes / copy rate, useful operations / rate of the unit that does them), with every tensor moved once and
-only those products counted whose output lands inside the result. Pure arithmetic; knows nothing of torch or a GPU.
+floor = max(bytes / copy rate, useful operations / rate of their unit), with every tensor moved once, and counting only
+products that contribute to the result. Pure arithmetic, independent of torch and a GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from convt_ext.bench.layers import Layer
 from convt_ext.gpus import GPUS
 
-_SECTOR_BYTES = 32  # the smallest piece of memory a GPU reads
+_SECTOR_BYTES = 32  # the granularity of memory reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,8 @@ _HOPPER_OPERATIONS = {
     "default": 480e12,  # PyTorch's default for convolutions is TF32
 }
 
-# The longest matching part of the device's name decides. H200: measured. H100 SXM: the same 132 SMs; its copy rate is
-# the H200's measured share (90 %) of its own memory bandwidth.
+# Keys are substrings of the device's name; the longest match wins. H200: measured. H100 SXM: the same 132 SMs; its copy
+# rate is 90 % of its memory bandwidth, as measured on the H200.
 _RATES_BY_NAME = {
     "H200": Rates(4.30e12, _HOPPER_OPERATIONS),
     "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS),
@@ -45,13 +45,13 @@ H200 = _RATES_BY_NAME["H200"]
 
 
 def _computed(gpu: str, ffma: float, halves: float, doubles: float) -> Rates:
-    """The makers' peak rates, in TFLOP/s with float32 sums; of halves TF32 has half. The copy rate is the planner's."""
+    """Returns the vendor's peak rates (float32 accumulation; TF32: half of `halves`) and the planner's copy rate."""
     operations = {"ieee": ffma, "aten": ffma, "tf32": halves / 2, "tf32x3": halves / 6, "f16": halves, "bf16": halves}
     operations |= {"f64": doubles, "default": halves / 2}
     return Rates(1e9 * GPUS[gpu][-1], {name: 1e12 * rate for name, rate in operations.items()})
 
 
-# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus: nobody has measured the computed ones.
+# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus; the computed ones are not measured.
 BY_GPU = {
     "H200": H200,
     "H100": _RATES_BY_NAME["H100 80GB HBM3"],
@@ -64,13 +64,13 @@ BY_GPU = {
 
 
 def rates_of(gpu_name: str) -> Rates | None:
-    """The ceilings of a GPU by name, None for a GPU nobody measured."""
+    """Returns the ceilings of a GPU by name; None for a GPU without measurements."""
     matches = [name for name in _RATES_BY_NAME if name in gpu_name]
     return _RATES_BY_NAME[max(matches, key=len)] if matches else None
 
 
 def tap_positions(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Pairs (input coordinate, tap) of one axis whose output coordinate exists: 0 <= i*s - p + k*d < out."""
+    """Counts pairs (input coordinate i, tap k) of one axis with an existing output: 0 <= i*s - p + k*d < out."""
     total = 0
     for k in range(kernel):
         offset = k * dilation - padding
@@ -81,15 +81,15 @@ def tap_positions(size_in: int, size_out: int, kernel: int, stride: int, padding
 
 
 def useful_operations(layer: Layer) -> int:
-    """Multiplications and additions of one direction; all three directions do the same ones."""
+    """Counts multiplications and additions of one direction; the count is equal for all three directions."""
     height, width = (tap_positions(*axis) for axis in _axes(layer))
     return 2 * layer.n * layer.c_in * (layer.c_out // layer.g) * height * width
 
 
 def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int:
-    """Bytes that one direction must move when each tensor moves once.
+    """Counts bytes that one direction must move if each tensor moves once.
 
-    The gradients need only those parts of grad_output that some tap reaches, in whole sectors of memory.
+    The gradients need only the elements of grad_output that some tap reaches, in whole sectors of memory.
     """
     input_elems = _product(layer.input_shape)
     weight_elems = _product(layer.weight_shape)
@@ -100,7 +100,7 @@ def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int
 
 
 def floor_us(layer: Layer, direction: str, precision: str, itemsize: int, layout: str, rates: Rates) -> float:
-    """The floor of one row in microseconds."""
+    """Returns the floor of one row in microseconds."""
     move = moved_bytes(layer, direction, itemsize, layout) / rates.copy_bytes
     compute = useful_operations(layer) / rates.operations[precision]
     return 1e6 * max(move, compute)
@@ -115,7 +115,7 @@ def _axes(layer: Layer) -> list[tuple[int, int, int, int, int, int]]:
 
 
 def _reached(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> set[int]:
-    """Output coordinates of one axis that at least one tap reaches."""
+    """Returns the output coordinates of one axis that at least one tap reaches."""
     coordinates = (i * stride - padding + k * dilation for k in range(kernel) for i in range(size_in))
     return {o for o in coordinates if 0 <= o < size_out}
 

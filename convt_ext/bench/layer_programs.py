@@ -1,7 +1,7 @@
-"""The programs of ``bench --programs``: one transposed convolution each, twice as large, and what usually follows it.
+"""Programs of ``bench --programs``: a transposed convolution with twice the image size, and usual followers.
 
 Plain ``torch.nn`` with random weights, in eval mode. No layer is in a table that the library was tuned to. Called by
-program_rows.py, which measures them, and by command.py. Knows nothing of convt_ext.
+program_rows.py, which measures them, and by command.py. Must not know convt_ext.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import nn
 
 from convt_ext.bench.layers import Layer
 
-# The most that a fused program is to take, over its layer alone.
+# Target for the maximum time of a fused program, relative to its layer without followers.
 _CHEAP, _TRANSCENDENTAL = 1.1, 1.3
 
 
 class _Following(nn.Module):
-    """A layer, which the subclass calls first."""
+    """A layer; subclasses call it first."""
 
     def __init__(self, layer: nn.ConvTranspose2d) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Following(nn.Module):
 
 
 class BiasClampScale(_Following):
-    """A bias of its own, a clamp, and a factor."""
+    """A separate bias, a clamp, and a factor."""
 
     def __init__(self, layer: nn.ConvTranspose2d) -> None:
         super().__init__(layer)
@@ -72,7 +72,7 @@ class Scale(_Following):
 
 
 def norm_of_trained(channels: int) -> nn.BatchNorm2d:
-    """BatchNorm2d with statistics and weights as if it had been trained."""
+    """Makes a BatchNorm2d with statistics and weights like those of a trained one."""
     norm = nn.BatchNorm2d(channels)
     with torch.no_grad():
         for centre in (norm.running_mean, norm.bias):
@@ -100,12 +100,12 @@ def _then(make: Callable[[], nn.Module], layer: nn.ConvTranspose2d) -> nn.Module
 
 @dataclasses.dataclass(frozen=True)
 class LayerProgram:
-    """A layer and what follows it.
+    """A layer and its followers.
 
     Attributes:
         layer: the sizes; its name is the program's.
-        follow: makes the program of the layer's module.
-        limit: the most that the fused program is to take, over the layer alone.
+        follow: makes the program from the layer's module.
+        limit: target for the maximum time of the fused program, relative to the layer without followers.
         has_residual: whether a tensor of the result's shape is the second input.
     """
 
@@ -127,7 +127,7 @@ class LayerProgram:
         return (self.layer.input_shape, *([self.layer.output_shape] if self.has_residual else []))
 
     def make_model(self) -> nn.Module:
-        """The program, in eval mode."""
+        """Makes the program, in eval mode."""
         one = self.layer
         padding = {"padding": one.p, "output_padding": one.op}
         module = nn.ConvTranspose2d(one.c_in, one.c_out, one.k, one.s, groups=one.g, bias=one.bias, **padding)  # type: ignore[arg-type]
@@ -135,13 +135,13 @@ class LayerProgram:
 
 
 def layer_of(model: nn.Module) -> nn.ConvTranspose2d | None:
-    """The transposed convolution of a program's model; None where it has several."""
+    """Returns the transposed convolution of a program's model; None if there are several."""
     layers = [module for module in model.modules() if isinstance(module, nn.ConvTranspose2d)]
     return layers[0] if len(layers) == 1 else None
 
 
 def _layer(name: str, n: int, channels: tuple[int, int], size: int, kernel: int, bias: bool = True) -> Layer:
-    """A layer that makes images twice as large."""
+    """Makes a layer that doubles the image size."""
     padding, output_padding = {2: (0, 0), 3: (1, 1), 4: (1, 0)}[kernel]
     pairs = ((kernel, kernel), (2, 2), (padding, padding), (output_padding, output_padding))
     return Layer(name, n, *channels, size, size, *pairs, bias=bias)

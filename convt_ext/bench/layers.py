@@ -1,6 +1,6 @@
-"""The layers that are measured: a built-in table and CSV files of the same parameters.
+"""The layers to measure: a built-in table, and CSV files with the same parameters.
 
-Called by the benchmark and the demo. Knows nothing of torch: a layer is numbers alone.
+Called by the benchmark and the demo. Independent of torch: a layer consists of numbers.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Layer:
         }
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters as the columns of a result row."""
+        """Returns the parameters as columns of a result row."""
         row = dataclasses.asdict(self)
         del row["name"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
 
     def reduced(self, batch: int, size: int) -> Layer:
-        """The same layer with at most ``batch`` images of at most ``size`` x ``size`` inputs."""
+        """Returns the layer with at most ``batch`` images of at most ``size`` x ``size`` inputs."""
         return dataclasses.replace(self, n=min(self.n, batch), h=min(self.h, size), w=min(self.w, size))
 
 
@@ -117,7 +117,7 @@ _Named = TypeVar("_Named", bound=Named)
 
 
 def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Layer]:
-    """The layers whose name matches any pattern (``all``, a name or a glob), in table order.
+    """Returns the layers with a name that matches any pattern (``all``, a name or a glob), in table order.
 
     Raises:
         ValueError: a pattern matches no layer.
@@ -126,7 +126,7 @@ def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Laye
 
 
 def select_named(named: Sequence[_Named], patterns: Iterable[str], kind: str) -> list[_Named]:
-    """As `select_layers`, of whatever has names; `kind` and the option ``--<kind>s`` are for the error."""
+    """As `select_layers`, for any named objects; `kind` and the option ``--<kind>s`` are for the error message."""
     chosen: set[str] = set()
     for pattern in patterns:
         matches = {one.name for one in named if pattern == "all" or _matches(one.name, pattern)}
@@ -146,12 +146,12 @@ CSV_COLUMNS = ("source", *_CSV_NUMBERS, "bias")
 
 
 def read_csv(path: Path | str) -> list[Layer]:
-    """Layers from a CSV file with the columns of ``CSV_COLUMNS``.
+    """Reads layers from a CSV file with the columns of ``CSV_COLUMNS``.
 
-    A layer is named by its source; the second layer of the same source gets the suffix ``/2``, and so on.
+    The name of a layer is its source; the second layer of one source gets the suffix ``/2``, and so on.
 
     Raises:
-        ValueError: a missing column, or a field that is not an integer (with the line's number).
+        ValueError: a missing column, or a field that is not an integer (with the line number).
     """
     layers: list[Layer] = []
     seen: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""Programs of ``bench --programs``: a transposed convolution, and behind it norms, poolings, softmax and reductions.
+"""Programs of ``bench --programs``: a transposed convolution, followed by norms, poolings, softmax and reductions.
 
-The sizes and the functions are those of the eleven 2-D programs of KernelBench level 2 (arXiv:2502.10517); the number
-in a name is the program's there. Plain ``torch.nn`` with random weights. Called by program_sets.py.
+Sizes and functions are those of the eleven 2-D programs of KernelBench level 2 (arXiv:2502.10517); a name contains the
+program's number in KernelBench. Plain ``torch.nn`` with random weights. Called by program_sets.py.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from convt_ext.bench.programs import Program
 
 
 class Behind(nn.Module):
-    """A transposed convolution, a function behind it, and what that function reads besides.
+    """A transposed convolution, a function after it, and the parameters and modules of the function.
 
     Args:
         layer: the arguments of `nn.ConvTranspose2d`.
-        follow: the function, of this module and the layer's result.
-        modules: that it calls.
+        follow: the function; receives this module and the layer's result.
+        modules: factories of the modules that it calls.
     """
 
     def __init__(self, layer: dict[str, Any], follow: Callable[[Any, Tensor], Tensor], modules: Any) -> None:

@@ -1,6 +1,6 @@
-"""The precision column of the benchmark: operand dtype, our ``precision=`` and PyTorch's switches.
+"""The precision column of the benchmark: operand dtype, ``precision=`` of convt_ext, and PyTorch's switches.
 
-Ours and PyTorch's are always run with the same operands under the same switches, so a row compares equal precision.
+convt_ext and PyTorch always run with the same operands under the same switches, so a row compares equal precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Mode:
     name: str
     dtype: torch.dtype
     ours: str | None  # the argument ``precision=``
-    torch_fp32: str | None = None  # PyTorch's float32 precision of convolutions; None leaves it as it is
+    torch_fp32: str | None = None  # PyTorch's float32 precision of convolutions; None does not change it
     cudnn: bool = True  # False: PyTorch's own CUDA algorithm
 
     @property
@@ -27,8 +27,8 @@ class Mode:
         return self.dtype.itemsize
 
 
-# tf32x3 promises float32 accuracy, so PyTorch's float32 is what it is compared with. No word asks for float16 and
-# bfloat16 on tensor cores: they are what a user gets who changed nothing, and so is `default`.
+# tf32x3 has float32 accuracy, so it is compared with PyTorch's float32. float16 and bfloat16 run without an explicit
+# precision: they use tensor cores by default. `default` has no explicit precision either.
 MODES: dict[str, Mode] = {
     mode.name: mode
     for mode in (
@@ -45,13 +45,13 @@ MODES: dict[str, Mode] = {
 
 
 def by_name(mode: Mode) -> Mode:
-    """The mode with a word that asks for our kernels, whatever PyTorch's operator would take."""
+    """Returns the mode with an explicit precision, which always runs convt_ext kernels."""
     return dataclasses.replace(mode, ours="half") if mode.dtype in (torch.float16, torch.bfloat16) else mode
 
 
 @contextlib.contextmanager
 def torch_switches(mode: Mode) -> Iterator[None]:
-    """Sets PyTorch's switches for ``mode`` and puts the caller's back."""
+    """Sets PyTorch's switches for ``mode``, and restores the caller's."""
     cudnn, conv = torch.backends.cudnn, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     enabled, fp32 = cudnn.enabled, conv.fp32_precision
     try:
@@ -67,21 +67,21 @@ def torch_switches(mode: Mode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cudnn_benchmark(value: bool = True) -> Iterator[None]:
-    """PyTorch at its best: cuDNN tries its algorithms on the first call of each shape; with False it does not."""
+    """Sets `cudnn.benchmark`: if True, cuDNN tries its algorithms on the first call of each shape."""
     with _cudnn("benchmark", value):
         yield
 
 
 @contextlib.contextmanager
 def without_cudnn() -> Iterator[None]:
-    """PyTorch's own algorithms, which are independent of what is compared with them."""
+    """Disables cuDNN: PyTorch's own algorithms are independent of the implementations that are compared."""
     with _cudnn("enabled", False):
         yield
 
 
 @contextlib.contextmanager
 def _cudnn(name: str, value: bool) -> Iterator[None]:
-    """One of cuDNN's switches."""
+    """Sets one of cuDNN's switches, and restores it."""
     before = getattr(torch.backends.cudnn, name)
     setattr(torch.backends.cudnn, name, value)
     try:

@@ -1,4 +1,4 @@
-"""Shows the rows of a neighbour grid: of each base a table with its neighbours, then the figures of all.
+"""Prints the rows of a neighbour grid: a table per base with its neighbours, then the figures of the grid.
 
 Needs the package rich (extra ``bench``). Called by report.py for measured rows, and by dry_run.py for estimated ones.
 """
@@ -15,14 +15,14 @@ from convt_ext.bench import neighbour_summary as summary
 from convt_ext.bench.neighbour_summary import Beside
 from convt_ext.bench.runner import Row
 
-_NUM_JUMPS, _NUM_SLOWER = 20, 40  # calls that are listed
-_MARKED_ABOVE = 1.5  # a neighbour's time over the floor, over its base's
+_NUM_JUMPS, _NUM_SLOWER = 20, 40  # numbers of listed calls
+_MARKED_ABOVE = 1.5  # a neighbour's time over the floor, relative to its base's
 
 _Call = tuple[str, str, str]
 
 
 def print_grid(console: Console, rows: Sequence[Row], title: str) -> None:
-    """The tables of the bases and those of the whole grid."""
+    """Prints the tables of the bases and those of the whole grid."""
     console.print(
         f"{title}: our time over the floor. A mark * is on what is more than {_MARKED_ABOVE} times its base's.",
         markup=False,
@@ -44,8 +44,8 @@ def _call(row: Row) -> _Call:
 
 
 def _base_table(rows: Sequence[Row]) -> Table:
-    """A line for the base and one for each neighbour, a column for each direction, precision and layout."""
-    table = Table(padding=0)  # of three precisions it has eighteen columns
+    """Makes a table with a line for the base and each neighbour, and a column per direction, precision and layout."""
+    table = Table(padding=0)  # three precisions need eighteen columns
     table.add_column("change")
     calls = list(dict.fromkeys(map(_call, rows)))
     for call in calls:
@@ -59,7 +59,7 @@ def _base_table(rows: Sequence[Row]) -> Table:
 
 
 def _words(row: Row) -> str:
-    """The layer of a row."""
+    """Describes the layer of a row."""
     shape = "{n} x {c_in} x {h} x {w} to {c_out} channels".format(**row)
     pairs = {"kernel": row["k"], "stride": row["s"], "padding": row["p"], "output padding": row["op"]}
     return ", ".join([shape, *(f"{name} {high} x {wide}" for name, (high, wide) in pairs.items())])

@@ -1,7 +1,7 @@
-"""What the rows of a neighbour grid say: how far each call is from its floor, and how much farther than its base.
+"""Figures of a neighbour grid: time of each call relative to its floor, and that ratio relative to its base's.
 
-Called by neighbour_report.py and by the planner's tests, with measured rows or with estimated ones. Pure arithmetic on
-rows; knows nothing of torch or a GPU.
+Called by neighbour_report.py and by the planner's tests, with measured or estimated rows. Pure arithmetic on rows,
+independent of torch and a GPU.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from convt_ext.bench.summary import counts, geometric_mean, served_by
 if TYPE_CHECKING:
     from convt_ext.bench.runner import Row
 
-JUDGED_ABOVE_US = 40.0  # below, what a launch costs hides what its kernel does
-SLOWER_BY = 0.05  # ours beside PyTorch's
-NEAR_FLOOR = 1.2  # a time of PyTorch's over the floor that nobody need beat
+JUDGED_ABOVE_US = 40.0  # below this floor, the launch overhead hides the kernel time
+SLOWER_BY = 0.05  # convt_ext compared with PyTorch
+NEAR_FLOOR = 1.2  # PyTorch's time over the floor; faster PyTorch calls are not compared
 
 _KINDS = {"fwd": "fwd and dx", "dx": "fwd and dx", "dw": "dw"}
 
 
 def over_floor(row: Row) -> float | None:
-    """Our time over the floor; None where nobody measured it, or where our kernels did not serve."""
+    """Returns the time of convt_ext over the floor; None if it was not measured or PyTorch's operator ran."""
     ours, floor = row["ours_us"], row["floor_us"]
     return ours / floor if ours and floor and served_by(row) == "ours" else None
 
 
 def is_judged(row: Row) -> bool:
-    """Whether a row's floor is long enough for the figures."""
+    """Returns whether a row's floor is long enough for the figures."""
     return row["floor_us"] is not None and row["floor_us"] > JUDGED_ABOVE_US
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """A neighbour's row beside the row of its base, in the same direction, precision and layout.
+    """A neighbour's row compared with its base, in the same direction, precision and layout.
 
     Attributes:
-        row: the neighbour's.
-        own: our time for it over its floor.
-        of_base: our time for the base over the base's floor.
+        row: the neighbour's row.
+        own: time of convt_ext over the floor.
+        of_base: time of convt_ext over the floor for the base.
     """
 
     row: Row
@@ -49,12 +49,12 @@ class Beside:
 
     @property
     def jump(self) -> float:
-        """How much farther from its floor the neighbour is than its base."""
+        """The ratio of the neighbour's time over the floor to its base's."""
         return self.own / self.of_base
 
 
 def beside_bases(rows: Sequence[Row]) -> list[Beside]:
-    """Every neighbour that has a time, and whose base has one."""
+    """Returns every neighbour that has a time and a base with a time."""
 
     def call(row: Row) -> tuple[str, ...]:
         return row["base"], row["direction"], row["precision"], row["layout"]
@@ -68,9 +68,9 @@ def beside_bases(rows: Sequence[Row]) -> list[Beside]:
 
 
 def slower_than_torch(rows: Sequence[Row]) -> list[Row]:
-    """The calls of ours that take longer than PyTorch's by more than `SLOWER_BY`, the farthest behind first.
+    """Returns the calls in which convt_ext is slower than PyTorch by more than `SLOWER_BY`, the slowest first.
 
-    Without those in which PyTorch is near the floor.
+    Excludes calls in which PyTorch is near the floor.
     """
     slower = [
         row
@@ -84,15 +84,16 @@ def slower_than_torch(rows: Sequence[Row]) -> list[Row]:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Of the calls of one precision and layout: of forward pass and gradient of the input, or of the weight's gradient.
+    """Figures of one precision and layout, for forward pass and gradient of the input, or for the weight gradient.
 
     Attributes:
-        num_judged: calls with a floor above `JUDGED_ABOVE_US`, which the next three are about.
-        mean: our time over the floor, geometric mean; None where there is no such call.
-        worst: its largest.
+        num_judged: number of calls with a floor above `JUDGED_ABOVE_US`; the next three describe these calls.
+        mean: geometric mean of the time of convt_ext over the floor; None without such calls.
+        worst: maximum of the time over the floor.
         jump: the largest `Beside.jump`.
-        any_jump: the largest of all calls, whatever their floor.
-        num_compared: calls of ours that were timed beside PyTorch's, `num_slower` of them `slower_than_torch`.
+        any_jump: the largest jump of all calls, regardless of their floor.
+        num_compared: number of calls of convt_ext that were compared with PyTorch; `num_slower` of them are in
+            `slower_than_torch`.
     """
 
     num_judged: int
@@ -105,7 +106,7 @@ class Figures:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[str, str, str], Figures]:
-    """(precision, layout, directions) -> the figures of these calls."""
+    """Returns the figures by (precision, layout, directions)."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["precision"], row["layout"], _KINDS[row["direction"]]), []).append(row)

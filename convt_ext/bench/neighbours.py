@@ -1,8 +1,8 @@
-"""The neighbour grid: some ordinary layers, and beside each of them the layers that differ from it in one argument.
+"""The neighbour grid: some ordinary layers (bases), and layers that differ from a base in one argument (neighbours).
 
-A kernel may be fast for the layers that it was made for, and slow for what lies beside them: one column less, another
-padding, one channel more. The grid shows that. It is the same on every machine, and none of its layers is in the lists
-that tables and estimates of the planner were made from. Called by command.py; knows nothing of torch or a GPU.
+A kernel may be fast for the layers that it was written for, and slow for similar ones: one column less, another
+padding, one channel more. The grid shows such cliffs. It is the same on every machine, and none of its layers is in the
+lists that the planner's tables and estimates were fitted to. Called by command.py; independent of torch and a GPU.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from convt_ext.bench.layers import Layer, Pair, select_layers
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour(Layer):
-    """A layer of the grid, whose rows say which base it belongs to.
+    """A layer of the grid; its rows contain its base.
 
     Attributes:
-        base: the name of the layer that it is a neighbour of; of a base its own.
-        change: what differs from the base, a key of `CHANGES`; None of the base itself.
+        base: the name of its base; a base has its own name.
+        change: the difference from the base, a key of `CHANGES`; None for a base.
     """
 
     base: str = ""
     change: str | None = None
 
 
-# Kernels from 3 x 3 with stride 1 to 8 x 8 with stride 4, large and small images, few and many channels, one image and
-# many. On an H200 the forward pass of each has a floor above 40 us, in TF32 and in half precision.
+# Kernels from 3 x 3 with stride 1 to 8 x 8 with stride 4, large and small images, few and many channels, one image or
+# many. On an H200 each forward pass has a floor above 40 us, in TF32 and in half precision.
 BASES: tuple[Layer, ...] = (
     Layer("up4", 32, 64, 64, 128, 128, (4, 4), (2, 2), (1, 1), bias=True),
     Layer("up3", 16, 128, 64, 112, 160, (3, 3), (2, 2), (1, 1), (1, 1), bias=True),
@@ -50,7 +50,7 @@ def _of_width(pair: Pair, step: int) -> Pair:
     return pair[0], pair[1] + step
 
 
-# Name of a change -> the argument of the base that becomes another one. `batch` makes one image of many, or two of one.
+# Name of a change -> the changed argument of the base. `batch` changes many images to one, or one to two.
 CHANGES: dict[str, Callable[[Layer], dict[str, Any]]] = {
     "w-1": lambda base: {"w": base.w - 1},
     "w+1": lambda base: {"w": base.w + 1},
@@ -80,7 +80,7 @@ CHANGES: dict[str, Callable[[Layer], dict[str, Any]]] = {
 
 
 def is_legal(layer: Layer) -> bool:
-    """Whether PyTorch takes the arguments: every base is left without the changes that it refuses."""
+    """Returns whether PyTorch accepts the arguments; the grid skips changes that it rejects."""
     return (
         min(layer.k) >= 1
         and min(layer.s) >= 1
@@ -92,13 +92,13 @@ def is_legal(layer: Layer) -> bool:
 
 
 def changed(base: Layer, change: str) -> Neighbour:
-    """A base with one argument changed, legal or not; its name is that of the base, a slash and the change."""
+    """Returns a base with one argument changed, valid or not; its name is the base's, a slash and the change."""
     values = {**vars(base), **CHANGES[change](base), "name": f"{base.name}/{change}"}
     return Neighbour(**values, base=base.name, change=change)
 
 
 def grid() -> list[Neighbour]:
-    """Each base, followed by its neighbours."""
+    """Returns each base, followed by its neighbours."""
     layers: list[Neighbour] = []
     for base in BASES:
         layers.append(Neighbour(**vars(base), base=base.name))
@@ -107,10 +107,10 @@ def grid() -> list[Neighbour]:
 
 
 def select_neighbours(patterns: Iterable[str]) -> list[Neighbour]:
-    """The part of the grid that names and globs ask for, in its order; always with the bases.
+    """Returns the layers of the grid that names and globs select, in grid order, always with their bases.
 
     Args:
-        patterns: `up4` is a base with all its neighbours, `up4/w-1` one of them, `*/w-1` that one of every base.
+        patterns: `up4` is a base with all its neighbours, `up4/w-1` one neighbour, `*/w-1` that neighbour of each base.
 
     Raises:
         ValueError: a pattern matches no layer of the grid.

@@ -1,7 +1,7 @@
 """Operands of a layer, PyTorch's call for each direction, and the float64 reference for a slice of its result.
 
-The reference is computed where the operands are, in float64, by PyTorch's own algorithm (cuDNN off: independent of
-what is compared) and only for a slice: full float64 copies of the larger layers would be needless gigabytes.
+The reference is computed on the operands' device in float64, by PyTorch's own algorithm (cuDNN off, so independent of
+the compared implementations), and only for a slice: float64 copies of the larger layers would need gigabytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from convt_ext.bench.modes import without_cudnn
 DIRECTIONS = ("fwd", "dx", "dw")
 LAYOUTS = ("nchw", "nhwc")
 
-_MIN_REFERENCE_ELEMS = 4096  # the smallest sample for which relative errors are promised
+_MIN_REFERENCE_ELEMS = 4096  # the documented error bounds apply to samples of at least this size
 
 
 @dataclasses.dataclass(frozen=True)
 class Operands:
-    """The tensors of one layer; ``grad_output`` only where a gradient is measured."""
+    """The tensors of one layer; ``grad_output`` only if a gradient is measured."""
 
     input: torch.Tensor  # [n, c_in, h, w]
     weight: torch.Tensor  # [c_in, c_out / g, kh, kw]
@@ -32,7 +32,7 @@ class Operands:
     grad_output: torch.Tensor | None = None  # [n, c_out, oh, ow]
 
     def in_layout(self, layout: str) -> Operands:
-        """The same values with 4-D tensors (the weight too, as ``module.to(memory_format=...)`` does) in a layout."""
+        """Returns the operands with 4-D tensors in a layout (the weight too, as ``module.to(memory_format=...)``)."""
         memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
         gradient = self.grad_output
         return Operands(
@@ -46,7 +46,7 @@ class Operands:
 def make_operands(
     layer: Layer, dtype: torch.dtype, device: torch.device, *, gradients: bool = False, seed: int = 0
 ) -> Operands:
-    """Normally distributed operands in NCHW, the same on every run of the same device type."""
+    """Makes normally distributed operands in NCHW, the same in every run on one device type."""
     generator = torch.Generator(device)
     generator.manual_seed(seed)
 
@@ -62,7 +62,7 @@ def make_operands(
 
 
 def torch_call(layer: Layer, direction: str, operands: Operands) -> Callable[[], torch.Tensor]:
-    """PyTorch's operator for one direction, without autograd's bookkeeping."""
+    """Returns a call of PyTorch's operator for one direction, without autograd."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
         return lambda: _torch.conv_transpose2d(input, weight, bias, **layer.arguments)
@@ -88,7 +88,7 @@ class Reference:
     value: torch.Tensor
 
     def relative_error(self, result: torch.Tensor) -> float:
-        """||result - reference||_2 / ||reference||_2 over the slice; 0 for an exact zero."""
+        """Returns ||result - reference||_2 / ||reference||_2 over the slice; 0 for an exact zero."""
         squares = torch.zeros((), dtype=torch.float64, device=self.value.device)
         for i, row in enumerate(self.index.tolist()):  # row by row: no float64 copy of the whole slice
             squares += (result[row].double() - self.value[i]).square().sum()
@@ -98,8 +98,8 @@ class Reference:
 
 
 def make_reference(layer: Layer, direction: str, operands: Operands) -> Reference:
-    """The reference for the first, the last and evenly spread images (gradient of the weight: for the first input
-    channels, whole groups of a grouped layer), as many as give at least 4096 elements."""
+    """Computes the reference for the first, the last and evenly spread images (weight gradient: for the first input
+    channels, in whole groups), with at least 4096 elements."""
     if direction == "dw":
         return _weight_gradient_reference(layer, operands)
     shape = layer.output_shape if direction == "fwd" else layer.input_shape
@@ -139,8 +139,8 @@ def _run_reference(layer: Layer, direction: str, part: Operands) -> torch.Tensor
 
 
 def needed_bytes(layer: Layer, itemsize: int, directions: tuple[str, ...]) -> int:
-    """Upper estimate of the memory that measuring a layer takes: operands in both layouts, two results, PyTorch's
-    copies into its own layout, and the float64 reference with its column matrix."""
+    """Returns an upper estimate of the memory for measuring a layer: operands in both layouts, two results, PyTorch's
+    layout copies, and the float64 reference with its column matrix."""
     image_in, image_out = layer.c_in * layer.h * layer.w, layer.c_out * math.prod(layer.output_size)
     gradients = 2 if len(directions) > 1 or directions[0] != "fwd" else 0
     operands = itemsize * layer.n * (3 * image_in + (3 + gradients) * image_out)
@@ -154,7 +154,7 @@ def _rows_needed(row_elems: int) -> int:
 
 
 def spread(size: int, count: int) -> list[int]:
-    """So many indices below `size`, the first, the last, and evenly between; all of them where there are no more."""
+    """Returns `count` evenly spread indices below `size`, including the first and the last; all if there are fewer."""
     if count >= size:
         return list(range(size))
     return [round(i * (size - 1) / (count - 1)) for i in range(count)]

@@ -1,4 +1,4 @@
-"""Draws the rows of a run: each layer's times as multiples of its floor, ours beside PyTorch's.
+"""Draws the rows of a run: each layer's times as multiples of its floor, for convt_ext and PyTorch.
 
 Needs the package matplotlib (extra ``bench``); imported only for ``--plot``.
 """
@@ -19,9 +19,9 @@ _OURS, _TORCH = "#2a7f62", "#b8b8b8"
 
 
 def draw(rows: Sequence[Row], title: str, path: Path) -> int:
-    """Writes a picture (the suffix says which format) with one panel per direction, precision and layout.
+    """Writes a picture (the suffix selects the format) with one panel per direction, precision and layout.
 
-    Rows without a floor or a time of ours are left out; returns how many rows were drawn, and writes nothing for 0.
+    Skips rows without a floor or a time of convt_ext. Returns the number of drawn rows; writes nothing if it is 0.
     """
     panels: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
@@ -48,7 +48,7 @@ def _draw_panel(axes: Axes, panel: Sequence[Row], title: str) -> None:
     axes.barh([place - _BAR / 2 for place in places], ours, _BAR, color=_OURS, label="convt_ext")
     axes.barh([place + _BAR / 2 for place in places], theirs, _BAR, color=_TORCH, label="PyTorch")
     axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
-    # PyTorch's operator may be what serves ours; a reader must see which rows say nothing about our kernels.
+    # convt_ext may run PyTorch's operator; such rows are marked.
     names = [row["layer"] + (" (torch)" if row["kernel"] == "torch" else "") for row in panel]
     axes.set_yticks(list(places), names, parse_math=False)
     axes.invert_yaxis()

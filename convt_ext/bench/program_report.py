@@ -1,7 +1,7 @@
-"""Shows the rows of ``bench --programs``: all of them, and what those of each mode and dtype say together.
+"""Prints the rows of ``bench --programs``: all rows, and the figures of each set, mode and dtype.
 
-Needs the package rich (extra ``bench``). Called by report.py. What is aimed at is shown beside what was found, and
-nothing follows from it.
+Needs the package rich (extra ``bench``). Called by report.py. Shows targets next to the figures; a missed target has no
+other effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
 
 
 def _rows_table(rows: Sequence[Row], title: str) -> Table:
-    table = Table(title=title, title_justify="left", caption="* misses what is aimed at", caption_justify="left")
+    table = Table(title=title, title_justify="left", caption="* misses the target", caption_justify="left")
     for name in ("program", "mode", "dtype"):
         table.add_column(name)
     for name in ("ours µs", "torch µs", "torch / ours", "in wall time", "layer alone µs", "ours / alone"):
@@ -42,7 +42,7 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
             _marked(summary.over_bare(row), over),
             _text(row["error"], "{:.1e}"),
             _text(row["torch_error"], "{:.1e}"),
-            _text(row.get("ours_kernels"), "{}"),  # older files have none of these
+            _text(row.get("ours_kernels"), "{}"),  # older files lack these
             _text(row.get("torch_kernels"), "{}"),
             _in_short(row.get("choices", ())),
         ]
@@ -74,7 +74,7 @@ def _figures_table(rows: Sequence[Row]) -> Table:
 
 
 def _in_short(choices: Sequence[str]) -> str:
-    """The choices of a program without the names of its layers, each once.
+    """Returns the distinct choices of a program, without the names of its layers.
 
     >>> _in_short(["conv_transpose2d: fused in NCHW", "conv_transpose2d_1: fused in NCHW"])
     'fused in NCHW'

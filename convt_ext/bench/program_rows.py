@@ -1,10 +1,10 @@
-"""Measures the programs of ``bench --programs``: converted models beside PyTorch's, eager and compiled.
+"""Measures the programs of ``bench --programs``: converted models and PyTorch's, eager and compiled.
 
-In mode ``eager`` ours is converted with ``fuse=True``, traced before where it is more than an ``nn.Sequential``; in
-``compiled`` both models are given to ``torch.compile``, ours converted and no more, and in ``train_compiled`` the
-networks of steps.py are trained that way. The GPU's time of a call counts, by turns; of a training step also the time
-that passes. What a compiled program of ours consists of is noted: the choice for each layer, and how many kernels run.
-Called by command.py; program_sets.py says which programs there are.
+In mode ``eager`` the model is converted with ``fuse=True``, after tracing unless it is an ``nn.Sequential``; in
+``compiled`` both models are compiled with ``torch.compile``, and conversion does not fuse; ``train_compiled`` trains
+the networks of steps.py that way. Measures the GPU time of calls, alternately, and for training steps also wall time.
+Records the choice for each layer of a converted compiled program, and the number of kernels. Called by command.py;
+program_sets.py lists the programs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from convt_ext.bench.runner import Row
 from convt_ext.bench.timing import Timer
 from convt_ext.tuning import race
 
-DTYPES = tuple(steps.DTYPES)  # float32 with TF32 as PyTorch's switches allow it
+DTYPES = tuple(steps.DTYPES)  # float32 uses TF32 if PyTorch's switches allow it
 
-_REFERENCE_IMAGES = 4  # of a batch, that are compared with float64
-_AGREEMENT = 0.05  # of the result's scale; more only where PyTorch's own error is as large
+_REFERENCE_IMAGES = 4  # images of a batch that are compared with float64
+_AGREEMENT = 0.05  # of the result's scale; more only if PyTorch's error is similar
 
 
 class Case(NamedTuple):
-    """A row that is to be measured."""
+    """A row to measure."""
 
     program: AnyProgram
     dtype: str
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 def select_cases(patterns: Sequence[str], modes: Sequence[str]) -> list[Case]:
-    """The rows of the programs whose names match any pattern or whose set has that name, mode by mode.
+    """Returns the rows of the programs with a name that matches any pattern, or in a set of that name, mode by mode.
 
     Raises:
         ValueError: a pattern matches no program of these modes.
@@ -76,14 +76,14 @@ def run(
     """Yields a row for each case.
 
     Args:
-        budget_ms: what a loop of training steps is to take.
+        budget_ms: target time of a loop of training steps.
         benchmark: whether cuDNN tries its algorithms.
     """
     with cudnn_benchmark(benchmark):
         for case in cases:
             row = _empty_row(case)
             try:
-                # A compiled program is as its user gets it; an eager one makes its benchmarks at once.
+                # Compiled programs benchmark as for a user; eager ones benchmark in first calls.
                 with race.forced(benchmark if case.mode == "eager" else None):
                     if case.mode == "train_compiled":
                         _measure_step(row, case, device, timer, budget_ms, clock)
@@ -120,7 +120,7 @@ def _empty_row(case: Case) -> Row:
 
 @contextmanager
 def _logged_choices(row: Row) -> Iterator[None]:
-    """Fills in how compiled programs of ours compute their layers, as compile/choice.py logs it."""
+    """Records the choices for the layers of converted compiled programs, as compile/choice.py logs them."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -152,7 +152,7 @@ def _measure(row: Row, case: Case, device: torch.device, timer: Timer, clock: Ca
     ours = _converted(model, case.mode)
     if case.mode == "compiled":
         ours, model, bare = _compiled(ours), _compiled(model), bare and _compiled(bare)
-    # PyTorch's first: the benchmark in our first call meets the algorithm that cuDNN has found.
+    # PyTorch first: the benchmark in convt_ext's first call then times the algorithm that cuDNN has found.
     theirs, row["torch_first_s"] = _first(lambda: model(*inputs), device, clock)
     with _logged_choices(row):
         found, row["ours_first_s"] = _first(lambda: ours(*inputs), device, clock)
@@ -167,7 +167,7 @@ def _measure(row: Row, case: Case, device: torch.device, timer: Timer, clock: Ca
 
 
 def _converted(model: nn.Module, mode: str) -> nn.Module:
-    """The converted copy: fused by `convert` in eager mode, by the compiler's pass otherwise."""
+    """Returns the converted copy: fused by `convert` in eager mode, else by the compiler's pass."""
     ours = copy.deepcopy(model)
     if mode == "eager" and not isinstance(ours, nn.Sequential):
         ours = torch.fx.symbolic_trace(ours)
@@ -175,12 +175,12 @@ def _converted(model: nn.Module, mode: str) -> nn.Module:
 
 
 def _compiled(model: nn.Module) -> Any:
-    """As `torch.compile` does it: the method `compile` of an nn.Sequential compiles each module in it by itself."""
+    """Calls `torch.compile`: the method `compile` of an nn.Sequential would compile each of its modules separately."""
     return torch.compile(model, dynamic=False)
 
 
 def _first(call: Callable[[], Any], device: torch.device, clock: Callable[[], float]) -> tuple[Any, float]:
-    """What the first call returns, and the seconds that it takes: compilation above all."""
+    """Returns the result of the first call and its seconds, mostly compilation."""
     start = clock()
     result = call()
     steps.synchronizer(device)()
@@ -220,15 +220,15 @@ def _measure_step(
 
 
 def _gradients(model: nn.Module) -> torch.Tensor:
-    """The gradients of all parameters, one behind the other."""
+    """Concatenates the gradients of all parameters."""
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 def _compare(row: Row, ours: torch.Tensor, theirs: torch.Tensor, reference: torch.Tensor) -> None:
-    """Fills in the largest errors over the largest number of the reference.
+    """Records the largest errors relative to the largest magnitude of the reference.
 
     Raises:
-        ArithmeticError: ours is too large, or a result is not finite.
+        ArithmeticError: the error of convt_ext is too large, or a result is not finite.
     """
     scale = reference.abs().max()
     error, torch_error = (float((one.double() - reference).abs().max() / scale) for one in (ours, theirs))

@@ -1,4 +1,4 @@
-"""Which programs ``bench --programs`` measures in which mode, and the sets whose figures are told apart.
+"""The programs that ``bench --programs`` measures in each mode, and the sets with separate figures.
 
 Called by program_rows.py, program_summary.py and command.py.
 """
@@ -13,7 +13,7 @@ from convt_ext.bench.programs import COMPILED_STEPS, Program
 
 AnyProgram = LayerProgram | Program
 
-# A set's programs, which are compiled for inference. Those of the first are run eagerly too.
+# The programs of each set, which are compiled for inference. Those of the first set also run eagerly.
 LAYERS, OF_LEVEL2, OF_CHAINS, AT_RANDOM = "layers", "level 2", "chains", "drawn"
 INFERENCE: dict[str, tuple[AnyProgram, ...]] = {
     LAYERS: LAYER_PROGRAMS, OF_LEVEL2: LEVEL2, OF_CHAINS: CHAINS, AT_RANDOM: DRAWN,
@@ -27,12 +27,12 @@ MODES: dict[str, tuple[AnyProgram, ...]] = {
     "train_compiled": TRAINING,
 }
 
-_SETS = INFERENCE | {"steps": TRAINING}  # the last one's networks are trained
+_SETS = INFERENCE | {"steps": TRAINING}  # the last set's networks are trained
 _SET_OF = {program.name: name for name, programs in _SETS.items() for program in programs}
 
 
 def set_of(program: str) -> str:
-    """The set of a program of that name.
+    """Returns the set of the program of that name.
 
     >>> set_of("decoder"), set_of("36: min, sum, GELU")
     ('steps', 'level 2')
@@ -41,7 +41,7 @@ def set_of(program: str) -> str:
 
 
 def names_of(word: str) -> list[str]:
-    """The names of a set's programs; the word itself where it is no set's.
+    """Returns the names of a set's programs; the word itself if it is not the name of a set.
 
     >>> names_of("steps"), names_of("U-*")
     (['DCGAN generator', 'U-Net', 'decoder'], ['U-*'])

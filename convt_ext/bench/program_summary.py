@@ -1,6 +1,6 @@
-"""What the rows of ``bench --programs`` say together, beside what is aimed at.
+"""Figures of the rows of ``bench --programs``, with targets.
 
-Called by program_report.py. Pure arithmetic on rows, of a run or of a kept file.
+Called by program_report.py. Pure arithmetic on rows, of a run or of a result file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from convt_ext.bench.program_sets import LAYERS, OF_CHAINS, OF_LEVEL2, set_of
 from convt_ext.bench.runner import Row
 from convt_ext.bench.summary import geometric_mean, ratio
 
-# PyTorch's time over ours, geometric mean of the programs of a set, mode and dtype, on an H200.
+# Targets for the geometric mean of PyTorch's time over convt_ext's, per set, mode and dtype, on an H200.
 _MEANS = {
     (LAYERS, "eager", "float32"): 2.5,
     (LAYERS, "eager", "bfloat16"): 2.5,
@@ -24,7 +24,7 @@ _MEANS = {
     (OF_CHAINS, "compiled", "float32"): 1.25,
     (OF_CHAINS, "compiled", "bfloat16"): 1.12,
 }
-# Of single rows none is to be slower than by noise; these are to be faster by more.
+# Targets for single rows: not slower, up to noise; the rows of `_LEAST` have a larger minimum.
 _NOISE = 0.97
 _LEAST = {("train_compiled", "DCGAN generator"): 1.1}
 _LIMITS = {program.name: program.limit for program in LAYER_PROGRAMS}
@@ -32,14 +32,14 @@ _LIMITS = {program.name: program.limit for program in LAYER_PROGRAMS}
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Of the rows of a set, mode and dtype that have times.
+    """Figures of the rows of a set, mode and dtype that have times.
 
     Attributes:
-        num_rows: how many these are; `num_slower` of them are slower than they are to be.
-        mean: geometric mean of PyTorch's time over ours; `aim` is what it is to be, None where that is said of rows.
-        least: the least quotient.
-        over_bare: geometric mean of the program's time over the layer's alone, None where no row has that;
-            `most_over_bare` is the largest, and `num_over_limit` rows take more than they are to.
+        num_rows: number of rows; `num_slower` of them miss their target.
+        mean: geometric mean of PyTorch's time over convt_ext's; `aim` is its target, None if only rows have targets.
+        least: the minimum ratio.
+        over_bare: geometric mean of the program's time over that of the layer without followers, None if no row has
+            one; `most_over_bare` is the maximum, and `num_over_limit` rows exceed their limit.
     """
 
     num_rows: int
@@ -53,7 +53,7 @@ class Figures:
 
 
 def figures(rows: Sequence[Row]) -> dict[tuple[str, str, str], Figures]:
-    """(set, mode, dtype) -> what its rows say."""
+    """Returns the figures by (set, mode, dtype)."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if ratio(row) is not None:
@@ -77,23 +77,23 @@ def _figures_of(rows: Sequence[Row], aim: float | None) -> Figures:
 
 
 def over_bare(row: Row) -> float | None:
-    """Our time of the program over that of its layer alone."""
+    """Returns convt_ext's time of the program over that of its layer without followers."""
     return row["ours_us"] / row["bare_us"] if row["ours_us"] and row["bare_us"] else None
 
 
 def wall_ratio(row: Row) -> float | None:
-    """PyTorch's time over ours, of the time that passes; None where nobody measured it."""
+    """Returns PyTorch's wall time over convt_ext's; None if it was not measured."""
     ours, theirs = row["ours_wall_us"], row["torch_wall_us"]
     return theirs / ours if ours and theirs else None
 
 
 def is_slower(row: Row) -> bool:
-    """Whether ours is slower than it is to be: by the GPU's time, or by that which passes."""
+    """Returns whether convt_ext misses the row's target, in GPU time or in wall time."""
     least = _LEAST.get((row["mode"], row["program"]), _NOISE)
     return any(value is not None and value < least for value in (ratio(row), wall_ratio(row)))
 
 
 def is_over_limit(row: Row) -> bool:
-    """Whether a fused program takes more than it is to, over its layer alone."""
+    """Returns whether a fused program exceeds its limit relative to its layer without followers."""
     value, limit = over_bare(row), _LIMITS.get(row["program"])
     return value is not None and limit is not None and value > limit

@@ -1,7 +1,7 @@
-"""The programs of ``bench --steps``: networks with transposed convolutions, trained or used at a usual size.
+"""The programs of ``bench --steps``: networks with transposed convolutions, in training or inference at a usual size.
 
-The two models of the demo, and two more in plain ``torch.nn`` with random weights: what a step takes does not depend on
-what a network has learned. Single layers with what follows them: layer_programs.py.
+The two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
+on the weights. layer_programs.py has single layers with followers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class FSRCNN(nn.Module):
 
 
 class CLIPSegDecoder(nn.Module):
-    """A decoder like that of CLIPSeg (arXiv:2112.10003) with patches of 16 x 16, behind its two encoders.
+    """A decoder like that of CLIPSeg (arXiv:2112.10003) with patches of 16 x 16, without the two encoders.
 
-    Three transformer layers take an activation of the image's encoder each, the first one's result is conditioned on
-    the text's embedding, and two transposed convolutions make the mask: three times (N, 1 + T, 768) and (N, 512), T
+    Each of three transformer layers receives an activation of the image encoder, the input of the first is conditioned
+    on the text embedding, and two transposed convolutions make the mask: three times (N, 1 + T, 768) and (N, 512), T
     tokens of a square image -> (N, 1, H, W), H = W = 16 sqrt(T).
     """
 
@@ -68,7 +68,7 @@ class CLIPSegDecoder(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A network and what it is given; the first input's first size is the batch."""
+    """A network and the sizes of its inputs; the first size of the first input is the batch."""
 
     name: str
     make_model: Callable[[], nn.Module]
@@ -94,5 +94,5 @@ PROGRAMS: tuple[Program, ...] = (
     Program("CLIPSeg decoder", CLIPSegDecoder, _CLIPSEG_INPUTS, "infer"),
 )
 
-# Whose training steps `bench --programs` compiles.
+# The programs with training steps that `bench --programs` compiles.
 COMPILED_STEPS: tuple[Program, ...] = (_DCGAN_128, _UNET_4)

@@ -1,6 +1,6 @@
-"""Shows a run: progress while it goes, the table of rows and the summary after it.
+"""Prints a run: its progress, then the table of rows and the summary.
 
-Needs the package rich (extra ``bench``); imported only when something is shown.
+Needs the package rich (extra ``bench``); imported only for output.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_progress(console: Console) -> Progress:
 
 
 def geometric_means(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[float, int]]:
-    """(direction, precision, layout) -> (geometric mean of PyTorch's time over ours, number of layers)."""
+    """Returns the geometric mean of PyTorch's time over convt_ext's and the number of layers, for each kind of call."""
     groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in rows:
         value = ratio(row)
@@ -53,12 +53,12 @@ def geometric_means(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[flo
 
 
 def closest_calls(rows: Sequence[Row]) -> list[Row]:
-    """The rows of ours that win least against PyTorch, worst first."""
+    """Returns the rows of convt_ext kernels with the smallest speed-up over PyTorch, worst first."""
     return sorted((row for row in rows if counts(row)), key=lambda row: ratio(row) or 0.0)[:_NUM_CLOSEST]
 
 
 def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
-    """All rows of a run; those of a neighbour grid in tables of their bases."""
+    """Prints all rows of a run; a neighbour grid as one table per base."""
     if rows and "base" in rows[0]:
         neighbour_report.print_grid(console, rows, title)
     else:
@@ -111,11 +111,11 @@ def _text(value: float | None, form: str) -> str:
 
 
 def print_calls(console: Console, rows: Sequence[Row]) -> None:
-    """What all calls are worth, those that PyTorch serves counted as 1: of a run, or of a kept file's rows."""
+    """Prints the speed-up of all calls of a run or a result file; a call that PyTorch's operator runs counts as 1."""
     found = {name: summary for name, part in parts(rows).items() if (summary := summarise(part)) is not None}
     if not found:
         return
-    table = Table(title="All calls; what PyTorch's operator serves counts as 1", title_justify="left")
+    table = Table(title="All calls; a call that PyTorch's operator runs counts as 1", title_justify="left")
     table.add_column("")
     for name in ("calls", "ours", *(f"> {share:.0%} slower" for share in SLOWER_BY)):
         table.add_column(name, justify="right")
@@ -126,15 +126,15 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
     console.print(table)
     of_all = found["all"]
     if of_all.num_calls < len(rows):
-        console.print(f"{len(rows) - of_all.num_calls} calls lack a time and are in none of these numbers.")
+        console.print(f"{len(rows) - of_all.num_calls} calls lack a time and are not in these numbers.")
     if of_all.num_retimed:
-        console.print(f"{of_all.num_retimed} calls seemed slower than PyTorch's and were timed again, both sides.")
+        console.print(f"{of_all.num_retimed} calls seemed slower than PyTorch's; both sides were timed again.")
     if of_all.first_calls_ms:
         first = of_all.first_calls_ms
         console.print(
-            f"A first call of ours takes longer than PyTorch's by {of_all.median_first_call_ms:.1f} ms in the median, "
-            f"{max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls together: "
-            "it plans and benchmarks a shape."
+            f"A first call of convt_ext takes longer than PyTorch's by {of_all.median_first_call_ms:.1f} ms in the "
+            f"median, {max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls, because it plans and "
+            "benchmarks a shape."
         )
 
 
@@ -152,7 +152,7 @@ def _cells_of_calls(summary: Summary) -> list[str]:
 
 
 def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipped]) -> None:
-    """Geometric means, the closest calls, what all are worth, what PyTorch served, what was skipped and what failed."""
+    """Prints geometric means, the closest calls, all calls, those that PyTorch ran, skipped rows and failures."""
     means = geometric_means(rows)
     if means:
         table = Table(title="PyTorch's time / ours, geometric mean", title_justify="left")
@@ -167,9 +167,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
     print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:
-        console.print(
-            f"{by_torch} of {len(rows)} rows are served by PyTorch's operator and count for nothing in the means."
-        )
+        console.print(f"{by_torch} of {len(rows)} rows are served by PyTorch's operator and are not part of the means.")
     for item in skipped:
         console.print(f"skipped: {item.layer} ({item.num_rows} rows): {item.reason}", markup=False)
     print_failures(console, rows)
@@ -184,7 +182,7 @@ def print_failures(console: Console, rows: Sequence[Row]) -> None:
 
 
 def steps_table(rows: Sequence[Row], title: str) -> Table:
-    """The rows of ``bench --steps``."""
+    """Makes the table of ``bench --steps``."""
     table = Table(title=title, title_justify="left")
     for name in ("program", "step", "inputs", "dtype"):
         table.add_column(name)
@@ -205,7 +203,7 @@ def steps_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
-    """The rows of ``bench --programs`` or of ``bench --steps``."""
+    """Prints the rows of ``bench --programs`` or of ``bench --steps``."""
     if rows and "ours_us" in rows[0]:
         program_report.print_programs(console, rows, title)
     else:
@@ -214,7 +212,7 @@ def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
 
 
 def print_kept(console: Console, name: str, content: dict[str, Any]) -> None:
-    """The summary of a result file."""
+    """Prints the summary of a result file."""
     rows, ended = content["rows"], "" if content["complete"] else ", interrupted"
     title = f"{name}: {content['gpu']}, torch {content['torch']}, {content['date'][:10]}{ended}"
     if rows and "program" in rows[0]:

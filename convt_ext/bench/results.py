@@ -1,6 +1,6 @@
-"""The result file: one JSON object with the machine, the sources that were measured, and the rows.
+"""The result file: one JSON object with the machine, the digest of the measured sources, and the rows.
 
-Written after every row, so that an interrupted run keeps what it measured; ``complete`` says which it is.
+Written after every row, so that an interrupted run keeps its rows; ``complete`` is False in such a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from convt_ext.bench.runner import Row, Skipped
 
 
 def without_folder(argv: Sequence[str]) -> list[str]:
-    """The words of a run; behind ``--out`` the base name alone, without the folder that a machine had.
+    """Returns the words of a run; ``--out`` keeps only the base name, without the machine's folder.
 
     >>> without_folder(["bench", "--out", "/tmp/run.json", "--out=/tmp/run.json", "--csv", "benchmarks/layers.csv"])
     ['bench', '--out', 'run.json', '--out=run.json', '--csv', 'benchmarks/layers.csv']
@@ -37,7 +37,7 @@ def without_folder(argv: Sequence[str]) -> list[str]:
 
 
 def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
-    """The fields of a result file that identify a run."""
+    """Returns the fields of a result file that identify a run."""
     return {
         "gpu": gpu,
         "torch": torch.__version__,
@@ -49,20 +49,20 @@ def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def default_path(gpu: str, date: str) -> Path:
-    """``benchmarks/results/<gpu>-<date>.json`` below the current folder."""
+    """Returns ``benchmarks/results/<gpu>-<date>.json`` below the current folder."""
     name = re.sub(r"[^a-z0-9]+", "-", f"{gpu} {date[:19]}".lower()).strip("-")
     return Path("benchmarks") / "results" / f"{name}.json"
 
 
 class ResultFile:
-    """Rows of one run on their way to a file."""
+    """The rows of one run, written to a file."""
 
     def __init__(self, path: Path, description: dict[str, Any]) -> None:
         self.path = path
         self.rows: list[Row] = []
         self.skipped: list[Skipped] = []
         self._description = description
-        self._texts: list[str] = []  # of the rows, each made once: a file of many is written as often
+        self._texts: list[str] = []  # JSON of the rows, cached because each new row rewrites the file
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, item: Row | Skipped) -> None:
@@ -74,7 +74,7 @@ class ResultFile:
         self.write(complete=False)
 
     def write(self, *, complete: bool) -> None:
-        """Replaces the file in one step: a reader never sees half of it."""
+        """Replaces the file atomically: a reader never sees a part of it."""
         skipped = [dataclasses.asdict(item) for item in self.skipped]
         head = _json({**self._description, "complete": complete, "skipped": skipped})
         rows = "[\n  " + ",\n  ".join(self._texts) + "\n ]" if self._texts else "[]"
@@ -83,13 +83,13 @@ class ResultFile:
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
-    """Writes a result file in one step."""
+    """Writes a result file atomically."""
     _replace(path, _json(content))
 
 
 def _json(content: dict[str, Any]) -> str:
     text = json.dumps(content, indent=1, allow_nan=False)
-    # A row's lists of two numbers belong on one line: the files are read by people and diffed.
+    # Lists of two numbers stay on one line, because people read and diff the files.
     return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
 
 

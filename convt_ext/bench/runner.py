@@ -1,7 +1,7 @@
-"""Runs the benchmark: every layer in every precision, layout and direction, ours beside PyTorch's.
+"""Runs the benchmark: every layer in every precision, layout and direction, with convt_ext and PyTorch.
 
-Called by command.py and by tests, which give it a CPU device and a timer of their own. Holds the tensors of one layer
-and dtype at a time. Knows nothing of files or tables.
+Called by command.py and by tests, which pass a CPU device and their own timer. Holds the tensors of one layer and dtype
+at a time. Must not know files or tables.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Row = dict[str, Any]
 
 _NUMBERS = {"fwd": FORWARD, "dx": GRAD_INPUT, "dw": GRAD_WEIGHT}
 
-_RETIMED_ABOVE = 1.03  # our time over PyTorch's
+_RETIMED_ABOVE = 1.03  # time of convt_ext over PyTorch's
 
 
 class DeviceLostError(RuntimeError):
-    """The GPU answers nothing any more (an illegal access, say): no later measurement would mean anything."""
+    """The GPU has stopped responding (after an illegal access, for example); later measurements would be invalid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Settings:
     device: torch.device
     with_torch: bool = True
     with_errors: bool = True
-    with_first_calls: bool = True  # what a shape's first call costs; only beside PyTorch's
+    with_first_calls: bool = True  # the cost of a shape's first call; only with `with_torch`
 
     @property
     def num_rows(self) -> int:
@@ -106,7 +106,7 @@ def _run_dtype(
 
 
 def empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
-    """The row of a call of which nothing is known but its floor."""
+    """Returns the row of a call with only its floor."""
     floor = None
     if rates is not None:
         floor = floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
@@ -155,7 +155,7 @@ def _measure(
     first_ms: dict[str, float] = {}
 
     def try_ours() -> None:
-        # The kernel is asked for after the first call, whose benchmark may choose it.
+        # The kernel is read after the first call, because its benchmark may choose another one.
         try:
             result, first_ms["ours"] = first_call.timed(our_call(layer, direction, mode, operands), settings.device)
         finally:
@@ -174,7 +174,7 @@ def _measure(
         for side, call in calls.items():
             row[f"{side}_peak_bytes"] = timer.peak_bytes(call)
 
-    # PyTorch's first: our benchmark meets the algorithm that cuDNN has found for this thread.
+    # PyTorch first: the benchmark of convt_ext then times the algorithm that cuDNN has found for this thread.
     if settings.with_torch:
         guarded("torch", try_torch)
     guarded("ours", try_ours)
@@ -187,9 +187,9 @@ def _measure(
 
 
 def _time(row: Row, calls: dict[str, Callable[[], torch.Tensor]], timer: Timer) -> None:
-    """Times both sides. Where ours seems to be slower both are timed again, and of either side its better time counts.
+    """Times both sides. If convt_ext seems slower, times both again and uses the better time of each side.
 
-    Much of what seems to be slower is a disturbance of one moment; a kernel that is slower is so again.
+    A slower time is often a momentary disturbance; a slower kernel is slower again.
     """
 
     def times() -> dict[str, float]:
@@ -204,7 +204,7 @@ def _time(row: Row, calls: dict[str, Callable[[], torch.Tensor]], timer: Timer) 
 
 
 def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Callable[[], torch.Tensor]:
-    """Our forward through the public function; a gradient as a backward pass computes it, without autograd's part."""
+    """Returns a call of convt_ext: forward by the public function, a gradient as in a backward, without autograd."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
         arguments = layer.arguments
@@ -219,7 +219,7 @@ def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Ca
 
 
 def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> str:
-    """The kernel that serves a call, ``torch`` where PyTorch's operator does."""
+    """Returns the kernel that runs a call, or ``torch`` for PyTorch's operator."""
     decision = _decision(layer, mode, operands)
     if isinstance(decision, routing.Reason):
         return "torch"
@@ -229,7 +229,7 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
 
 
 def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, Any]:
-    """Our plan for one direction of a call that our kernels serve by a decision of routing.py, on such a GPU."""
+    """Returns the plan of one direction of a call that routing.py gives to convt_ext, on such a GPU."""
     input, weight, bias, directions = decision
     number = _NUMBERS[direction]
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
@@ -240,7 +240,7 @@ def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, A
 
 
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
-    """routing.route() of the layer's forward call, which decides for its gradients too."""
+    """Returns routing.route() of the layer's forward call, which also decides its gradients."""
     tensors = (operands.input, operands.weight, operands.bias)
     return routing.route(*tensors, **layer.arguments, precision=mode.ours)
 

@@ -1,9 +1,9 @@
-"""Whole programs, PyTorch's model beside its converted copy: wall time of a step, host and device together.
+"""Measures whole programs, PyTorch's model and its converted copy: wall time of a step, including the device's.
 
-Called by command.py for ``bench --steps``. A step is what a user's loop repeats: forward pass, loss, backward pass and
-SGD where a network is trained, the forward pass where it is used. Loops of steps take turns, because clocks and heat
-drift; each begins and ends with a synchronised device, and within one nothing waits. The median loop counts.
-program_rows.py takes the training step and the loops from here for what it compiles.
+Called by command.py for ``bench --steps``. A step is an iteration of a user's loop: forward pass, loss, backward pass
+and SGD in training, the forward pass in inference. Loops of steps alternate, because clocks and temperature drift; each
+starts and ends with a device synchronization, and there is none inside. The result is the median loop. program_rows.py
+uses the training step and the loops for compiled programs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from convt_ext.bench.runner import Row
 
 Step = Callable[[], torch.Tensor]
 
-# Float32 with PyTorch's switches as they are (TF32 in convolutions), and bfloat16 under autocast.
+# float32 with PyTorch's default switches (TF32 in convolutions), and bfloat16 under autocast.
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
-_WARM_UP = 5  # steps in which algorithms are searched for and memory is found
-_LOOPS = 8  # of each side; even: of two loops each is the first as often as the other
-_MIN_STEPS, _MAX_STEPS = 3, 500  # in a loop
-_AGREEMENT = 0.05  # of what the first steps give; a rounding of operands to bfloat16 is 0.004
+_WARM_UP = 5  # steps for algorithm search and memory allocation
+_LOOPS = 8  # loops of each side; even, so that each side runs first equally often
+_MIN_STEPS, _MAX_STEPS = 3, 500  # per loop
+_AGREEMENT = 0.05  # relative difference of the first steps; rounding operands to bfloat16 is 0.004
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
     budget_ms: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Row]:
-    """Yields a row for each program and dtype; `budget_ms` is what a loop of steps is to take."""
+    """Yields a row for each program and dtype; `budget_ms` is the target time of a loop of steps."""
     with cudnn_benchmark():
         for program in programs:
             for dtype in DTYPES:
@@ -95,7 +95,8 @@ def _measure(
 
 
 def make_steps(program: Program, lowered: torch.dtype | None, device: torch.device) -> tuple[list[Step], int]:
-    """A step of the converted copy and one of the model, from the same weights; how many layers were converted."""
+    """Returns a step of the converted copy and one of the model, with equal weights, and the number of converted
+    layers."""
     model, inputs, target = make_model(program, device)
     converted = convt_ext.convert(copy.deepcopy(model))
     number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
@@ -106,7 +107,7 @@ def make_steps(program: Program, lowered: torch.dtype | None, device: torch.devi
 
 
 def make_model(program: Program, device: torch.device) -> tuple[nn.Module, list[torch.Tensor], torch.Tensor]:
-    """PyTorch's model, its inputs and a target for its result: the same numbers every time."""
+    """Makes PyTorch's model, its inputs and a target for its result, with the same numbers in each call."""
     torch.manual_seed(0)
     model = program.make_model().to(device).train(program.mode == "train")
     inputs = [torch.randn(shape, device=device) for shape in program.inputs]
@@ -118,7 +119,7 @@ def make_model(program: Program, device: torch.device) -> tuple[nn.Module, list[
 def training_step(
     model: nn.Module, inputs: Sequence[torch.Tensor], target: torch.Tensor, lowered: torch.dtype | None
 ) -> Step:
-    """Forward pass, loss, backward pass and SGD; under autocast to `lowered` where that is given."""
+    """Returns a step: forward pass, loss, backward pass and SGD; under autocast to `lowered` if given."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step() -> torch.Tensor:
@@ -143,7 +144,7 @@ def _inference_step(model: nn.Module, inputs: list[torch.Tensor], lowered: torch
 def times_ms(
     steps: Sequence[Step], budget_ms: float, synchronize: Callable[[], None], clock: Callable[[], float]
 ) -> tuple[int, list[list[float]]]:
-    """How many steps a loop has, and what one of them takes in each loop, of each side."""
+    """Returns the number of steps per loop, and the time of a step in each loop, for each side."""
 
     def loop(step: Step, number: int) -> float:
         synchronize()
@@ -165,12 +166,12 @@ def times_ms(
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """What waits for the device."""
+    """Returns a function that waits for the device."""
     return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
 
 
 def free_memory(device: torch.device) -> None:
-    """Gives back what the models that were measured last had."""
+    """Frees the memory of the last measured models."""
     gc.collect()  # a caught exception can keep the frame that holds them
     if device.type == "cuda":
         torch.cuda.empty_cache()

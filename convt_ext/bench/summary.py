@@ -1,6 +1,6 @@
-"""What rows say together: who served, how often ours was slower than PyTorch, and by how much all calls became faster.
+"""Figures of rows: which implementation ran, how often convt_ext was slower than PyTorch, and the overall speed-up.
 
-Called by report.py. Pure arithmetic on rows, of a run or of a kept file; knows nothing of torch or a GPU.
+Called by report.py. Pure arithmetic on rows of a run or a result file, independent of torch and a GPU.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from convt_ext.bench.runner import Row
 
-SLOWER_BY = (0.02, 0.03, 0.10)  # ours beside PyTorch's
+SLOWER_BY = (0.02, 0.03, 0.10)  # convt_ext compared with PyTorch
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Of calls with a time on either side.
+    """Figures of calls with times of both sides.
 
     Attributes:
-        num_calls: measured calls; `num_ours` of them our kernels served, the others PyTorch's operator.
-        num_slower: how many of ours took longer than PyTorch by more than each share of `SLOWER_BY`.
-        speedup: geometric mean of PyTorch's time over ours, of all calls; a call that PyTorch serves counts as 1.
-        speedup_of_ours: of our kernels' calls alone; None where there is none.
-        worst: the least of these quotients; None likewise.
-        ours_ms: time of all calls, where PyTorch serves PyTorch's.
+        num_calls: number of measured calls; convt_ext kernels ran `num_ours` of them, PyTorch's operator the others.
+        num_slower: number of calls of convt_ext kernels that are slower than PyTorch, for each limit of `SLOWER_BY`.
+        speedup: geometric mean of PyTorch's time over convt_ext's, for all calls; a call that PyTorch runs counts as 1.
+        speedup_of_ours: the mean for calls of convt_ext kernels; None without any.
+        worst: the minimum of these ratios; None likewise.
+        ours_ms: time of all calls, with PyTorch's time for calls that PyTorch runs.
         torch_ms: time of all calls by PyTorch's operator.
-        num_retimed: calls of which each side's better one of two timings counts.
-        first_calls_ms: what the first calls took longer than PyTorch's, each; empty where nobody measured it.
+        num_retimed: number of calls that were timed twice.
+        first_calls_ms: extra time of each first call over PyTorch's; empty if not measured.
     """
 
     num_calls: int
@@ -50,20 +50,20 @@ class Summary:
 
 
 def ratio(row: Row) -> float | None:
-    """PyTorch's time over ours: above 1 we are faster."""
+    """Returns PyTorch's time over convt_ext's: above 1 convt_ext is faster."""
     ours, theirs = row["ours_us"], row["torch_us"]
     return None if not ours or theirs is None else theirs / ours
 
 
 def served_by(row: Row) -> str | None:
-    """`ours`, `torch`, or None where neither side ran; older files say it by the kernel alone."""
+    """Returns `ours`, `torch`, or None if neither ran; older files contain only the kernel."""
     if "chosen" in row:
         return row["chosen"]
     return None if row["kernel"] is None else "torch" if row["kernel"] == "torch" else "ours"
 
 
 def counts(row: Row) -> bool:
-    """Whether a row says something about our kernels: measured, and not served by PyTorch."""
+    """Returns whether a row measures a convt_ext kernel: it has both times, and PyTorch did not run the call."""
     return served_by(row) == "ours" and ratio(row) is not None
 
 
@@ -73,7 +73,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def summarise(rows: Sequence[Row]) -> Summary | None:
-    """The summary of the rows that have both times; None where none has."""
+    """Summarizes the rows that have both times; None if there are none."""
     measured = [row for row in rows if ratio(row) is not None and served_by(row) is not None]
     if not measured:
         return None
@@ -94,7 +94,7 @@ def summarise(rows: Sequence[Row]) -> Summary | None:
 
 
 def parts(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """All rows, and those of each precision, layout and direction where there are several."""
+    """Returns all rows, and those of each precision, layout and direction if there are several."""
     found = {"all": list(rows)}
     for key in ("precision", "layout", "direction"):
         values = list(dict.fromkeys(row[key] for row in rows))

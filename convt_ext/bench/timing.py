@@ -1,8 +1,8 @@
-"""Times one GPU call the way ``triton.testing.do_bench`` does.
+"""Times GPU calls as ``triton.testing.do_bench`` does.
 
-Before every call a buffer larger than the L2 cache is zeroed, so that nothing is found in the cache. Events surround
-one call, which the host has launched by then (gpu_clock.py); the median of many calls counts. Calls that are compared
-take turns. Knows nothing of convolutions.
+Before every call a buffer larger than the L2 cache is zeroed, so that the cache is cold. Events enclose each call,
+which the host launches ahead (gpu_clock.py); the result is the median of many calls. Compared calls alternate. Must not
+know convolutions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from convt_ext.gpu_clock import GpuClock
 
 _MIN_FLUSH_BYTES = 256 * 2**20
 _MIN_CALLS, _MAX_CALLS = 10, 400
-_MIN_SLOW_CALLS = 3  # for a call that alone takes the whole budget
-_ROUNDS = 4  # even: of two calls each is the first as often as the other
+_MIN_SLOW_CALLS = 3  # for a call that exceeds the budget
+_ROUNDS = 4  # even, so that each of two calls runs first equally often
 
 
 class Timer(Protocol):
-    """Median times of calls in microseconds, taken by turns, and the memory and the kernels that one call takes."""
+    """Measures median times of alternating calls in microseconds, and the memory and kernels of one call."""
 
     def times_us(self, calls: Sequence[Callable[[], object]]) -> list[float]: ...
 
@@ -38,8 +38,7 @@ class CudaTimer:
 
     Args:
         device: the device that the calls run on.
-        budget_ms: GPU time to spend on measured calls of each kind; 10 to 400 calls are made, 3 of one that takes
-            longer than the budget.
+        budget_ms: GPU time for the measurement of each call: 10 to 400 repetitions, or 3 if one exceeds the budget.
     """
 
     def __init__(self, device: torch.device, budget_ms: float = 100.0) -> None:
@@ -51,9 +50,9 @@ class CudaTimer:
         self._flush = torch.empty(max(_MIN_FLUSH_BYTES, 2 * l2_bytes), dtype=torch.int8, device=device)
 
     def times_us(self, calls: Sequence[Callable[[], object]]) -> list[float]:
-        """The median of each call, in rounds: clocks and heat that drift meet all of them alike.
+        """Measures the median of each call in rounds, so that drifts of clocks and temperature affect all equally.
 
-        Each round makes a share of every call's repetitions, and begins with the call with which the one before ended.
+        Each round runs a part of every call's repetitions, and starts with the last call of the previous round.
         """
         with torch.cuda.device(self._device):
             numbers = [self._num_calls(call) for call in calls]
@@ -62,13 +61,13 @@ class CudaTimer:
             for turn in range(_ROUNDS):
                 for index in range(len(calls)) if turn % 2 == 0 else reversed(range(len(calls))):
                     number = numbers[index]
-                    # What is not counted brings clocks to their level under this load.
+                    # Warm-up repetitions bring the clocks to their level under this load.
                     clocks[index].times_us([calls[index]] * _share(max(1, number // 5), turn), self._flush)
                     times[index] += clocks[index].times_us([calls[index]] * _share(number, turn), self._flush)
             return [statistics.median(of_call) for of_call in times]
 
     def peak_bytes(self, call: Callable[[], object]) -> int | None:
-        """Most bytes that one warm call holds besides its operands: its result and any workspace."""
+        """Measures the peak bytes of one warm call besides its operands: its result and any workspace."""
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -78,19 +77,19 @@ class CudaTimer:
             return torch.cuda.max_memory_allocated() - before
 
     def num_kernels(self, call: Callable[[], object]) -> int | None:
-        """How many kernels one warm call launches, copies and fills among them."""
+        """Counts the kernels that one warm call launches, including copies and fills."""
         with torch.cuda.device(self._device), torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profile:
             call()
             torch.cuda.synchronize()
         return sum(event.device_type == DeviceType.CUDA for event in profile.events())
 
     def median_us(self, call: Callable[[], object], num_calls: int) -> float:
-        """The median of so many calls, the first among them: what it loads or searches for is timed."""
+        """Measures the median of `num_calls` calls, including lazy loading and algorithm search of the first."""
         return statistics.median(GpuClock().times_us([call] * num_calls, self._flush))
 
     def _num_calls(self, call: Callable[[], object]) -> int:
-        """How many calls the budget has room for, from a few of them."""
-        # The first call pays for algorithm search and lazy loading, the second for what the first evicted.
+        """Returns the number of calls that fit into the budget, from a few timed calls."""
+        # The first call includes algorithm search and lazy loading, the second the misses that the first caused.
         call()
         call()
         torch.cuda.synchronize()
@@ -101,7 +100,7 @@ class CudaTimer:
 
 
 def _share(number: int, turn: int) -> int:
-    """The repetitions of one round: all rounds together have `number`, the first ones the odd ones.
+    """Returns the repetitions of one round; all rounds have `number` in total, and the first ones get the remainder.
 
     >>> [_share(10, turn) for turn in range(_ROUNDS)]
     [3, 3, 2, 2]

@@ -261,8 +261,8 @@ def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     for words in (
         "h200_run.json: NVIDIA H200, torch 2.13, 2026-01-02, interrupted",
-        "2 calls lack a time and are in none of these numbers",
-        "3 calls seemed slower than PyTorch's and were timed again",
+        "2 calls lack a time and are not in these numbers",
+        "3 calls seemed slower than PyTorch's; both sides were timed again",
         "by 5.0 ms in the median, 30.0 at most, 0.03 s for 3 calls",
         "skipped: huge (2 rows): 900 GiB",
     ):
