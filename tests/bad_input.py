@@ -1,7 +1,7 @@
 """Calls that PyTorch rejects, one per row of its error table, for the tests on the CPU and on the GPU.
 
-Each row names itself and gives the arguments of one call on a device. The tests compare type and
-words with what `torch.nn.functional.conv_transpose2d` says to the very same arguments.
+Each row has a name and returns the arguments of one call on a device. The tests compare exception type and
+message with those of `torch.nn.functional.conv_transpose2d` for the same arguments.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ WORDS = {
 
 
 def _ok(t: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """An input and a weight that nothing is wrong with."""
+    """Returns a valid input and weight."""
     return t(2, 4, 5, 6), t(4, 6, 3, 3)
 
 
@@ -105,7 +105,7 @@ def arguments(row: str, device: str, dtype: torch.dtype = torch.float32) -> tupl
 
 
 def outcome(call: Any, *args: Any, **named: Any) -> tuple[type, str] | torch.Tensor:
-    """What a call raises, as (type, words without the C++ stack that some carry), or its result."""
+    """Returns the exception of a call as (type, message without a C++ stack), or its result."""
     try:
         return call(*args, **named)
     except Exception as error:

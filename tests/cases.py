@@ -1,7 +1,7 @@
-"""Named problems for every test that runs the operator, each with the reason why it is here.
+"""Named problems for every test that runs the operator, each with the reason for it.
 
 Sizes are small: a scalar loop can check them. `Case` builds its tensors and the arguments of the call;
-`CASES` is the list. A new kind of bug gets a case here, so that every kernel meets it.
+`CASES` is the list. Add a case for each new kind of bug, so that it is tested with every kernel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of `conv_transpose2d` beside the tensors."""
+        """The keyword arguments of `conv_transpose2d` after the tensors."""
         return {
             "stride": self.s, "padding": self.p, "output_padding": self.op, "groups": self.g, "dilation": self.d,
         }  # fmt: skip

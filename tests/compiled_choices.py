@@ -1,4 +1,4 @@
-"""What the pass over Inductor's graphs makes of small models, without compiling them."""
+"""Runs the pass over Inductor's graphs on small models, without compiling them."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What every test run shares: the installed package, the markers of GPU tests, and options of the GPU report.
+"""Shared configuration of all tests: the installed package, the markers of GPU tests, and options of the GPU report.
 
-Tests judge the wheel that users get. So this file refuses to run them against the package's folder
-in the checkout; it skips GPU tests where there is no GPU, and with CONVT_REQUIRE_GPU=1 fails them.
+Tests run against the wheel that users get. So this file refuses to run them against the package's folder
+in the checkout. Without a GPU it skips GPU tests, or fails them with CONVT_REQUIRE_GPU=1.
 
-    --gpu-report PATH   run as evidence: the binary must be of these sources, outcomes go to PATH
-    --shard I/N         of the GPU tests, only the I-th of N parts; its outcomes join those in PATH
-    --time-limit S      with a report: after so many seconds, fail with what there is
+    --gpu-report PATH   write a report: the binary must match these sources, outcomes go to PATH
+    --shard I/N         run only the I-th of N shards of the GPU tests; its outcomes are added to those in PATH
+    --time-limit S      with a report: after S seconds, fail and write a partial report
 
-A test with the marker needs_two_gpus skips itself where there is one; the report knows these skips from others. A test
-of exact results gives their digests to the fixture record_result, and the report holds them.
+A test with the marker needs_two_gpus skips itself with one GPU; the report lists these skips separately. A test of
+exact results passes their digests to the fixture record_result, which adds them to the report.
 
-While writing code, CONVT_TEST_UNINSTALLED=1 lets tests run against whatever convt_ext is found.
+CONVT_TEST_UNINSTALLED=1, for development, runs tests against any convt_ext that Python finds.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def _recorder(config, build_info) -> GpuRecorder:
 
 @pytest.fixture
 def record_result(request):
-    """`record_result(name, hexdigest)`: puts the digest of an exact result into the GPU report, where one is written.
+    """`record_result(name, hexdigest)`: adds the digest of an exact result to the GPU report, if there is one.
 
-    Reports of two GPU models are compared by these (tools/gpu_status.py --compare). A name that has another digest
-    already is a ValueError.
+    tools/gpu_status.py --compare compares reports of two GPU models by these. A second digest for a name raises a
+    ValueError.
     """
     recorder = request.config.pluginmanager.get_plugin(RECORDER)
     return recorder.record_result if recorder else lambda name, hexdigest: None
@@ -115,16 +115,16 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _milliseconds(item) -> int:
-    """About what a test takes: what its mark `slow` says, or as long as most."""
+    """Returns the approximate time of a test: the value of its mark `slow`, or the typical time."""
     slow = item.get_closest_marker("slow")
     return 1000 * slow.kwargs.get("seconds", 10) if slow else 300
 
 
 def pytest_collection_finish(session):
-    """Builds the C++ modules of the chosen tests, which takes minutes on a slow machine, before any test's timer runs.
+    """Builds the C++ modules of the selected tests before any test's timer runs (minutes on a slow machine).
 
-    Every worker of xdist comes here, and a lock lets the first one compile. What cannot be built is left to the
-    fixture, which says why.
+    Every worker of xdist runs this, and a lock lets the first one compile. After a failed build, the fixture reports
+    the error.
     """
     if session.config.option.collectonly:
         return
@@ -136,7 +136,7 @@ def pytest_collection_finish(session):
 
 
 class ModuleWithoutGpu(pytest.Module):
-    """A file of GPU tests where they cannot run: one skip, for thousands of tests that are not even made."""
+    """A file of GPU tests without a GPU: one skip instead of thousands of collected tests."""
 
     def collect(self):
         pytest.skip(_missing_gpu(), allow_module_level=True)
@@ -167,14 +167,14 @@ def pytest_report_header(config):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """The seeds of what a run drew by chance: with one, the same can be drawn again."""
+    """Prints the seeds of a run's random problems, which reproduce them."""
     for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
         for seed in (value for name, value in report.user_properties if name == "seed"):
             terminalreporter.write_line(f"{report.nodeid}: {seed}")
 
 
 def _missing_gpu() -> str | None:
-    """Why GPU tests cannot run here, or None when they can."""
+    """Returns why GPU tests cannot run here, or None if they can."""
     import torch
 
     if not torch.cuda.is_available():

@@ -1,8 +1,8 @@
-"""The compiled ops on the CPU, computed by PyTorch: all of the Python around them runs with real numbers and no GPU.
+"""The compiled ops on the CPU, computed by PyTorch: the Python code around them runs with real numbers and no GPU.
 
-Importing this registers them, for float tensors of any dtype, with results in the memory format asked for. The
-fixture `cpu_is_gpu` makes routing take CPU tensors for tensors on an H200 with a fitting binary, where PyTorch is
-never known to be faster. A test takes it with `from cpu_kernels import cpu_is_gpu`.
+Importing this registers them, for float tensors of any dtype, with results in the requested memory format. The
+fixture `cpu_is_gpu` makes routing treat CPU tensors as tensors on an H200 with a matching binary, without known times
+of PyTorch. A test imports it with `from cpu_kernels import cpu_is_gpu`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _forward(
 
 
 def _forward_packed(input, weight, bias, *arguments):
-    """Computes with what `packed` holds."""
+    """Computes with the content of `packed`."""
     *arguments, _, packed, is_packed = arguments
     packed = packed[: weight.nbytes]  # a copy may be larger
     if not is_packed:
@@ -149,7 +149,7 @@ if ops.forward is not None:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let routing take CPU tensors for tensors on an H200."""
+    """Makes routing treat CPU tensors as tensors on an H200."""
     monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
@@ -160,7 +160,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cpu_is_gpu(monkeypatch):
-    """Inside, CPU tensors are served as tensors on an H200 are, with TF32 off; `RAN` lists the ops that ran."""
+    """Inside, CPU tensors are dispatched like tensors on an H200, with TF32 off; `RAN` lists the ops that ran."""
     if ops.forward is None:
         pytest.skip("the binary is not installed")
     pretend(monkeypatch)

@@ -1,9 +1,10 @@
-"""Fixed problems of the exact classes, and the digests of what comes out: equal on every GPU that keeps its promise.
+"""Fixed problems of the exact classes, and the digests of their results, which must be equal on every GPU.
 
-Operands are made of integers by a rule of integers, so they are the same on every machine and with every PyTorch.
-`exact_digests.json` beside this file has, for each class and direction, the digest of all problems in both formats.
-Those of the forward pass and of the gradient of the input are the scalar oracle's (tests/oracle/test_exact_digests.py);
-the other two are what the first GPU found. Called by that test and by gpu/test_result_digest.py. Knows no pytest.
+Integer arithmetic generates the operands, so they are the same on every machine and with every PyTorch.
+`exact_digests.json` in this folder contains the digest of all problems in both formats, for each class and direction.
+The scalar oracle computed those of the forward pass and of the gradient of the input
+(tests/oracle/test_exact_digests.py), the first GPU the other two. Called by that test and by gpu/test_result_digest.py.
+Independent of pytest.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PROBLEMS = (
 
 
 def numbers(size: Iterable[int], seed: int) -> torch.Tensor:
-    """float64 from -1 to 1 with 52 random bits: those of a counter, mixed twice."""
+    """Returns float64 from -1 to 1 with 52 random bits, from a counter that is mixed twice."""
     size = tuple(size)
     counter = torch.arange(torch.Size(size).numel(), dtype=torch.int64) * 2 + (seed << 40)
     high, low = (_mixed((counter + half) ^ ((counter + half) >> 32)) for half in (0, 1))
@@ -73,7 +74,7 @@ def operands(number: int, kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Of the bytes in NCHW order."""
+    """Returns the digest of the bytes in NCHW order."""
     return hashlib.sha256(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 

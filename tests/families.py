@@ -1,8 +1,8 @@
-"""The kernel families on tensor cores, and random problems that each of them serves.
+"""The kernel families on tensor cores, and random problems for each of them.
 
-A family is some instances of an engine in one direction. It draws problems from the range that kernels/README.md gives
-it, until one has a plan of its own; which plans there are, the planner says, so nothing is drawn that is not legal.
-Called by the GPU tests, and by a CPU test that tries every family with the planner alone. Knows no pytest.
+A family is a set of instances of an engine in one direction. It draws problems from its range in kernels/README.md
+until the planner offers a plan of the family, so every drawn problem is legal. Called by the GPU tests, and by a CPU
+test that tries every family with only the planner. Independent of pytest.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Family:
 
     Args:
         kernels: matches the names of its instances.
-        draw: gives a case without a layout; its second argument is the elements of 16 bytes.
-        formats: of the result and of grad_output, True being channels_last.
-        layouts: of the input; where there are none, those of the format.
+        draw: returns a case without a layout; its second argument is the number of elements in 16 bytes.
+        formats: formats of the result and of grad_output; True is channels_last.
+        layouts: layouts of the input; if empty, those of the format.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Family:
         return re.fullmatch(self.kernels, plan["kernel"]) is not None
 
     def problem(self, rng: Random, kind: str, device: str = "cuda", planned_for: list[int] | None = None):
-        """A random call that the family has a plan of, and how to name it. `planned_for`: another GPU than its own.
+        """Returns a random call with a plan of the family, and the plan's name. `planned_for`: plan for another GPU.
 
         Raises:
-            AssertionError: many draws were in vain.
+            AssertionError: many draws had no such plan.
         """
         for _ in range(MOST_DRAWS):
             case = self.draw(rng, 4 if kind.startswith("tf32") else 8)
@@ -96,12 +96,12 @@ def _is_small(case: Case) -> bool:
 
 
 def _channels(rng: Random, most: int = 256, multiple: int = 1) -> int:
-    """A number of channels; often a power of two or the like, sometimes one more or less."""
+    """Draws a number of channels; often a power of two or a multiple, sometimes one more or less."""
     return max(1, -(-min(rng.choice(CHANNELS), most) // multiple)) * multiple
 
 
 def _case(rng: Random, **fields: Any) -> Case:
-    """A case with random batch, channels, sizes, groups and bias where `fields` do not say otherwise."""
+    """Draws a case with random batch, channels, sizes, groups and bias, unless `fields` sets them."""
     groups = fields.pop("g", None) or rng.choice((1, 1, 1, 2, 3))
     c_in, c_out = (fields.pop(name, None) or _channels(rng) for name in ("c_in", "c_out"))
     drawn = {
@@ -115,7 +115,7 @@ def _output_padding(rng: Random, stride: int, dilation: int) -> int:
 
 
 def any_case(rng: Random, most_kernel: int = 7, most_stride: int = 4, most_channels: int = 256, **fields: Any) -> Case:
-    """Kernel, stride, padding, output padding and dilation at random."""
+    """Draws kernel, stride, padding, output padding and dilation."""
     kernel = (rng.randint(1, most_kernel), rng.randint(1, most_kernel))
     stride = (rng.randint(1, most_stride), rng.randint(1, most_stride))
     dilation = (rng.choice((1, 1, 1, 2, 3)), rng.choice((1, 1, 1, 2, 3)))
@@ -172,7 +172,7 @@ def _window(rng: Random, vector: int) -> Case:
 
 
 def _nhwc(rng: Random, vector: int) -> Case:
-    """Every second source lies as pixels: channels of a group are whole vectors."""
+    """Every second source is channels_last: channels of a group are whole vectors."""
     multiple = rng.choice((1, vector))
     channels = {name: _channels(rng, multiple=multiple) for name in ("c_in", "c_out")}
     return any_case(rng, **channels)
@@ -188,7 +188,7 @@ def _mma_pairs(rng: Random, vector: int) -> Case:
 
 
 def _mma_vectors(rng: Random, vector: int) -> Case:
-    """Along W everything in steps of half a vector; in channels_last channels are."""
+    """Sizes along W are multiples of half a vector; in channels_last those of the channels are."""
     lane = vector // 2
     kernel = (rng.randint(1, 9), lane * rng.randint(1, 4))
     stride = (rng.randint(1, 6), lane * rng.randint(1, 2))
@@ -199,7 +199,7 @@ def _mma_vectors(rng: Random, vector: int) -> Case:
 
 
 def _correlate_patches(rng: Random, vector: int) -> Case:
-    """Patches of 2 or 4 columns, whose rows are vectors; those of the input, too, or its images."""
+    """Patches of 2 or 4 columns with rows of whole vectors; rows or images of the input are whole vectors too."""
     kernel_w = rng.choice((2, 4))
     kernel = (rng.choice((1, 2, 2, 3, 4)), kernel_w)
     width = rng.choice((vector * rng.randint(1, 9), vector // kernel_w * rng.randint(1, 20)))
@@ -207,7 +207,7 @@ def _correlate_patches(rng: Random, vector: int) -> Case:
 
 
 def _correlate(rng: Random, vector: int) -> Case:
-    """Every second input has rows of whole vectors; so has grad_output where an output padding can do it."""
+    """Every second input has rows of whole vectors; grad_output too, if an output padding allows it."""
     kernel = (rng.randint(1, 5), rng.randint(1, 7))
     stride, dilation = (rng.randint(1, 3), rng.randint(1, 3)), (rng.choice((1, 1, 2)), rng.choice((1, 1, 1, 2)))
     padding = (rng.randint(0, kernel[0]), rng.choice((0, rng.randint(0, kernel[1]))))
@@ -218,7 +218,7 @@ def _correlate(rng: Random, vector: int) -> Case:
 
 
 def _correlate_pixels(rng: Random, vector: int) -> Case:
-    """Strides and dilations that give a box to each tap, and that give all taps one."""
+    """Strides and dilations with one box per tap, and with one box for all taps."""
     kernel, stride = (rng.randint(1, 5), rng.randint(1, 7)), (rng.randint(1, 4), rng.randint(1, 8))
     dilation = (rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3, 4)))
     padding = (rng.randint(0, kernel[0]), rng.randint(0, kernel[1]))

@@ -1,4 +1,4 @@
-"""Models whose transposed convolutions are followed by something, and how far folding may move their results."""
+"""Models with modules after transposed convolutions, and the error bound of folding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_norm(**settings) -> nn.Sequential:
 
 
 def randomized(model: nn.Module) -> nn.Module:
-    """In eval mode, with a BatchNorm that does something."""
+    """Returns the model in eval mode, with a BatchNorm that is not the identity."""
     for norm in model.modules():
         if isinstance(norm, nn.BatchNorm2d):
             if norm.affine:
@@ -35,7 +35,7 @@ def randomized(model: nn.Module) -> nn.Module:
 
 
 def folding_bound(conv: nn.ConvTranspose2d, norm: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
-    """What docs/numerics.md says of each result of conv and norm, folded or not."""
+    """Returns the error bound of docs/numerics.md for each result of conv and norm, folded or not."""
     absolute, norm = copy.deepcopy(conv).double(), copy.deepcopy(norm).double()
     with torch.no_grad():
         absolute.weight.abs_()

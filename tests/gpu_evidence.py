@@ -1,12 +1,12 @@
-"""The record of a GPU test run, and whether it still speaks for this source tree.
+"""The record of a GPU test run, and whether it applies to this source tree.
 
-The machine that runs CI has no GPU. So a run on one that has writes `tests/gpu_report.json`, which says for which
-sources (their digest), on what and with which outcome the GPU tests ran; the report is committed, and `status` tells
-whether it is about the tree as it is now. It lists the tests that did not pass. For each test file it contains the
-number of tests and a digest of their names, which `status` compares with the tests of the tree.
+The machine that runs CI has no GPU. So a run on another machine writes `tests/gpu_report.json`, which contains the
+digest of the sources, the machine and the outcome of the GPU tests; the report is committed, and `status` reports
+whether it applies to the current tree. It lists the tests that did not pass. For each test file it contains the number
+of tests and a digest of their names, which `status` compares with the tests of the tree.
 
 Called by gpu_recorder.py and tools/gpu_shards.py (write), tools/gpu_status.py and packaging/test_gpu_report.py (read).
-Knows neither torch nor pytest, so that it can be tested anywhere.
+Independent of torch and pytest, so that it can be tested anywhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TWO_GPUS = "needs two GPUs"  # the reason of every skip for want of a second GPU
 
 
 def read(path: str | Path) -> Report | None:
-    """The report in `path`, or None when there is none. One of earlier sources may lack keys that came later.
+    """Returns the report in `path`, or None without one. Reports of earlier sources may lack newer keys.
 
     Raises:
         ValueError: the file is no report.
@@ -45,7 +45,7 @@ def read(path: str | Path) -> Report | None:
 
 
 def write(path: str | Path, report: Report) -> None:
-    """Writes the report with its names sorted: a later run differs in its diff only where it differs."""
+    """Writes the report with sorted names, so that a diff of two runs shows only differences."""
     ordered = {key: dict(sorted(value.items())) if isinstance(value, dict) else value for key, value in report.items()}
     Path(path).write_text(json.dumps(ordered, indent=1) + "\n")
 
@@ -72,7 +72,7 @@ def join(shards: Sequence[Report]) -> Report:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """By file the number of its tests and the digest of their names.
+    """Returns the number of tests and the digest of their names, by file.
 
     >>> digests(["a.py::one", "a.py::two", "b.py::one"]).keys()
     dict_keys(['a.py', 'b.py'])
@@ -87,7 +87,7 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def num_tests(report: Report) -> int:
-    """How many tests ran, whatever their outcome."""
+    """Returns the number of tests that ran, with any outcome."""
     return sum(_number(text) for text in report["tests"].values())
 
 
@@ -96,7 +96,7 @@ def _number(text: str) -> int:
 
 
 def add_result(results: dict[str, str], name: str, hexdigest: str) -> None:
-    """Notes the digest of a result under its name.
+    """Records the digest of a result under its name.
 
     Raises:
         ValueError: it is no digest, or the name has another one already.
@@ -108,7 +108,7 @@ def add_result(results: dict[str, str], name: str, hexdigest: str) -> None:
 
 
 def unfinished(path: str | Path) -> Path:
-    """Where a run that writes to `path` notes the test that is running, for the case that its process dies of it."""
+    """Returns the path where a run records the current test, in case the process dies in it."""
     return Path(path).with_name(f".{Path(path).name}.unfinished")
 
 
@@ -125,7 +125,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def deal(seconds: Sequence[int], count: int) -> list[int]:
-    """The shard, 0 to count - 1, of each test that takes so long: all shards take about as long as each other.
+    """Returns the shard, 0 to count - 1, of each test, so that all shards take about the same time.
 
     >>> deal([1, 1, 4, 1, 1], 2)
     [1, 1, 0, 1, 1]
@@ -138,17 +138,17 @@ def deal(seconds: Sequence[int], count: int) -> list[int]:
 
 
 def status(report: Report | None, digest: str, collected: Iterable[str] | None) -> str:
-    """One line: what the report is worth for this tree.
+    """Returns the status of the report for this tree, in one line.
 
-    - `current`: it is about this tree, every test ran or says why it could not, and none failed.
-    - `incomplete: ` and why: the same, but tests wait for a second GPU.
-    - `stale: ` and why: there is none, or it is about other sources.
-    - `failed: ` and why: it is about this tree and speaks against it, or leaves tests out.
+    - `current`: it applies to this tree, every test ran or was skipped with a reason, and none failed.
+    - `incomplete: ` and why: as `current`, but tests need a second GPU.
+    - `stale: ` and why: there is no report, or it is about other sources.
+    - `failed: ` and why: it applies to this tree and contains failures, or lacks tests.
 
     Args:
         report: what `read` returned.
         digest: the digest of the source tree.
-        collected: the ids of the GPU tests that the tree has; None leaves that comparison out.
+        collected: the ids of the GPU tests of the tree; None skips that comparison.
     """
     if report is None:
         return "stale: there is no report"
@@ -172,16 +172,16 @@ def status(report: Report | None, digest: str, collected: Iterable[str] | None) 
 
 
 def failures(report: Report) -> list[str]:
-    """What speaks against the sources: tests that failed and results that were not the same twice, each with why."""
+    """Returns failed tests and results that were not reproducible, each with the reason."""
     failed = [f"{name}: {test['reason']}" for name, test in report["others"].items() if test["outcome"] == "failed"]
     twice = [f"{name}: {one} in one part and {other} in another" for name, (one, other) in report["conflicts"].items()]
     return sorted(failed) + sorted(twice)
 
 
 def difference(one: Report, other: Report) -> str | None:
-    """The first thing in which two reports, of two GPU models say, differ: sources, the list of tests, or a result.
+    """Returns the first difference of two reports, for example of two GPU models: sources, tests, or a result.
 
-    None where they have the same tests, and every result has the same bits.
+    None if they have the same tests, and every result has the same bits.
     """
     if one["sources"] != other["sources"]:
         return f"sources: {one['sources']} and {other['sources']}"

@@ -1,4 +1,4 @@
-"""What a record of a GPU run says of the machine. Called by conftest.py and tools/sanitize.py."""
+"""Description of the machine in the record of a GPU run. Called by conftest.py and tools/sanitize.py."""
 
 from __future__ import annotations
 

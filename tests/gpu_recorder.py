@@ -1,7 +1,7 @@
 """Collects the outcome of every GPU test of a shard, and digests of exact results, and writes them to a file.
 
-A plugin of pytest, which conftest.py registers for `--gpu-report`. tools/gpu_shards.py makes one report of the files of
-all shards; what that is: gpu_evidence.py.
+A plugin of pytest, which conftest.py registers for `--gpu-report`. tools/gpu_shards.py merges the files of all shards
+into one report, which gpu_evidence.py defines.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class GpuRecorder:
 
     Args:
         path: the file.
-        facts: what ran on what: the report's keys but for the date and what the run finds.
-        limit: after so many seconds the session fails with what it has.
+        facts: sources and machine: the report's keys except the date and the outcomes.
+        limit: after this number of seconds the session fails with a partial report.
     """
 
     def __init__(self, path: Path, facts: dict[str, Any], *, limit: float | None = None):
@@ -33,7 +33,7 @@ class GpuRecorder:
         self.start = time.monotonic()
 
     def record_result(self, name: str, hexdigest: str) -> None:
-        """What the fixture record_result gives to tests. Raises ValueError."""
+        """The function that the fixture record_result returns. Raises ValueError."""
         gpu_evidence.add_result(self.results, name, hexdigest)
 
     @pytest.hookimpl(trylast=True)
@@ -44,7 +44,7 @@ class GpuRecorder:
         self.session = session
 
     def pytest_runtest_logstart(self, nodeid):
-        """A process that dies or hangs writes no report: so it says in advance which test it died of."""
+        """Records the test in advance, because a process that dies or hangs writes no report."""
         if nodeid in self.expected:
             died = {"outcome": "failed", "reason": "the process ended within this test"}
             gpu_evidence.write(gpu_evidence.unfinished(self.path), self._report({nodeid: died}, {}))
@@ -76,7 +76,7 @@ class GpuRecorder:
 
 
 def _first_line(report) -> str:
-    """Of the error that ended the test: where one led to another, of the last."""
+    """Returns the first line of the error that ended the test; for chained errors, of the last one."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = report.longreprtext if crash is None else crash.message
     return text.strip().partition("\n")[0][:300]

@@ -1,7 +1,7 @@
 """Gradients for tests on the CPU and on the GPU: leaves of a case, their gradients, and what error they may have.
 
-The budget comes from the sums alone: a gradient of K products, in whatever order, differs from the exact one by at
-most (K + 2) u S, where S is the sum of the products' magnitudes, and by half a unit of the result once.
+The error budget follows from the sums: a gradient of K products, in any order, differs from the exact one by at
+most (K + 2) u S, where S is the sum of the products' magnitudes, and once by half a unit of the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def ramp(result: torch.Tensor) -> torch.Tensor:
 
 
 def gradients(call: Callable[..., torch.Tensor], case, operands: Tensors, **named: Any) -> tuple[torch.Tensor, ...]:
-    """The gradients of the operands that want one, for `ramp` as the gradient of the result."""
+    """Computes the gradients of the operands that require one, for `ramp` as the gradient of the result."""
     result = call(*operands, **case.arguments, **named)
     wanted = [tensor for tensor in operands if tensor is not None and tensor.requires_grad]
     return torch.autograd.grad(result, wanted, ramp(result))

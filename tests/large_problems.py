@@ -1,7 +1,7 @@
-"""Problems of more than 2^31 elements, at least one for every kernel family and direction that serves such a one.
+"""Problems of more than 2^31 elements, at least one for every kernel family and direction that supports them.
 
-Which families refuse them, and by which guard: tests/plan/test_plan_large.py, which also asks the planner whether each
-of these problems is offered; gpu/test_large_families.py runs them. Knows no pytest.
+tests/plan/test_plan_large.py lists the families that reject them, with the guard, and checks that the planner offers
+each of these problems; gpu/test_large_families.py runs them. Independent of pytest.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Large:
         return prod(self.sizes[name]) > LIMIT
 
     def number(self, plans: list[dict[str, Any]]) -> int:
-        """Of the first candidate that is one of the kernels."""
+        """Returns the number of the first candidate that is one of the kernels."""
         return next(number for number, plan in enumerate(plans) if re.fullmatch(self.kernels, plan["kernel"]))
 
 

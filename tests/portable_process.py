@@ -1,4 +1,4 @@
-"""Every candidate of the portable engine for the cases of tests/cases.py, on this GPU, exactly. A process of its own:
+"""Checks every candidate of the portable engine for the cases of tests/cases.py, on this GPU. A separate process:
 
     CONVT_EXT_PLAN_FOR=80,108,166912,167936,1410,1400 python tests/portable_process.py
 

@@ -1,8 +1,8 @@
-"""Tensors that say they are on a GPU, on a machine without one.
+"""Tensors that report a GPU, on a machine without one.
 
-PyTorch's fake tensors have sizes, strides, dtype and a CUDA device and no data, which is all that
-routing looks at; the op then runs its fake kernel. Beside a CPU-only PyTorch they cannot be indexed
-(`select` and `narrow` can do it) and take no part in autograd. A test takes the fixture with
+PyTorch's fake tensors have sizes, strides, dtype and a CUDA device but no data, and routing reads
+nothing else; the op then runs its fake kernel. With a CPU-only PyTorch they do not support indexing
+(use `select` and `narrow`) and autograd. A test imports the fixture with
 `from pretend_gpu import pretend_gpu`.
 """
 
@@ -21,7 +21,7 @@ TURING = (75, 40, 65536, 65536, 1590, 320)
 
 @pytest.fixture
 def pretend_gpu(monkeypatch):
-    """Inside, `device="cuda"` makes a tensor that routing takes for one on an H200 with a fitting binary."""
+    """Inside, `device="cuda"` makes a tensor that routing treats as one on an H200 with a matching binary."""
     monkeypatch.setattr(routing, "PLAIN", routing.PLAIN | {FakeTensor})
     monkeypatch.setattr(_extension, "capability", lambda index: (9, 0))
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)

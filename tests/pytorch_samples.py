@@ -1,7 +1,7 @@
 """PyTorch's own test data: OpInfo samples of `nn.functional.conv_transpose2d`, ModuleInfo of `nn.ConvTranspose2d`.
 
-The checks are what tests/cpu and tests/gpu run on them, each on its device. The data live in
-torch.testing._internal, which belongs to PyTorch's tests and may change with any release.
+tests/cpu and tests/gpu run the checks, each on its device. The data are in torch.testing._internal, which
+belongs to PyTorch's tests and may change with any release.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def operands_of(arguments: tuple) -> list[torch.Tensor]:
 
 
 def assert_same(mine: torch.Tensor, theirs: torch.Tensor, tolerance: float) -> None:
-    """Equal in everything but rounding: relative to the whole tensor, because sums of samples cancel."""
+    """Checks equality up to rounding, relative to the whole tensor, because sums of samples cancel."""
     assert mine.dtype is theirs.dtype
     assert mine.shape == theirs.shape
     assert (mine - theirs).norm() <= tolerance * theirs.norm(), (mine, theirs)
 
 
 def assert_same_strides(mine: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Strides of axes longer than 1; those of the others mean nothing."""
+    """Checks strides of axes longer than 1; other strides have no meaning."""
     long = [axis for axis, size in enumerate(mine.shape) if size > 1]
     assert [mine.stride(axis) for axis in long] == [theirs.stride(axis) for axis in long], (mine.shape, mine.stride())
 
@@ -120,7 +120,7 @@ def check_memory_formats(device: str, dtype: torch.dtype) -> None:
 
 
 def check_modules(device: str, dtype: torch.dtype, tolerance: float) -> int:
-    """Every input of ModuleInfo: forward and gradients beside PyTorch's module with the same weights."""
+    """Compares forward and gradients with PyTorch's module with equal weights, for every input of ModuleInfo."""
     inputs = list(MODULE.module_inputs_func(MODULE, device=device, dtype=dtype, requires_grad=True, training=True))
     for made in inputs:
         arguments, named = made.constructor_input.args, made.constructor_input.kwargs

@@ -1,8 +1,7 @@
-"""The ops without their Python: one call and its candidates, outputs poisoned beforehand, results compared by bits.
+"""The ops without the Python package: one call and its candidates, with poisoned outputs, compared bit for bit.
 
-Called by the GPU tests and by tools/sanitize_workload.py, so it knows no pytest. Uses nothing of convt_ext's
-Python but the import, which registers the ops: that the functional hands over the right arguments is for
-other tests to show.
+Called by the GPU tests and by tools/sanitize_workload.py, so independent of pytest. Imports convt_ext only to
+register the ops; other tests check the arguments that the Python functions pass.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def kernel_names() -> list[str]:
     """The kernel instances of the forward pass, by the names that plans give them, from kernels/*/instances.h.
 
-    From its text and not from the binary: a list of tests must not depend on the machine.
+    Read from the text and not from the binary, because the list of tests must not depend on the machine.
     """
     return [kernel for kernel in kernel_instances("exact") if "_grad_" not in kernel]
 
@@ -73,7 +72,7 @@ def tensor_core_kernels() -> list[str]:
 
 
 def portable_kernels() -> list[str]:
-    """Those of them that GPUs other than Hopper can run."""
+    """The tensor-core kernels that GPUs other than Hopper can run."""
     return [kernel for kernel in tensor_core_kernels() if kernel.startswith("portable_")]
 
 
@@ -110,7 +109,7 @@ class Call:
         return {name: getattr(self, name) for name in names}
 
     def run(self, candidate: int | None = None) -> torch.Tensor:
-        """The op's result: by the planner's choice, or by that one of its candidates."""
+        """Returns the op's result with the planner's choice, or with one of its candidates."""
         arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last)
         if candidate is None:
             return torch.ops.convt_ext.forward(*arguments)
@@ -134,7 +133,7 @@ class Call:
         return dataclasses.replace(self, **changes)
 
     def map(self, change) -> Call:
-        """The same call of changed tensors."""
+        """Returns the call with changed tensors."""
         bias = None if self.bias is None else change(self.bias)
         return self.replace(x=change(self.x), weight=change(self.weight), bias=bias)
 
@@ -158,7 +157,7 @@ class GradientCall:
 
     @classmethod
     def of(cls, direction: str, call: Call, seed: int = 1, channels_last: bool = False, integers=False) -> GradientCall:
-        """Of a forward call, with a random contiguous grad_output."""
+        """Returns the gradient call of a forward call, with a random contiguous grad_output."""
         generator = torch.Generator().manual_seed(seed)
         shape = tuple(call.replace(x=call.x.to("meta"), weight=call.weight.to("meta"), bias=None).torch().shape)
         if integers:
@@ -175,7 +174,7 @@ class GradientCall:
         return self.replace(grad_output=change(self.grad_output), other=change(self.other), call=self.call.map(change))
 
     def in_layout(self, channels_last: bool) -> GradientCall:
-        """The result in that format, from a dense grad_output in the same one, as `candidates` supposes."""
+        """Returns the call with result and dense grad_output in that format, as `candidates` assumes."""
         memory_format = torch.channels_last if channels_last else torch.contiguous_format
         # Not `contiguous`: a tensor of one channel is dense in both formats and would keep its strides.
         grad_output = torch.empty_like(self.grad_output, memory_format=memory_format).copy_(self.grad_output)
@@ -218,9 +217,9 @@ class GradientCall:
 
 
 def forced(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, dict[str, Any]]]:
-    """The candidates of a call, or of those engines among them, each with its number.
+    """Returns the candidates of a call, or those of some engines, each with its number.
 
-    There is at least one: a test that forces none of them has shown nothing.
+    There is at least one, because a test without candidates would check nothing.
     """
     plans = call.candidates()
     found = [(number, plan) for number, plan in enumerate(plans) if not engines or plan["engine"] in engines]
@@ -229,7 +228,7 @@ def forced(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tup
 
 
 def words_of(number: int, plan: dict[str, Any]) -> str:
-    """How a failure names a candidate."""
+    """Returns the name of a candidate in failures."""
     return f"candidate {number}, {plan['kernel']}: {plan}"
 
 
@@ -239,7 +238,7 @@ def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[t
 
 
 def copy_of(tensor: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:
-    """A copy with the very strides and offset of `tensor`, so aligned like it, and with what lies beside it."""
+    """Copies `tensor` with its strides, offset and alignment, and with the memory around it."""
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     memory = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,))
     memory = memory.to(device or tensor.device, copy=True)
@@ -254,13 +253,13 @@ def changed(tensor: torch.Tensor, index: tuple[int, ...], value: float) -> torch
 
 
 def nan_like(tensor: torch.Tensor) -> torch.Tensor:
-    """NaN with the very strides of `tensor`."""
+    """Returns NaN with the strides of `tensor`."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.new_full((extent,), float("nan")).as_strided(tensor.shape, tensor.stride())
 
 
 def _poison(tensor: torch.Tensor, numel: int, workspace_bytes: int) -> tuple[int, ...]:
-    """Writes NaN where the result and then the workspace of the next call will lie, and returns their addresses."""
+    """Writes NaN to the future memory of the next call's result and workspace, and returns their addresses."""
     blocks = [torch.full((numel,), float("nan"), dtype=tensor.dtype, device=tensor.device)]
     if workspace_bytes > 0:  # these bytes are NaN in every dtype
         blocks.append(torch.full((workspace_bytes,), 255, dtype=torch.uint8, device=tensor.device))
@@ -270,16 +269,15 @@ def _poison(tensor: torch.Tensor, numel: int, workspace_bytes: int) -> tuple[int
 def run_poisoned(
     call: Call | GradientCall, numel: int, candidate: int | None = None, workspace_bytes: int = 0
 ) -> torch.Tensor:
-    """Runs a call whose output's memory holds NaN beforehand, and its workspace's: what is not written is seen.
+    """Runs a call with NaN in the memory of its output and workspace, so that unwritten elements show.
 
-    The caching allocator gives blocks just freed to the next requests of their sizes, in the same order: every op asks
-    for its result first, and then for a workspace. (PyTorch's own switch,
-    `torch.utils.deterministic.fill_uninitialized_memory`, acts only in deterministic mode.) What Python's garbage
-    collector frees in between may change that, and the first request of a size may find the allocator in another
-    state: then it is done again.
+    The caching allocator returns the last freed blocks to the next requests of their sizes, in order: every op
+    allocates its result first, and then a workspace. (PyTorch's switch
+    `torch.utils.deterministic.fill_uninitialized_memory` acts only in deterministic mode.) Python's garbage collector
+    and the first request of a size may change the state of the allocator; the call is then repeated.
 
     Raises:
-        AssertionError: the result lies in other memory all the same (where PyTorch's own allocator is in use).
+        AssertionError: the result is still in other memory (with PyTorch's own allocator).
     """
     tensor = call.x if isinstance(call, Call) else call.grad_output
     native = torch.cuda.get_allocator_backend() == "native"
@@ -307,7 +305,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def assert_same_bits(result: torch.Tensor, expected: torch.Tensor, what: object = "") -> None:
-    """Both on any device. A failure names the first output that differs, and how many do."""
+    """Compares on any devices. A failure names the first different output and their number."""
     assert result.dtype is expected.dtype, (result.dtype, expected.dtype, what)
     assert result.shape == expected.shape, (result.shape, expected.shape, what)
     if result.device != expected.device:

@@ -1,4 +1,4 @@
-"""The word of `use_precision` that is in force, for tests that enter and leave it."""
+"""The active precision of `use_precision`, for tests that enter and exit it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from convt_ext.precision import requested
 
 
 def word() -> str | None:
-    """What a call without a keyword would get."""
+    """Returns the precision of a call without a keyword."""
     return requested(None)
 
 

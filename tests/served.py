@@ -1,4 +1,4 @@
-"""Who really computed: the ops that reach PyTorch's dispatcher during a call; and PyTorch's switches for a test."""
+"""The implementation that ran, from the ops in PyTorch's dispatcher; and PyTorch's switches for a test."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from convt_ext import ops
 
 
 class SeenOps(TorchDispatchMode):
-    """Inside, the ops that run are collected in `names`; those of a backward pass too (its threads inherit it).
+    """Collects the ops that run inside in `names`, also those of a backward pass (its threads inherit the mode).
 
-    What eager calls run has the names of the ops that compute the same: "convt_ext.forward.default" and so on.
+    Internal ops of eager calls are listed under the names of the public ones: "convt_ext.forward.default" and so on.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def served_by(call: Callable[..., Any], *args: Any, **named: Any) -> str:
 
 @contextlib.contextmanager
 def switch(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """One of PyTorch's switches set for a while, such as `switch(torch.backends.cudnn, "enabled", False)`."""
+    """Sets one of PyTorch's switches and restores it: `switch(torch.backends.cudnn, "enabled", False)`."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -73,7 +73,7 @@ def cudnn(enabled: bool) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
-    """`torch.autocast("cuda")`, which switches itself off beside a PyTorch without CUDA, for tensors that pretend."""
+    """`torch.autocast("cuda")` for fake GPU tensors; PyTorch's own disables itself without CUDA."""
     before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", True)
     torch.set_autocast_dtype("cuda", dtype)

@@ -1,4 +1,4 @@
-"""Layers that the benchmark's tests measure in no time."""
+"""Small layers for the benchmark's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small DCGAN generator that is trained, for tests on the CPU and on the GPU: data, model, loop."""
+"""Training of a small DCGAN generator, for tests on the CPU and on the GPU: data, model, loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def generator(seed: int = 0, wide: int = 8) -> nn.Sequential:
 
 
 def batch(number: int, size: int = 8, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor]:
-    """Noise and the images that it should become: smooth functions of it, the same for every device."""
+    """Returns noise and target images: smooth functions of the noise, the same on every device."""
     made = torch.Generator().manual_seed(number)
     noise = torch.randn(size, Z, 1, 1, generator=made)
     ramp = torch.linspace(-1, 1, 16)

@@ -52,7 +52,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_pair_accepts_no_more_than_pytorch(form):
-    """What becomes a pair is what PyTorch computes with; what does not is left to PyTorch."""
+    """PyTorch computes with the values of each pair, and checks every argument that does not become one."""
     value = FORMS[form]
     x, weight = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 2, 2)
     theirs = bad_input.outcome(F.conv_transpose2d, x, weight, None, value)
@@ -232,7 +232,7 @@ def along(axis: int, **values: int) -> Problem:
     ids=str,
 )  # fmt: skip
 def test_the_first_illegal_value_is_illegal_along_each_axis(axis, values):
-    """Of an image that leaves a result all the same, and beside values that are legal."""
+    """The result is not empty, and all smaller values are legal."""
     image = {"size": 3, "kernel": 2}
     assert along(axis, **image).our_size() is not None
     assert along(axis, **image, **values).our_size() is None

@@ -88,7 +88,7 @@ def test_the_profiler_counts_as_many():
 
 
 def test_gradients_flow_to_the_leaves():
-    """Of calls that share one cast, and of calls behind one that recorded nothing."""
+    """Covers calls that share one cast, and calls after one that recorded nothing."""
     mine, x = ConvTranspose2d(3, 4, 4, precision="ieee"), torch.randn(2, 3, 6, 6)
     theirs = nn.ConvTranspose2d(3, 4, 4)
     theirs.load_state_dict(mine.state_dict())
@@ -202,7 +202,7 @@ def test_threads():
 
 
 def test_what_watches_a_call_sees_the_casts_alone():
-    """So that recomputation matches."""
+    """Recomputation then matches."""
     model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6, requires_grad=True)
     seen = []
 

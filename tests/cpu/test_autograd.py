@@ -119,7 +119,7 @@ def test_memory_formats_follow_input_and_weight(case, grad_format):
 @pytest.mark.parametrize("precision", [None, "ieee"])
 @pytest.mark.parametrize("layout", ["channels_last_weight", "converted"])
 def test_the_weights_gradient_of_one_channel_follows_the_inputs_strides(layout, precision):
-    """The result is channels_last for the weight's sake; PyTorch asks the input again, which is dense as it is."""
+    """The weight makes the result channels_last; PyTorch then checks the input again, which is already dense."""
     case = Case("one_channel_in", "", c_in=1, k=(4, 4), s=(2, 2), p=(1, 1), layout=layout)
     operands = leaves(case, torch.float32)
     result = ours(*operands, **case.arguments, precision=precision)
@@ -131,7 +131,7 @@ def test_the_weights_gradient_of_one_channel_follows_the_inputs_strides(layout, 
 
 @pytest.mark.parametrize("precision", [None, "ieee"])
 def test_without_cudnn_everything_is_contiguous(precision):
-    """As PyTorch's results are then; a decision of before the switch is not taken for one of after it."""
+    """PyTorch's results are contiguous too; a decision made before the switch is not reused after it."""
     case = named("channels_last")
     for enabled in (True, False, True):
         operands = leaves(case, torch.float32)

@@ -1,4 +1,4 @@
-"""What a backward computes: what was asked for, in the class of its forward pass, whatever surrounds it."""
+"""A backward computes only the requested gradients, in the class of its forward pass, in any context."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_backward_inside_of_a_backward_asks_for_itself():
 
 
 def tangents_of_gradients(call):
-    """Of the first and second derivatives, where the gradient of the result is dual."""
+    """Returns tangents of the first and second derivatives for a dual gradient of the result."""
     x, weight, bias = leaves(named("k4s2p1"))
     result = call(x, weight, bias, 2, 1)
     first = torch.autograd.grad(result.square().sum(), (x, weight), create_graph=True)
@@ -118,7 +118,7 @@ def test_forward_mode_around_a_backward():
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_vmap_around_the_backward_of_a_program(which):
-    """Its op was asked for no precision by name, so PyTorch's operator computes there."""
+    """Its op has no explicit precision, so PyTorch's operator runs."""
     operands = leaves(named("k4s2p1"))
     result = traced_ops.forward(*operands, [2, 2, 1, 1, 0, 0, 1, 1, 1], None)
     grads = torch.randn(3, *result.shape, dtype=result.dtype)
@@ -175,7 +175,7 @@ def test_vmap_around_a_backward(which):
 
 
 def test_a_context_around_a_checkpoint_needs_a_context_fn():
-    """Backward computes again where and when it runs; README says what to do."""
+    """The backward recomputes in its own context; docs/guide.md states the remedy."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
     contexts = lambda: (use_precision("aten"), use_precision("aten"))  # noqa: E731
     call = lambda *tensors: ours(*tensors, 2, 1).square()  # noqa: E731

@@ -1,4 +1,4 @@
-"""The benchmark without a GPU: runner, result files and the timer, with one that makes up times."""
+"""The benchmark without a GPU: runner, result files and the timer, with fake times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROW_KEYS = [
 
 
 class CountingTimer:
-    """Runs every call once and says 10 µs, 20 µs, 30 µs, ..."""
+    """Runs every call once and reports 10 µs, 20 µs, 30 µs, ..."""
 
     def __init__(self):
         self.times = itertools.count(10, 10)
@@ -114,7 +114,7 @@ def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypa
 
 
 def test_both_sides_are_timed_by_turns():
-    """The timer gets both at once, and each side its own time."""
+    """The timer receives both calls at once, and each side gets its own time."""
     seen = []
 
     class Turns(CountingTimer):
@@ -226,7 +226,7 @@ class FakeEvent:
 
 @pytest.fixture
 def timer(monkeypatch):
-    """A timer on the clock of FakeEvent, with a budget of 40 ms, whose flushes are noted in `timer.order`."""
+    """Returns a timer on the clock of FakeEvent, with a budget of 40 ms; `timer.order` records its flushes."""
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
@@ -274,7 +274,7 @@ def test_calls_take_turns_and_the_first_turn_too(timer, milliseconds, number, nu
 
 
 def test_a_clock_that_drifts_meets_both_sides_alike(timer):
-    """A GPU that becomes warmer: every call takes 0.5 % longer than the one before. One after the other: 11 % apart."""
+    """Every call takes 0.5 % longer than the previous one. Without alternation the sides would differ by 11 %."""
     made = itertools.count()
 
     def call():

@@ -1,4 +1,4 @@
-"""The benchmark of default calls without a GPU: first calls, second timings, races, and what all calls say together."""
+"""The benchmark of default calls without a GPU: first calls, second timings, benchmarks of shapes, and the summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 class ListedTimer:
-    """Runs every call once and says the next of the listed times, ours first."""
+    """Runs every call once and reports the next of the listed times, convt_ext's first."""
 
     def __init__(self, *pairs):
         self.pairs = iter(pairs)
@@ -85,7 +85,7 @@ def test_ours_alone_is_timed_once(by_our_kernel):
 
 
 def slow_once(seconds):
-    """A conv_transpose2d of ours whose first call takes that long, and the threads that called it."""
+    """A conv_transpose2d with a slow first call; records the threads that call it."""
     threads = []
 
     def call(input, weight, bias, *, precision, **arguments):
@@ -98,7 +98,7 @@ def slow_once(seconds):
 
 
 def test_a_first_call_is_timed_beside_pytorchs_second(monkeypatch):
-    """PyTorch's first has cuDNN search, for this very thread."""
+    """In PyTorch's first call cuDNN searches, for this thread only."""
     call, threads = slow_once(0.2)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
     (row,) = measure(ListedTimer((10.0, 10.0)))
@@ -127,7 +127,7 @@ def test_without_races_no_first_call_is_timed(monkeypatch):
 
 
 def test_who_serves_is_asked_after_the_first_call(monkeypatch):
-    """The first call may decide it by a race."""
+    """The first call may benchmark the shape and change the choice."""
     call, threads = slow_once(0.0)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
     monkeypatch.setattr(runner, "kernel_of", lambda *_: "torch" if threads else "patch_tf32_128x64")

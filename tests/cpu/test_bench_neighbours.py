@@ -1,4 +1,4 @@
-"""The neighbour grid of the benchmark without a GPU: its layers, the command, and what its rows say."""
+"""The neighbour grid of the benchmark without a GPU: its layers, the command, and the figures of its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convt_ext.bench.results import replace_file
 
 
 def problem(layer: Layer) -> dict:
-    """What the layers of a grid differ in."""
+    """Returns the fields that distinguish layers of a grid."""
     values = layer.parameters()
     return {name: value for name, value in values.items() if name not in ("base", "change")}
 
@@ -92,7 +92,7 @@ def test_by_name_half_precision_is_asked_for_too():
 
 
 class FixedTimer:
-    """Runs every call once and says 12.5 µs."""
+    """Runs every call once and reports 12.5 µs."""
 
     def times_us(self, calls):
         for call in calls:

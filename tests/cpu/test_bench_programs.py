@@ -1,4 +1,4 @@
-"""`bench --programs` without a GPU: the programs, the rows, what they say together, and the file."""
+"""`bench --programs` without a GPU: the programs, the rows, their figures, and the file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TINY_STEP = Program("generator", partial(DCGANGenerator, width=2), ((2, 100, 1, 
 
 
 class Timer:
-    """Runs every call once and says that ours take 10 µs, PyTorch's 30, and the layer 8."""
+    """Runs every call once and reports 10 µs for convt_ext, 30 for PyTorch, and 8 for the layer."""
 
     def __init__(self):
         self.results = []
@@ -61,7 +61,7 @@ class Timer:
 
 @pytest.fixture(autouse=True)
 def convert_that_fuses(monkeypatch):
-    """Notes what it is asked to convert; what fusing does is tested where it is written."""
+    """Records the arguments of `convert`; other files test fusing."""
     asked = []
     really = convt_ext.convert
 
@@ -75,7 +75,7 @@ def convert_that_fuses(monkeypatch):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Notes the modules that are compiled, and compiles none."""
+    """Records the modules to compile, and compiles none."""
     seen = []
 
     def compile(model, **options):

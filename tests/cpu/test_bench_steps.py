@@ -1,4 +1,4 @@
-"""`bench --steps` without a GPU: the programs, the loops that take turns, and the file."""
+"""`bench --steps` without a GPU: the programs, the alternating loops, and the file."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_loop_has_neither_too_few_steps_nor_too_many(seconds, number):
 
 
 def test_the_device_is_waited_for_around_a_loop_and_never_within():
-    """The host issues steps in no time here; what they take shows where one waits for the device."""
+    """The host issues steps in zero time here, so their times show where the loop waits for the device."""
     clock, owed, waits = Clock(), [], []
 
     def issue():

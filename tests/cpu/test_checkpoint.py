@@ -1,4 +1,4 @@
-"""Non-reentrant checkpointing: what a recorded call saves does not depend on what is known about times meanwhile."""
+"""Non-reentrant checkpointing: the saved tensors of a recorded call do not depend on measurements made meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EPILOGUES = {
 
 @pytest.fixture(params=[False, True], ids=["ours", "torchs"])
 def by_torch(request, monkeypatch):
-    """Who computes each direction."""
+    """Returns which directions PyTorch's operator computes."""
     verdict = verdicts.Verdict(request.param, 0, 1.0, 2.0, "estimated")
     monkeypatch.setattr(verdicts, "estimated", lambda problem, direction: verdict)
     return request.param
@@ -45,7 +45,7 @@ def by_torch(request, monkeypatch):
 
 @pytest.fixture(params=[(True, False), (False, True)], ids=["first", "then"])
 def changing(request, monkeypatch):
-    """A problem whose answers are others each time that it is asked, as measuring in between makes them."""
+    """Changes the choices of a problem on each query, as measurements in between do."""
     for name in ("serves", "is_recorded_by_torch"):
         answers = itertools.cycle(request.param)
         monkeypatch.setattr(Chosen, name, lambda *_, answers=answers: next(answers))
@@ -84,7 +84,7 @@ def test_a_recomputation_saves_the_same(name, lowers):
 
 
 def test_other_calls_are_chosen_as_ever(by_torch):
-    """Small calls without hooks keep PyTorch's operations; those with hooks run in one node of ours."""
+    """Small calls without hooks keep PyTorch's operations; those with hooks run in one node of convt_ext."""
     operands = leaves()
     ours(*operands, activation="relu")
     assert "steps" not in RAN
@@ -96,7 +96,7 @@ def test_other_calls_are_chosen_as_ever(by_torch):
 
 
 def test_a_release_without_that_name_is_watched_always(monkeypatch):
-    """The fallback of fused.py, by which results stay right."""
+    """The fallback of fused.py keeps results correct."""
     monkeypatch.setattr(_torch, "saved_tensors_hooks", lambda _: True)
     result = ours(*leaves(), activation="relu")
     assert type(result.grad_fn).__name__ == "ThenBackward"

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 class FixedTimer:
-    """Runs every call once and says 12.5 µs."""
+    """Runs every call once and reports 12.5 µs."""
 
     def times_us(self, calls):
         for call in calls:
@@ -137,7 +137,7 @@ def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
 
 
 def correct_kernels(input, weight, bias=None, *, precision, **arguments):
-    """What our kernels promise, on the CPU and from the definitions."""
+    """Replaces the kernels by the definitions, on the CPU."""
     numpy = [None if tensor is None else tensor.float().contiguous().numpy() for tensor in (input, weight, bias)]
     if input.dtype is torch.float32 and precision in ("ieee", "aten"):
         definition = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}[precision]
@@ -224,7 +224,7 @@ def test_dry_run_shows_layers_floors_and_plans(capsys):
 
 @pytest.mark.parametrize("gpu", ["A100", "A10", "L4", "RTX 4090", "RTX 5090"])
 def test_dry_run_for_another_gpu(capsys, gpu):
-    """Which nobody has measured, as it says; its tensor cores have kernels."""
+    """The output states that the GPU was not measured; its tensor cores have kernels."""
     assert bench(["--dry-run", "--gpu", gpu, "--layers", "kb57", "--precisions", "tf32,bf16", "--layouts", "nchw"]) == 0
     text = capsys.readouterr().out
     assert f"an NVIDIA {gpu}" in text

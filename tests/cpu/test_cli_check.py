@@ -1,4 +1,4 @@
-"""`python -m convt_ext info` and `check` where the kernels do not run: what they claim, and what they need."""
+"""`python -m convt_ext info` and `check` without running kernels: their output, and their requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile and torch.export on the CPU, with our ops computed by PyTorch: graphs, strides, switches."""
+"""torch.compile and torch.export on the CPU, with the ops computed by PyTorch: graphs, strides, switches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRECISIONS = [None, "ieee"]
 
 
 def step(call, x, weight, bias, arguments, precision):
-    """Result and gradients; what comes before and after is for a compiler to rearrange."""
+    """Returns result and gradients; a compiler may rearrange the operations before and after the layer."""
     result = call(x * 2, weight, bias, **arguments, **({"precision": precision} if call is ours else {}))
     return result.relu() + 1
 
@@ -122,7 +122,7 @@ class _Wrapped(nn.Module):
 
 
 def test_a_context_is_taken_while_tracing():
-    """Whether a function compiled before is compiled again for it depends on the release of PyTorch."""
+    """Whether a compiled function is recompiled for it depends on the release of PyTorch."""
     x, weight, bias = named("k4s2p1").tensors()
     for context in (contextlib.nullcontext(), convt_ext.use_precision("ieee")):
         torch._dynamo.reset()

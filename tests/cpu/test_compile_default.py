@@ -1,4 +1,4 @@
-"""Compiled calls without a precision on the CPU: who computes when the program runs, and in how many calls."""
+"""Compiled calls without a precision on the CPU: which implementation runs, and with how many calls."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_memory_format_does_not_change_after_tracing():
 
 
 def count_calls(monkeypatch, owner, name):
-    """The arguments of each call of a function."""
+    """Records the arguments of each call of a function."""
     calls, real = [], getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *arguments: calls.append(arguments) or real(*arguments))
     return calls
@@ -92,7 +92,7 @@ def test_a_backward_is_one_call_of_what_is_needed(monkeypatch, needed, by_torch)
 
 
 def test_a_program_that_runs_enters_the_dispatcher_once_for_each_op(monkeypatch):
-    """A call costs a small network's host more than its kernel does."""
+    """In a small network a call costs more on the host than on the GPU."""
     operands = named("k4s2p1").tensors()
     call = torch.compile(lambda *t: ours(*t, 2, 1), backend="aot_eager", fullgraph=True)
 

@@ -1,4 +1,4 @@
-"""torch.compile and torch.export at the edges: contexts inside of a program, sizes that hang on data, odd arguments."""
+"""Edge cases of torch.compile and torch.export: contexts inside a program, data-dependent sizes, unusual arguments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decorated(x, weight):
 
 @pytest.mark.parametrize("function", [in_context, decorated])
 def test_a_context_inside_of_a_compiled_function(function):
-    """From the second call on it is the program's guards that look at the context."""
+    """From the second call on, the program's guards check the context."""
     x, weight, _ = named("k4s2p1").tensors()
     expected = F.conv_transpose2d(x, weight, stride=2)
     with tf32(True):
@@ -139,7 +139,7 @@ class Up(nn.Module):
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
 def test_export_takes_cudnn_for_enabled(enabled, strict):
-    """torch.export disables it for itself while it traces, so what it says then is nothing about the program."""
+    """torch.export disables cuDNN while it traces, so the switch does not describe the program then."""
     x, weight, _ = named("channels_last").tensors()
     with cudnn(enabled), tf32(False):
         program = torch.export.export(Up(), (x, weight), strict=strict)
@@ -151,7 +151,7 @@ def test_export_takes_cudnn_for_enabled(enabled, strict):
 
 @pytest.mark.parametrize("layout", ["contiguous", "converted"])
 def test_the_weights_gradient_of_one_channel_has_the_format_of_eager_calls(layout):
-    """Where the result is channels_last for the weight's sake, that gradient follows the input's strides."""
+    """If the weight makes the result channels_last, that gradient follows the input's strides."""
     x, weight = torch.randn(2, 1, 5, 6), torch.randn(1, 6, 3, 3).to(memory_format=torch.channels_last)
     if layout == "converted":
         x = x.to(memory_format=torch.channels_last)
@@ -167,7 +167,7 @@ def test_the_weights_gradient_of_one_channel_has_the_format_of_eager_calls(layou
 
 
 def test_autocast_around_a_program_lowers_nothing_a_second_time():
-    """What it lowers was lowered while tracing: an operand that is float32 still is computed in float32's class."""
+    """Autocast was applied while tracing: an operand that is still float32 is computed in float32's class."""
     x, weight, _ = named("k4s2p1").tensors()
     x, weight = x.requires_grad_(), weight.requires_grad_()
     result = compiled(Up())(x, weight)
@@ -184,7 +184,7 @@ def test_autocast_around_a_program_lowers_nothing_a_second_time():
     ids=str,
 )
 def test_arguments_that_a_tracer_does_not_know_are_refused_when_explicit(arguments):
-    """Eager calls read them; a tracer has tensors in their place."""
+    """Eager calls read them; a tracer replaces them by tensors."""
     x, weight, _ = named("k4s2p1").tensors()
     ours(x, weight, **arguments, precision="ieee")
     assert RAN == ["forward"]
@@ -219,7 +219,7 @@ def test_an_unbatched_input(precision):
 
 
 def traced_route(x, weight, bias, **changes):
-    """What a tracer decides, asked without one."""
+    """Returns the decision of tracing.py without a tracer."""
     arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "precision": "ieee"}
     return tracing._route(x, weight, bias, **(arguments | changes))
 

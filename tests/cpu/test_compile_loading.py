@@ -1,4 +1,4 @@
-"""Compiled programs choose by benchmarks where they are loaded, before they run. On the CPU, with pretended ones."""
+"""Compiled programs choose by benchmarks when they are loaded, before they run. On the CPU, with fake benchmarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["cpu_is_gpu", "from_scratch"]
 
 @pytest.fixture
 def raced(monkeypatch):
-    """The directions that were benchmarked: of each our kernels' plan 0 is found to be the faster."""
+    """Records the benchmarked directions; convt_ext's plan 0 wins each benchmark."""
     found = []
 
     def run(problem, direction, ours, theirs, device):
@@ -51,7 +51,7 @@ def compiled(model):
 
 
 def decided(module, x=X):
-    """Where the verdicts of a call's forward pass and gradients come from."""
+    """Returns the sources of the choices for a call's forward pass and gradients."""
     directions = routing.route(x, module.weight, None, (2, 2), (1, 1), (0, 0), 1, (1, 1), None, lowers=False)[3]
     return [None if one is None else one.source for one in directions._verdicts]
 

@@ -29,7 +29,7 @@ def x_and_weight():
 
 
 def ours_in(graph):
-    """What the calls of ours became in a graph, in order: their precision's code, or `DEFAULT`."""
+    """Returns the precision code, or `DEFAULT`, of each convt_ext call in a graph, in order."""
     return [
         node.args[8] if "convt_ext.forward" in str(node.target) else DEFAULT
         for node in graph.graph.nodes
@@ -38,7 +38,7 @@ def ours_in(graph):
 
 
 class Traced:
-    """A function compiled in one piece; `__call__` runs it and says what its latest graph holds."""
+    """A function compiled as one graph; `__call__` runs it and returns the content of its latest graph."""
 
     def __init__(self, function):
         self.counter = CompileCounterWithBackend("eager")
@@ -152,7 +152,7 @@ def test_contexts_inside_of_a_program(function, by_default, under_ieee, x_and_we
 
 
 def test_a_checkpoint_of_a_decorated_function_is_compiled(x_and_weight):
-    """Its body may change no object but by constants that are put back."""
+    """Its body may only set attributes of objects to constants, and must restore them."""
     if torch.__version__ < "2.13":
         pytest.skip("this release refuses every change of an object in a checkpoint")
     x, weight = (tensor.requires_grad_() for tensor in x_and_weight)

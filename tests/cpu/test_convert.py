@@ -1,4 +1,4 @@
-"""convert.py: every nn.ConvTranspose2d becomes ours, and nothing else changes."""
+"""convert.py: every nn.ConvTranspose2d becomes a convt_ext.ConvTranspose2d, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ X = torch.randn(2, 4, 5, 6)
 
 @pytest.fixture(autouse=True)
 def no_warnings():
-    """Deprecation of the old norms aside, a conversion is silent unless a test says otherwise."""
+    """A conversion warns only if a test expects it, except for the deprecation of the old norms."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield
@@ -146,7 +146,7 @@ def test_unknown_classes_are_left_alone_and_named():
 
 
 class Upsampling(nn.ConvTranspose2d):
-    """A layer with sizes and a helper of its own."""
+    """A layer with its own sizes and helper."""
 
     def __init__(self, channels):
         super().__init__(channels, channels, 4, 2, 1)

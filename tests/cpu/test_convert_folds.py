@@ -1,4 +1,4 @@
-"""A BatchNorm that convert(fuse=True) folds, on the CPU: its bound, and that every write to its tensors is seen."""
+"""A BatchNorm that convert(fuse=True) folds, on the CPU: its error bound, and detection of writes to its tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from convt_ext import convert
 
 @pytest.fixture(autouse=True)
 def seed():
-    """For some weights ReLU makes every result 0, and no change of a weight is visible then."""
+    """For some weights ReLU makes every result 0 and hides changes of a weight."""
     torch.manual_seed(0)
 
 
@@ -53,7 +53,7 @@ COUNTED = [
 
 
 def halve_through_data(model):
-    """As moving averages of models are often written."""
+    """Writes as moving averages of models often do."""
     for one in (*model.parameters(), *model.buffers()):
         if one.is_floating_point():
             one.data.copy_(one.data * 0.5)

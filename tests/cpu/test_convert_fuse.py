@@ -1,4 +1,4 @@
-"""convert(fuse=True) on the CPU: what is fused, what is left, and that models compute what they did."""
+"""convert(fuse=True) on the CPU: which modules are fused, which are not, and that results do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""convert(fuse=True) on models that torch.fx has traced, on the CPU: they compute what they did."""
+"""convert(fuse=True) on models that torch.fx has traced, on the CPU: results do not change."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_modules_with_numbers_that_no_kernel_takes_run_unchanged(fused_calls):
 
 
 class Nested(nn.Module):
-    """A Sequential inside of a model with a forward of its own."""
+    """A Sequential inside a model with its own forward."""
 
     def __init__(self):
         super().__init__()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize(("served", "way"), [("pytorch", "ddp"), *(("ours", way) for way in distributed_training.WAYS)])
 def test_losses_and_ranks(served, way, tmp_path):
-    """By PyTorch's operator, as CPU tensors are, and by our ops computed by PyTorch."""
+    """With PyTorch's operator, as for CPU tensors, and with convt_ext's ops computed by PyTorch."""
     distributed_training.check("gloo", "cpu", tmp_path, ours=served == "ours", way=way)
 
 

@@ -1,4 +1,4 @@
-"""The documentation inside the code: every example runs, and every public name has what a reader needs."""
+"""Docstrings: every example runs, and every public name documents its errors and has an example."""
 
 from __future__ import annotations
 

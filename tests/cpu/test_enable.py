@@ -1,5 +1,4 @@
-"""`convt_ext.enable`: PyTorch's own function is served, and everything that looks at it finds what it knows. On the
-CPU."""
+"""`convt_ext.enable`: replaces PyTorch's function, and tools that inspect the function recognize it. On the CPU."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def operands():
 
 
 def is_served(call) -> bool:
-    """Whether a call runs our kernel, and with PyTorch's result."""
+    """Returns whether a call runs a convt_ext kernel, and checks its result."""
     RAN.clear()
     result = call()
     ran = list(RAN)
@@ -174,7 +173,7 @@ def test_compiled_code_is_served_while_it_is_enabled():
 
 @pytest.mark.parametrize("first", ["enable", "import"])
 def test_dynamo_knows_pytorchs_function_whatever_came_first(first):
-    """It lists the functions of torch when it is imported."""
+    """Dynamo lists the functions of torch when it is imported."""
     lines = {"enable": "convt_ext.enable()", "import": "import torch._dynamo"}
     program = f"""
         import sys, torch, convt_ext

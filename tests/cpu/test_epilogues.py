@@ -1,4 +1,4 @@
-"""What follows a layer in its kernel: the results and gradients of PyTorch's functions, one after the other."""
+"""Epilogues have the results and gradients of PyTorch's functions, one after the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def operands(batched=True, dtype=torch.float64):
 
 
 def both(entries, *tensors, **arguments):
-    """Ours, and PyTorch's functions one after the other."""
+    """Returns the result of convt_ext, and that of PyTorch's functions one after the other."""
     arguments = {"stride": 2, "padding": 1, **arguments}
     return ours(*tensors, **arguments, epilogue=entries), epilogues.apply(
         F.conv_transpose2d(*tensors, **arguments), entries

@@ -1,4 +1,4 @@
-"""What fails inside of an op: exceptions of PyTorch's types in its words, and PyTorch's operator where it can help."""
+"""Failures inside an op: exceptions with PyTorch's types and messages, and PyTorch's operator as a fallback."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_missing_memory_is_pytorchs_own_error(monkeypatch):
 
 
 def test_what_refused_the_memory_is_told_alone(monkeypatch):
-    """A capture of another thread refuses memory too, and words about missing memory beside it would mislead."""
+    """Another thread's capture makes allocations fail too, and a message about short memory would mislead then."""
 
     def refused(*args, **kwargs):
         raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing", 900)
@@ -114,7 +114,7 @@ def test_no_op_returns_a_string():
 @pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=["by_python", "by_torch"])
 @pytest.mark.parametrize("failing", ["forward", "grad_input", "grad_weight"])
 def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing, light_bytes):
-    """Gradients that find no memory together are computed one by one."""
+    """If memory is too short for all gradients at once, they are computed one by one."""
     real = ops.run_gradients
 
     def one_by_one(*arguments):
@@ -159,7 +159,7 @@ def test_by_name_the_error_of_a_light_call_is_the_users(cpu_is_gpu, monkeypatch)
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 def test_pytorchs_operator_keeps_the_dtype_of_the_call_under_autocast(pretend_gpu, dtype):
-    """The operands are those of an op of ours, for which autocast has already done what it does."""
+    """Autocast has already cast the operands of the op."""
     x, weight, bias = (torch.empty(size, device="cuda", dtype=dtype) for size in ((2, 4, 5, 6), (4, 6, 3, 3), (6,)))
     arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1))
     with cuda_autocast(torch.bfloat16):

@@ -1,4 +1,4 @@
-"""explain.py: says who serves, why, and what the plan is, on any machine."""
+"""explain.py: reports the implementation, the reason and the plan, on any machine."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_plan_of_every_case(case):
 @needs_binary
 @each_case(*(case.name for case in CASES if case.name != "many_channels_in"))
 def test_small_problems_are_ours_without_a_word(case, monkeypatch):
-    """The GPU tests count on it: issuing PyTorch's call alone takes longer. The sum over 70 channels does too."""
+    """The GPU tests rely on it: the launch of PyTorch's call alone takes longer. The same applies to 70 channels."""
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
 
@@ -241,7 +241,7 @@ def test_gpu_tensors(pretend_gpu):  # noqa: F811
 
 @needs_binary
 def test_measured_plans_are_told():
-    """A layer that the package's tuning file names, and the same with one image less, which it does not."""
+    """A layer of the package's tuning file, and the layer with one image less, which is not in the file."""
     sizes = ((8, 64, 1024, 1024), (64, 64, 3, 3))
     x, weight = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes)
     found, other = explain(x, weight), explain(x[:7], weight)

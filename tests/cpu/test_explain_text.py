@@ -1,4 +1,4 @@
-"""The text of `explain`: any layer's plan and every candidate can be told."""
+"""The text of `explain` for any layer: its plan and every candidate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARDS = 4
 
 
 def random_layer(draw: random.Random) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """An ordinary layer: of networks' sizes, each second one with kernel = stride."""
+    """Draws a layer of usual size; every second one has kernel = stride."""
     stride = (draw.choice((1, 2, 2, 3, 4, 8)), draw.choice((1, 2, 2, 3, 4, 8)))
     kernel = stride if draw.random() < 0.5 else (draw.randint(1, 7), draw.randint(1, 7))
     groups = draw.choice((1, 1, 1, 2, 4))

@@ -107,7 +107,7 @@ def test_copies_are_not_frozen(frozen):
 
 
 def test_copies_with_a_parametrization_are_not_frozen(frozen):
-    """parametrize's class copies every attribute, whatever __getstate__ leaves out."""
+    """parametrize's class copies every attribute, regardless of __getstate__."""
     assert ran(frozen) == ["forward_packing"]
     computed = parametrizations.weight_norm(frozen)
     assert ran(computed) == ["forward"]
@@ -146,7 +146,7 @@ def test_memory_that_other_processes_share_is_packed_anew(frozen):
 
 
 def written(frozen, write) -> None:
-    """After `write` changes the weight, the next call packs it anew, and the one after that finds it packed."""
+    """After `write` changes the weight, the next call packs it again, and the call after that uses the copy."""
     x, plain = torch.randn(2, 4, 5, 6), layer(precision="tf32")
     assert ran(frozen, x) == ["forward_packing"]
     assert ran(frozen, x) == ["forward_packed"]
@@ -179,7 +179,7 @@ def average(made) -> None:
 
 @torch.no_grad()
 def average_uncounted(made) -> None:
-    """As torch 2.11 averages on a GPU: by a kernel for all parameters, which counts no write."""
+    """Averages as torch 2.11 does on a GPU: with one kernel for all parameters, which counts no write."""
     averaged = AveragedModel(made, multi_avg_fn=lambda mine, theirs, number: [one.data.mul_(2) for one in mine])
     averaged.module.weight = made.weight
     averaged.n_averaged.fill_(1)
@@ -195,7 +195,7 @@ def swap(made) -> None:
 
 @torch.no_grad()
 def twice(made) -> None:
-    """Other memory, and then memory that may have the first one's address, unless that is still held."""
+    """Assigns other memory, and then memory that may have the first address, unless the first is kept alive."""
     for _ in range(8):
         made.weight.data = torch.randn_like(made.weight)
 
@@ -232,7 +232,7 @@ def test_a_written_weight_is_never_stale(frozen, write):
 
 @torch.no_grad()
 def test_a_weight_with_other_strides_is_another(frozen):
-    """The same memory, version and shape: an order of axes that the kernel would not see in the copy."""
+    """Memory, version and shape are equal, but the copy would have another order of axes."""
     x = torch.randn(2, 4, 5, 6)
     ran(frozen, x)
     memory = frozen.weight.data
@@ -246,7 +246,7 @@ def test_a_weight_with_other_strides_is_another(frozen):
 
 @torch.no_grad()
 def test_an_input_with_other_strides_has_its_own_copy(frozen):
-    """The planner is asked about strides, too: of the same sizes another kernel may serve, which packs otherwise."""
+    """The plan depends on strides: for equal sizes another kernel may run, which packs differently."""
     x, plain = torch.randn(2, 4, 5, 6), layer(precision="tf32")
     plain.load_state_dict(frozen.state_dict())
     exchanged = x.transpose(2, 3).contiguous().transpose(2, 3)
@@ -258,7 +258,7 @@ def test_an_input_with_other_strides_has_its_own_copy(frozen):
 
 @torch.no_grad()
 def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen, monkeypatch):
-    """The planner is asked with a bias or without one."""
+    """The plan depends on the presence of a bias."""
     asked, choice = [], planner.choice
     monkeypatch.setattr(planner, "choice", lambda problem, **_: asked.append(problem.has_bias) or choice(problem))
     x, plain, bias = torch.randn(2, 4, 5, 6), layer(precision="tf32"), frozen.bias
@@ -271,7 +271,7 @@ def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen, monkeypatch):
 
 
 class Stream:
-    """What is asked of one of PyTorch's."""
+    """The methods of PyTorch's stream that the package uses."""
 
     def __init__(self, number: int) -> None:
         self.cuda_stream = number
@@ -279,7 +279,7 @@ class Stream:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """CPU tensors say that they are on a GPU, whose current stream and capture a test chooses."""
+    """Makes CPU tensors report a GPU; a test sets its current stream and capture."""
     state = {"stream": 7, "capturing": False}
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state["capturing"])
@@ -300,7 +300,7 @@ def test_another_stream_that_reads_a_copy_is_told_to_the_allocator(frozen, gpu, 
 
 @pytest.mark.parametrize("swaps", [False, True])
 def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(packing, gpu, monkeypatch, swaps):
-    """Each copy is held once, whichever of a weight's calls were captured; nothing else needs to happen to free it."""
+    """Each copy is kept once, for any captured calls, and is freed without further action."""
     xs, holds = (torch.randn(2, 4, 5, 6), torch.randn(1, 4, 5, 6)), []
     keep = convt_ext.frozen._keep_as_long_as
     monkeypatch.setattr(convt_ext.frozen, "_keep_as_long_as", lambda *args: holds.append(1) or keep(*args))
@@ -334,7 +334,7 @@ def test_the_largest_copy_that_is_kept(packing, frozen, more, calls):
 
 
 def test_other_buffers_say_nothing_about_the_weight(frozen):
-    """The one that says that an average was taken is known by its name and by its module."""
+    """The buffer that counts averages is identified by its name and its module."""
     averaged = AveragedModel(layer())
     assert ran(frozen) == ["forward_packing"]
     nn.Module().register_buffer("n_averaged", torch.zeros(()))
@@ -343,7 +343,7 @@ def test_other_buffers_say_nothing_about_the_weight(frozen):
 
 
 def test_a_copy_far_larger_than_the_weight_is_not_kept(packing, frozen):
-    """Kernels round the channels of each group up: of many small groups that is a hundred times the weight."""
+    """Kernels round up the channels of each group: with many small groups, to a hundred times the weight's size."""
     packing["packed"] = 100 * frozen.weight.nbytes + (4 << 20)
     assert ran(frozen) == ran(frozen) == ["forward"]
     assert ran(frozen) == ["forward"]
@@ -375,7 +375,7 @@ def test_only_some_copies_are_kept(frozen):
 
 @torch.no_grad()
 def test_an_input_between_vectors_has_no_part_in_copies(frozen):
-    """Of the same shape and strides, but a kernel that wants vectors does not run, and nothing would be packed."""
+    """Shape and strides are equal, but a kernel with vector loads cannot run, and nothing is packed."""
     memory, plain = torch.randn(2 * 4 * 5 * 6 + 1), layer(precision="tf32")
     plain.load_state_dict(frozen.state_dict())
     between, on_vectors = (memory[at : at + 240].view(2, 4, 5, 6) for at in (1, 0))

@@ -1,4 +1,4 @@
-"""functional.py on the CPU: PyTorch's result and PyTorch's errors, whatever is asked for."""
+"""functional.py on the CPU: PyTorch's results and PyTorch's errors, for any precision."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_errors_are_pytorchs(row, precision):
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["input", "weight", "bias"])
 @pytest.mark.parametrize("precision", [None, "ieee"])
 def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # noqa: F811
-    """On a GPU, too: where every tensor is one that our kernels would take if it were strided."""
+    """Also on a GPU, with tensors that the kernels would support if they were strided."""
     operands = list(named("plain").tensors())
     assert ours(*operands, precision=precision).shape == (2, 6, 7, 8)
     operands[which] = operands[which].to_sparse()
@@ -82,7 +82,7 @@ def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # no
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_operand_is_pytorchs_error(which, precision, dims, cpu_is_gpu):  # noqa: F811
-    """Of the layout that is PyTorch's tensor itself, and has no sizes; `torch.jagged` is a class of its own."""
+    """Tests the strided nested layout, a plain Tensor without sizes; `torch.jagged` is a subclass."""
     operands = list(named("plain").tensors())
     operands[which] = torch.nested.nested_tensor([torch.randn([4] * dims), torch.randn([4] * (dims - 1) + [5])])
     theirs = bad_input.outcome(F.conv_transpose2d, *operands)

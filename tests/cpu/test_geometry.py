@@ -78,7 +78,7 @@ def test_suggested_memory_format_of_empty_tensors(size):
 
 @pytest.mark.parametrize("unknown", [1, 2, 3], ids=["channels", "height", "width"])
 def test_an_unknown_length_that_is_not_zero_keeps_channels_last(unknown):
-    """Such as that of a slice whose length hangs on data: its steps are those of the tensor that it was cut from."""
+    """Such as a slice of data-dependent length: it has the strides of the sliced tensor."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     size, stride = [2, 8, 5, 6], (240, 1, 48, 8)
@@ -110,7 +110,7 @@ def test_result_format_table():
 
 @pytest.mark.parametrize("batch", [2, 3])
 def test_dense_copy_of_one_value_per_image_is_contiguous(batch):
-    """[N, 1, 1, 1] cut from an NHWC tensor suggests channels_last, but PyTorch makes it dense before it asks."""
+    """[N, 1, 1, 1] sliced from an NHWC tensor suggests channels_last, but PyTorch makes it dense before the check."""
     x = torch.empty(batch, 4, 5, 6).to(memory_format=torch.channels_last)[:, :1, :1, :1]
     assert suggests_channels_last(x.shape, x.stride())
     assert not _result(x, torch.empty(1, 6, 3, 3))
@@ -131,12 +131,12 @@ def test_result_format_is_pytorchs_for_cudnn(x_size, x_stride, weight_size, weig
 
 
 def _dense(size, stride) -> torch.Tensor:
-    """What PyTorch makes of such an input where the result is channels_last."""
+    """Returns PyTorch's dense copy of such an input for a channels_last result."""
     return torch.empty_strided(size, stride).contiguous(memory_format=torch.channels_last)
 
 
 def test_weight_gradient_format_table():
-    """Of one channel the strides of an input that is dense already count, each of them."""
+    """For one channel, each stride of a dense input matters."""
     size = (2, 1, 5, 6)
     for stride, expected in (
         ((30, 30, 6, 1), False),

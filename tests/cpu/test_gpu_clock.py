@@ -1,4 +1,4 @@
-"""gpu_clock.py on a pretended GPU, which does what it was told in order, and never before it was told."""
+"""gpu_clock.py on a simulated GPU, which runs launches in order, and never before they are issued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FakeGpu:
         self.queue, self.most_ahead = [], most_ahead
 
     def launch(self, us):
-        """Waits for one to be done where too many were launched ahead."""
+        """Waits for a launch to finish if too many are queued."""
         self.queue = [end for end in self.queue if end > self.host]
         if len(self.queue) >= self.most_ahead:
             self.host = self.queue[-self.most_ahead]
@@ -75,7 +75,7 @@ def test_the_hosts_time_is_not_the_gpus(pretended, number):
 
 
 def test_a_host_that_is_late_is_given_longer(pretended):
-    """What was timed meanwhile does not count, and from then on it has that long at once."""
+    """The late times are discarded, and later groups start with the longer hold."""
     gpu = pretended({3: 1500.0})
     clock = GpuClock()
     for _ in range(2):
@@ -85,7 +85,7 @@ def test_a_host_that_is_late_is_given_longer(pretended):
 
 
 def test_where_launches_are_too_many_fewer_calls_are_timed_together(pretended):
-    """Which no hold is long enough for: the host waits for the GPU to take some of them."""
+    """No hold is long enough for these: the host waits until the queue has space."""
     gpu = pretended(most_ahead=12)
     clock = GpuClock()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Importing the package in the middle of a program: under any mode of PyTorch's."""
+"""Importing the package in the middle of a program, under any mode of PyTorch."""
 
 from __future__ import annotations
 

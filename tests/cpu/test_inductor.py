@@ -1,4 +1,4 @@
-"""What Inductor makes of programs with our ops: no copies, no lost fusion, formats that hold. On the CPU."""
+"""Inductor's code for programs with convt_ext's ops: no copies, no lost fusion, stable formats. On the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORWARD, BACKWARD, FORWARD_THEN = "run_forward", "run_backward", "run_forward_th
 
 
 def code_of(run):
-    """What a function with compiled parts returns, and the lines of their calls, of forward pass and backward."""
+    """Returns the result of a partly compiled function, and the lines of calls in its forward and backward code."""
     torch._dynamo.reset()
     result, codes = run_and_get_code(run)
     lines = "".join(code[code.index("def call(") : code.index("runner =")] for code in codes).splitlines()
@@ -43,12 +43,12 @@ def calls(lines, function):
 
 
 def num_passes(lines):
-    """Kernels of Inductor's own, and calls of operators."""
+    """Counts Inductor's kernels and calls of operators."""
     return sum(bool(re.match(r"cpp_fused|.*= (extern_kernels\.|torch\.ops\.|convt_ext_)", line)) for line in lines)
 
 
 def network(layer):
-    """Convolutions around one of ours: with so many channels Inductor turns all of them to channels_last."""
+    """Convolutions around a convt_ext layer, with enough channels for Inductor to choose channels_last."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(32, 96, 3, padding=1), nn.ReLU(), layer(96, 96, 4, 2, 1), nn.ReLU(), nn.Conv2d(96, 32, 3, padding=1)
@@ -128,7 +128,7 @@ def test_a_dynamic_batch_is_one_program(case):
 
 
 def test_operands_have_no_gaps():
-    """Inductor pads what it stores where that is fast for kernels of its own; ours would copy it together."""
+    """Inductor pads tensors where that is fast for its own kernels; convt_ext's op would have to copy them."""
     x, weight = torch.randn(2, 4, 33, 65), torch.randn(4, 6, 3, 3)
     with config.patch(disable_padding_cpu=False), torch.no_grad():
         program = torch.compile(lambda x, weight: ours(x.sin(), weight).neg(), fullgraph=True)
@@ -138,7 +138,7 @@ def test_operands_have_no_gaps():
 
 
 def compiled_gradients(layout):
-    """A compiled program's result and gradients are PyTorch's; returns the ops of ours that ran."""
+    """Checks result and gradients of a compiled program against PyTorch; returns the convt_ext ops that ran."""
     x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
     x = x.detach().contiguous(memory_format=layout).requires_grad_()
     torch._dynamo.reset()
@@ -154,7 +154,7 @@ def compiled_gradients(layout):
 
 @pytest.fixture
 def unknown_release(monkeypatch):
-    """What is found out about this release is forgotten again, and no program comes from a cache."""
+    """Restores the knowledge about this release afterwards, and uses no cached programs."""
     monkeypatch.setattr(mode, "_failure", None)
     with config.patch(force_disable_caches=True):
         yield
@@ -185,7 +185,7 @@ def test_the_first_graph_of_a_release_that_has_changed_is_right_too(monkeypatch,
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_one_channel_of_which_the_format_is_ambiguous(layout):
-    """Its strides say two formats at once; the program's strides are those that Inductor was told of."""
+    """Its strides match two formats; the program has the strides of the fake result."""
     x, weight = torch.randn(2, 1, 5, 6).to(memory_format=layout), torch.randn(1, 6, 3, 3)
     x, weight = x.requires_grad_(), weight.to(memory_format=layout).requires_grad_()
     program = torch.compile(lambda x, weight: ours(x.sin(), weight).relu(), fullgraph=True)
@@ -210,7 +210,7 @@ def test_a_batch_that_hangs_on_data(layout):
 
 
 def num_recomputed(layer, budget, **named) -> int:
-    """Convolutions that the backward of three layers runs again under a budget for what it may keep."""
+    """Counts the convolutions that the backward of three layers recomputes under a memory budget."""
     graphs = []
 
     def keep(graph, _):

@@ -1,4 +1,4 @@
-"""Sizes along an axis: each of the three follows from the other two, as PyTorch's own operator has them."""
+"""Sizes along an axis: each of the three follows from the other two, as for PyTorch's operator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_fake_gradients_have_the_sizes_of_what_they_are_gradients_of(channels_la
     ("output_padding", "stride"), [((2, 0), (2, 2)), ((0, 2), (2, 2)), ((3, 0), (2, 4)), ((0, 3), (4, 2))]
 )
 def test_an_output_padding_that_reaches_its_stride_ends_channels_last(output_padding, stride):
-    """PyTorch then runs an algorithm that knows no other layout; one below it does not."""
+    """PyTorch then runs an algorithm that supports only contiguous tensors; a smaller output_padding does not."""
     of = ((1, 8, 5, 5), (200, 1, 40, 8), (8, 8, 3, 3), (72, 9, 3, 1), torch.float32, stride)
     assert not result_is_channels_last(*of, output_padding, True)
     assert result_is_channels_last(*of, (1, 1), True)

@@ -1,4 +1,4 @@
-"""What the logger "convt_ext" is told: fallbacks at INFO, choices at DEBUG, once for each shape. On the CPU."""
+"""Messages of the logger "convt_ext": fallbacks at INFO, choices at DEBUG, once for each shape. On the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["cpu_is_gpu"]
 
 @pytest.fixture
 def said(caplog, monkeypatch):
-    """Returns the messages of a level since it was asked last."""
+    """Returns the messages of a level since the last call."""
     monkeypatch.setattr(functional, "_told", set())
     caplog.set_level(logging.DEBUG, "convt_ext")
 

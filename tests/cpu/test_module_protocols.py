@@ -1,4 +1,4 @@
-"""What PyTorch does to modules: copies, pickles, replicas, and other modules in the place of registered ones."""
+"""PyTorch's operations on modules: copies, pickles, replicas, and replacement of registered modules."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_swapped_parameters_take_part():
 
 
 def replica_of(module):
-    """As torch.nn.parallel.replicate, which takes GPUs alone."""
+    """Replicates as torch.nn.parallel.replicate does, which supports only GPUs."""
     replicas = {one: one._replicate_for_data_parallel() for one in module.modules()}
     for original, replica in replicas.items():
         for name, child in original._modules.items():

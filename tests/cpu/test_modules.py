@@ -1,4 +1,4 @@
-"""modules.py: our ConvTranspose2d is PyTorch's in everything but who computes."""
+"""modules.py: convt_ext.ConvTranspose2d differs from PyTorch's only in the implementation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = [
 
 
 def both(precision=None, **settings):
-    """The same layer by PyTorch and by us, from the same seed."""
+    """Returns equal layers of PyTorch and of convt_ext, from one seed."""
     torch.manual_seed(0)
     theirs = nn.ConvTranspose2d(4, 6, (3, 4), **settings)
     torch.manual_seed(0)
@@ -129,7 +129,7 @@ def test_copies(copier):
 
 
 def test_a_converted_model_loads_with_weights_only():
-    """As PyTorch's does: where the classes in the file are named as safe, ours in the place of PyTorch's."""
+    """It loads as PyTorch's does, if convt_ext's classes are registered as safe instead of PyTorch's."""
     buffers, loaded = [], []
     original = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, stride=2), nn.ReLU())
     for model, safe in ((original, nn.ConvTranspose2d), (convert(copy.deepcopy(original), "ieee"), ConvTranspose2d)):
@@ -145,7 +145,7 @@ def test_a_converted_model_loads_with_weights_only():
 
 
 def test_state_of_an_older_object():
-    """An object pickled before it had a precision, as one whose class was PyTorch's."""
+    """An object that was pickled without a precision, as for PyTorch's class."""
     state = nn.ConvTranspose2d(4, 6, 3).__dict__
     layer = ConvTranspose2d.__new__(ConvTranspose2d)
     layer.__setstate__(state)
@@ -184,7 +184,7 @@ def test_traces_in_one_graph():
 
 @pytest.mark.parametrize("precision", [None, "aten"])
 def test_symbolic_trace_keeps_the_precision(precision):
-    """torch.fx records our functional; with an output_size it has to take the module for a leaf."""
+    """torch.fx records convt_ext's function; with an output_size the module must be a leaf."""
 
     class Model(nn.Module):
         def __init__(self):
@@ -214,7 +214,7 @@ def test_symbolic_trace_keeps_the_precision(precision):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("precision", [None, "ieee"])
 def test_scripts(precision):
-    """TorchScript gets PyTorch's operator whatever the precision, as README says."""
+    """TorchScript runs PyTorch's operator for any precision, as docs/guide.md states."""
     _, ours = both(precision=precision, stride=2)
     x = torch.randn(2, 4, 5, 6)
     scripted = torch.jit.script(ours)

@@ -1,7 +1,7 @@
-"""The planner on the neighbour grid: no estimate of a neighbour lies much farther from its floor than its base's.
+"""The planner on the neighbour grid: no neighbour's estimate is much farther from its floor than its base's.
 
-Where one does, our kernels have a cliff, and `CLIFFS` says why. The list is to shrink: what is no longer needed in it
-fails. Calls by name on an H200, in tf32 and bfloat16, with a floor above 40 us.
+Exceptions are performance cliffs, which `CLIFFS` lists with reasons. An entry that is no longer needed fails, so that
+the list shrinks. Explicit precisions on an H200, in tf32 and bfloat16, with a floor above 40 us.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Cliff:
     """Steps that are known to be larger than `ALLOWED`, in one direction and layout.
 
     Attributes:
-        changes: what is changed, separated by blanks; each of them is too large a step from one of the bases.
-        at_most: how large the steps may be; the largest is not much smaller.
-        bases: whose neighbours are meant.
+        changes: names of changes, separated by blanks; each is too large a step from one of the bases.
+        at_most: upper limit of the steps; the largest step is not much smaller.
+        bases: the bases of these neighbours.
     """
 
     direction: str
@@ -174,7 +174,7 @@ CLIFFS = [
 
 @pytest.fixture(scope="module")
 def steps() -> list[Beside]:
-    """Every neighbour with a floor that is long enough, beside its base."""
+    """Returns every neighbour with a floor that is long enough, compared with its base."""
     modes = [by_name(MODES[name]) for name in ("tf32", "bf16")]
     return [one for one in beside_bases(list(planned_rows(grid(), modes, DIRECTIONS, LAYOUTS))) if is_judged(one.row)]
 
@@ -200,7 +200,7 @@ def test_the_list_names_changes_of_the_grid():
 
 
 def test_known_cliffs_are_still_there(steps):
-    """A change that is no cliff any more leaves the list, and a cliff that has become lower gets a lower number."""
+    """Remove changes that are no longer cliffs from the list, and lower the limits of lower cliffs."""
     found = []
     for cliff in CLIFFS:
         largest = {

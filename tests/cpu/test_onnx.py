@@ -35,7 +35,7 @@ def exported(dynamo: bool, precision: str | None) -> list[str]:
 @pytest.mark.parametrize("precision", [None, "ieee"])
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
 def test_ops(dynamo, precision, served, request):
-    """On the CPU, and where our ops would serve the call."""
+    """On the CPU, and for calls that convt_ext's ops would run."""
     if dynamo:
         pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     if served == "ours":

@@ -1,5 +1,5 @@
-"""What the binding says of arguments that no problem can have: the limit, and what it got. For callers of the raw ops;
-convt_ext's functions ask PyTorch long before."""
+"""Errors of the binding for invalid arguments: the limit, and the value. For callers of the raw ops; convt_ext's
+functions pass such calls to PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 2**29
 
 
 def plan(x=(1, 4, 8, 8), weight=(4, 2, 3, 3), x_stride=(256, 64, 8, 1), direction=0, **changes: Any) -> Any:
-    """The op `plan` of a small problem, or of a changed one."""
+    """Calls the op `plan` for a small problem, with changes."""
     lists = {"stride": [1, 1], "padding": [0, 0], "output_padding": [0, 0], "groups": 1, "dilation": [1, 1]} | changes
     w_stride = [weight[1] * weight[2] * weight[3], weight[2] * weight[3], weight[3], 1]
     return torch.ops.convt_ext.plan(
@@ -61,12 +61,12 @@ def test_limits_are_named(name):
 @pytest.mark.parametrize("direction", [0, 1, 2])
 @pytest.mark.parametrize("stride", [2**31, 2**62, 2**63 - 1])
 def test_the_stride_of_a_single_image_says_nothing(direction, stride):
-    """One that no arithmetic can stand gives the plans of an ordinary one."""
+    """A stride that would overflow yields the plans of an ordinary one."""
     assert plan(direction=direction, x_stride=(stride, 64, 8, 1)) == plan(direction=direction)
 
 
 @pytest.mark.parametrize("index", [2**31, 2**32, 2**62, -(2**32), -1])
 def test_no_gpu_has_such_an_index(index):
-    """It must not be narrowed to the index of one that exists."""
+    """The index must not be narrowed to that of an existing GPU."""
     with pytest.raises(RuntimeError, match=str(index)):
         torch.ops.convt_ext.device(index)

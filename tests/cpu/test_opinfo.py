@@ -1,4 +1,4 @@
-"""PyTorch's own test data on the CPU: through PyTorch's operator, and through our ops computed by PyTorch."""
+"""PyTorch's test data on the CPU: with PyTorch's operator, and with convt_ext's ops computed by PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["cpu_is_gpu"]
 
 @pytest.fixture(params=["pytorch", "ours"])
 def server(request):
-    """Who serves the calls: PyTorch's operator, or our ops."""
+    """Selects the implementation: PyTorch's operator, or convt_ext's ops."""
     if request.param == "ours":
         request.getfixturevalue("cpu_is_gpu")
     yield request.param

@@ -185,7 +185,7 @@ def test_missing_binary_is_one_line(monkeypatch):
 
 
 def test_a_failure_that_is_handled_keeps_nothing_alive(monkeypatch):
-    """Not by a cycle of its traceback and a frame: what a benchmark held when memory ended would stay held."""
+    """A cycle of traceback and frame would keep a benchmark's tensors alive after an out-of-memory error."""
 
     def no_memory(*_):
         raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB (1073741824 bytes on GPU 0, by convt_ext)")

@@ -1,4 +1,4 @@
-"""routing.py: default calls on tensor cores of other GPUs than Hopper, which are whose a measurement says."""
+"""routing.py: default calls on tensor cores of GPUs other than Hopper, where only measurements select convt_ext."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_tensor_cores_are_left_to_pytorch_but_on_hopper(a100):
 @needs_binary
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype, a100, monkeypatch):
-    """Until that is done the operator is PyTorch's, whatever estimates say: they know nothing of its times there."""
+    """Without a measurement PyTorch's operator runs, because the estimates do not cover its times there."""
     monkeypatch.setattr(race, "is_wanted", lambda: True)
     with tf32(True):
         chosen = decide(*operands(dtype))[3]

@@ -26,7 +26,7 @@ BUILTIN = torch.conv_transpose2d
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The arguments of each call of the function that a tool has put in the place of PyTorch's."""
+    """Records the arguments of each call of a tool's replacement of PyTorch's function."""
     calls = []
 
     def counting(input, weight, *args, **kwargs):
@@ -116,7 +116,7 @@ def test_our_function_in_the_place_of_pytorchs(monkeypatch, caplog):
 
 
 def test_the_guard_is_of_a_thread(monkeypatch):
-    """A call in another thread, while this one is inside of the tool's function, is seen too."""
+    """The tool also receives calls of another thread while this one is inside the tool's function."""
     calls = []
 
     def counting(*args):
@@ -173,7 +173,7 @@ def test_a_mode_sees_pytorchs_own_function():
 
 
 def test_fallbacks_of_the_package_are_pytorchs(monkeypatch):
-    """A call that estimates leave to PyTorch is not the tool's a second time."""
+    """A call that falls back to PyTorch does not reach the tool a second time."""
     monkeypatch.setattr(convt_ext.planner, "choice", lambda *arguments: convt_ext.planner.Choice(30.0, 1.0, 0))
     calls = []
 

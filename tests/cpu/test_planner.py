@@ -1,4 +1,4 @@
-"""planner.py: what is asked of the binary, and what there is without one."""
+"""planner.py: queries to the binary, and the results without one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_a_call_needs_is_what_the_whole_answer_says(direction):
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 def test_a_question_is_no_part_of_a_computation():
-    """A dispatch mode, such as a profiler or a counter, does not see it."""
+    """A dispatch mode, such as a profiler or a counter, does not see queries."""
     seen = []
     assert served_by(lambda: seen.append(planner.plan(PROBLEM))) == "torch"
     assert seen[0] is not None
@@ -53,7 +53,7 @@ def test_without_a_binary(monkeypatch):
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 def test_directions_planned_at_once_are_remembered():
-    """Each in a thread of its own, and no other than planned one by one."""
+    """Each is planned in its own thread, and the plans equal those made one by one."""
     problem = PROBLEM._replace(input_size=(3, 4, 11, 13), input_stride=(572, 143, 13, 1), code=3)
     before = torch.ops.convt_ext.plan_cache_size()[0]
     planner.plan_ahead(problem, [0, 1, 2])

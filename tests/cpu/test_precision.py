@@ -1,4 +1,4 @@
-"""precision.py: words, `use_precision`, and PyTorch's switches in every state they can be put into."""
+"""precision.py: precision names, `use_precision`, and every state of PyTorch's switches."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_half_and_double_do_not_depend_on_switches():
     [((7, 5), "ieee"), ((8, 0), "tf32"), ((8, 6), "tf32"), ((8, 9), "tf32"), (HOPPER, "tf32"), ((12, 0), "tf32")],
 )
 def test_tf32_begins_with_the_a100(capability, expected):
-    """Its 8.0 is the least of all: the other GPUs notice nothing when it is left out."""
+    """8.0 is the smallest capability with TF32; no other GPU tests this limit."""
     with tf32(True):
         assert precision.class_by_switches(torch.float32, capability) == expected
     with tf32(False):

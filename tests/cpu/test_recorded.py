@@ -1,4 +1,4 @@
-"""Calls that an autograd node of PyTorch's records (kernels/binding/eager.cpp), and what it hands back to Python."""
+"""Calls that an autograd node of PyTorch records (kernels/binding/eager.cpp), and the cases that run Python."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_where_memory_is_short(monkeypatch, precision):
 @pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=[BY_PYTHON, BY_TORCH])
 @pytest.mark.parametrize("failing", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
 def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, failing, light_bytes):
-    """Through the stable ABI nothing is told but that it failed."""
+    """The stable ABI reports only that it failed."""
     monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     monkeypatch.setattr(
         planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == failing else 90.0, 0)

@@ -40,7 +40,7 @@ def test_orders_differ_and_stay_close(case):
 
 
 def test_ieee_order_by_hand():
-    """Two channels, one output: a chain from channel 0, where channel 1 alone would round otherwise."""
+    """Two channels, one output: the chain starts with channel 0; starting with channel 1 would round differently."""
     x = np.array([2.0**24, 1.0], np.float32).reshape(1, 2, 1, 1)
     weight = np.ones((2, 1, 1, 1), np.float32)
     assert reference.forward_ieee(x, weight, np.float32([1.0])).item() == 2.0**24

@@ -37,7 +37,7 @@ def forward_lines(found):
 
 
 def test_a_model_without_numbers():
-    """On the device meta, which takes no memory; buffers there have nothing to restore."""
+    """On the device meta, which needs no memory; its buffers have no values to restore."""
     found = report(convt_ext.convert(Model()).to("meta").train(), image().to("meta"), device="A100")
     assert [line.layer for line in forward_lines(found)] == ["first", "rest.last"]
     assert "A100" in found.device

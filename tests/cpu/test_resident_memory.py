@@ -1,4 +1,4 @@
-"""A training loop that meets new shapes all the time: decisions, explanations and errors leave no memory behind."""
+"""A training loop with ever new shapes: decisions, explanations and errors do not accumulate memory."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ACTIVATIONS = {
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_binary, id="gpu"), pytest.param(False, id="cpu")])
 def on_both(request):
-    """The way of CPU tensors, and that of tensors on a GPU."""
+    """The code path of CPU tensors, and that of tensors on a GPU."""
     if request.param:
         request.getfixturevalue("cpu_is_gpu")
     else:
@@ -142,7 +142,7 @@ def test_a_compiled_step_takes_numbers_that_change():
 
 
 def test_steps_by_pytorchs_functions_hold_no_more_than_two_results(monkeypatch):
-    """As PyTorch's own functions one after the other, which fit where three results do not."""
+    """PyTorch's functions, one after the other, do not need memory for three results either."""
     convolve, seen = functional._torchs_or_a_tools, []
 
     def convolve_and_watch(*arguments):

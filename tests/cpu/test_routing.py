@@ -1,5 +1,5 @@
-"""routing.py: what our kernels serve, and in which class. Uses pretended GPU tensors, because the decision looks at no
-data. Which calls are PyTorch's: test_routing_reasons.py."""
+"""routing.py: which calls convt_ext runs, and in which class. Uses fake GPU tensors: the decision reads no data.
+test_routing_reasons.py tests calls that PyTorch's operator runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def no_tf32(monkeypatch):
 
 
 def arguments_of(*operands, **named):
-    """The ops' arguments in the decision that our kernels serve."""
+    """Returns the ops' arguments of a call that convt_ext runs."""
     decision = decide(*operands, **named)
     assert not isinstance(decision, routing.Reason), decision
     return decision[3].arguments
 
 
 def verdict_of(*operands, **named):
-    """Who computes the forward pass of a call that our kernels may serve."""
+    """Returns the choice for the forward pass of a call that convt_ext may run."""
     decision = decide(*operands, **named)
     assert not isinstance(decision, routing.Reason), decision
     return decision[3].verdict(0)
@@ -71,7 +71,7 @@ def test_groups_become_an_int(groups):
 @pytest.mark.parametrize("name", ["stride", "padding", "output_padding", "dilation", "groups"])
 @pytest.mark.parametrize("value", [1.5, 1.0, True, [1, 1, 1], {}], ids=str)
 def test_one_argument_that_is_no_int_is_pytorchs(name, value):
-    """Though the same call with an int is known by then: of numbers 1, 1.0 and True are equal."""
+    """Even if the call with an int is cached: 1, 1.0 and True compare equal."""
     decide(*operands(), **{name: 1}, precision="ieee")
     assert decide(*operands(), **{name: value}, precision="ieee") is routing.ARGUMENTS
 
@@ -238,7 +238,7 @@ def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_u
 
 @needs_binary
 def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
-    """One position of a weight that no shared memory holds: by name it is an error, which the op makes."""
+    """One position of the weight exceeds shared memory; with an explicit precision the op raises an error."""
     x = torch.empty(1, 131072, 1, 1, device="cuda")
     weight = torch.empty(131072, 1, 16384, 1, device="cuda")
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}

@@ -1,4 +1,4 @@
-"""routing.py: which calls are PyTorch's operator's and why, and what an explicit precision then says."""
+"""routing.py: which calls PyTorch's operator runs and why, and the errors of an explicit precision."""
 
 from __future__ import annotations
 

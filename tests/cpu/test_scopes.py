@@ -1,6 +1,6 @@
-"""`use_precision` where many run at once: asyncio tasks, threads, generators, and exits in any order.
+"""`use_precision` under concurrency: asyncio tasks, threads, generators, and exits in any order.
 
-Calls are not needed: `precision.requested(None)` is the word that a call would get.
+Makes no calls: `precision.requested(None)` is the precision that a call would get.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_generators_end_in_any_order(order, ends):
 
 @given(st.lists(st.integers(-10, 5)))
 def test_any_sequence_of_entering_and_leaving(steps):
-    """Against a list: a number below zero leaves an object that is entered, which takes out its last entry."""
+    """Compares with a list: a negative number exits an entered object, which removes its last entry."""
     objects = [use_precision(one) for one in (*WORDS, None, "ieee")]
     entered = []
 

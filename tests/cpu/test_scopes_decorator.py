@@ -1,6 +1,6 @@
 """`use_precision` as a decorator of generators, coroutines, async generators and methods.
 
-Calls are not needed: `precision.requested(None)` is the word that a call would get.
+Makes no calls: `precision.requested(None)` is the precision that a call would get.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["nothing_stays_in_force"]
 
 @use_precision("ieee")
 def echo(count):
-    """Yields the word and what was sent; says how it ended."""
+    """Yields the precision and the sent value; records how it ended."""
     sent = None
     for _ in range(count):
         try:
@@ -145,7 +145,7 @@ def test_decorated_generators_in_two_tasks_at_once():
 
 
 def run_by_hand(coroutine):
-    """The words that its caller sees between the steps, and what it returns."""
+    """Returns the precisions that the caller sees between the steps, and the result."""
     between = []
     while True:
         try:
@@ -177,7 +177,7 @@ def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
 
 
 async def _slept(work):
-    """Beside another task, which sees none of it."""
+    """Runs concurrently with another task, which must not see the precision."""
 
     async def other():
         for _ in range(4):
@@ -264,7 +264,7 @@ def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept until the loop ends", "dropped"])
 def test_a_decorated_async_generator_that_is_not_finished(kept, monkeypatch):
-    """asyncio closes it, without an error, and it cleans up with its word."""
+    """asyncio closes it without an error, and its cleanup runs under its precision."""
     lost, ended, keep = [], [], []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
 

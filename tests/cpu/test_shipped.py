@@ -1,4 +1,4 @@
-"""The measurements that the package ships: every one names a plan of these kernels, and is found by its call."""
+"""The shipped measurements: every entry identifies a plan of these kernels, and a call finds it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def empty(size, layout, dtype):
 
 
 def call_of(environment, key):
-    """The problem and the direction that a key names."""
+    """Returns the problem and the direction of a key."""
     direction, word, x, x_layout, w, w_layout, y_layout, stride, padding, output_padding, dilation, groups = (
         _KEY.fullmatch(key).groups()
     )

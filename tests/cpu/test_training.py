@@ -1,4 +1,4 @@
-"""Training on the CPU, with our ops computed by PyTorch: loops, autocast, FLOP counts, and without a binary."""
+"""Training on the CPU, with the ops computed by PyTorch: loops, autocast, FLOP counts, and no binary."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_autocast_casts_and_leaves_get_float32(dtype):
 
 
 def test_autocast_without_a_precision_is_pytorchs(monkeypatch):
-    """Where PyTorch alone uses tensor cores; nothing is cast twice on the way to it."""
+    """PyTorch's operator uses tensor cores here; nothing is cast twice before it."""
     monkeypatch.setattr(precision, "has_estimates", lambda served, _: served in precision.EXACT_CLASSES)
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -72,7 +72,7 @@ def test_autocast_leaves_float64_alone_and_mixes_the_rest():
 
 
 def test_backward_under_autocast():
-    """Derivatives are computed in the dtype of their forward, also the second ones."""
+    """First and second derivatives use the dtype of their forward pass."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
     (grad,) = torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="ieee").square().sum(), x, create_graph=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -111,7 +111,7 @@ def test_frozen_and_shared_weights():
 
 
 def test_without_a_binary_training_is_pytorchs():
-    """A CPU-only build has no compiled ops; the package imports, differentiates and compiles all the same."""
+    """A CPU-only build has no compiled ops; the package still imports, differentiates and compiles."""
     script = """
         import sys
         sys.modules["convt_ext._C"] = None

@@ -1,4 +1,4 @@
-"""What `tune` leaves as it was: gradients, buffers, random numbers, files, what was known. Races are pretended."""
+"""State that `tune` restores: gradients, buffers, random numbers, files, earlier choices. Benchmarks are fake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "", "13.0", "2.11.0
 
 @pytest.fixture(autouse=True)
 def raced(monkeypatch, cpu_is_gpu):
-    """The directions that were raced."""
+    """Records the benchmarked directions."""
     found = []
 
     def run(problem, direction, run_ours, run_torch, device):
@@ -43,7 +43,7 @@ def raced(monkeypatch, cpu_is_gpu):
 
 
 class Block(nn.Module):
-    """With statistics, a random number, a buffer that is replaced and one that the first call adds."""
+    """A block with statistics, a random number, a buffer that is replaced and a buffer that the first call adds."""
 
     def __init__(self, is_broken=False, reentrant=None) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def state_of(module):
 
 @contextlib.contextmanager
 def nothing_changes(module, *tensors):
-    """Same tensors with the same values, same gradients, same random numbers, same modes."""
+    """Checks that tensors and their values, gradients, random numbers and modes do not change."""
     before, values, gradients = state_of(module)
     contents = [None if one is None else one.clone() for one in gradients.values()]
     of_tensors = [tensor.grad for tensor in tensors]
@@ -146,7 +146,7 @@ def test_where_the_backward_raises():
 
 
 def test_a_backward_inside_of_a_backward():
-    """As in reversible networks, which accumulate gradients behind autograd's back."""
+    """Reversible networks do this: they accumulate gradients without autograd."""
     module, x = Block(), operand()
 
     class Inner(torch.autograd.Function):
@@ -178,7 +178,7 @@ def test_the_graph_of_an_input_stays():
 
 
 def test_a_compiled_function(raced):
-    """A hook on its modules is no reason to compile in parts."""
+    """Hooks on its modules must not break its graph."""
     module, x = convt_ext.ConvTranspose2d(4, 6, 3), operand()
     compiled = torch.compile(lambda x: module(x), backend="aot_eager", fullgraph=True)
     with nothing_changes(module, x):

@@ -1,4 +1,4 @@
-"""Tuning files: what one holds, what counts of it here, and what never does harm."""
+"""Tuning files: their content, the entries that apply here, and damage that is ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "
 
 @pytest.fixture(autouse=True)
 def no_file(monkeypatch):
-    """Neither a user's file nor the package's; the binary has the digest of `HERE`, and PyTorch its cuDNN."""
+    """Removes the user's and the package's files; the binary has the digest of `HERE`, and PyTorch its cuDNN."""
     monkeypatch.delenv(files.VARIABLE, raising=False)
     monkeypatch.setattr(files, "_chosen", None)
     monkeypatch.setattr(files, "_of_package", {})
@@ -257,7 +257,7 @@ def test_merging_takes_the_later(tmp_path, capsys):
 
 @pytest.fixture
 def pretended_race(monkeypatch, cpu_is_gpu):  # noqa: F811
-    """Every race is won by our candidate 1; the list of them."""
+    """Makes convt_ext's candidate 1 win every benchmark; returns the list of benchmarks."""
     found = []
 
     def run(problem, direction, run_ours, run_torch, device):

@@ -1,6 +1,6 @@
 """Installations whose kernels cannot run: an old driver, no driver, a GPU without code, a ROCm build of torch.
 
-The first call warns and PyTorch's operator computes, in eager and compiled code; an explicit precision raises.
+The first call warns and PyTorch's operator runs, in eager and compiled code; an explicit precision raises.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def no_binary(monkeypatch):
 
 @pytest.fixture(params=[old_driver, no_driver, unsupported_gpu, rocm, no_binary], ids=lambda one: one.__name__)
 def reason(request, monkeypatch):
-    """Words of the reason. Everything is there but what the parameter takes away; the binary's own query fails."""
+    """Returns a part of the reason. Only the component of the parameter is missing; the binary's own query fails."""
 
     def insufficient(index):
         raise RuntimeError("cannot read the properties of GPU 0: CUDA driver version is insufficient")
@@ -81,7 +81,7 @@ def forget():
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
-    """Fake tensors say that they are on a GPU."""
+    """Makes fake tensors report a GPU."""
     monkeypatch.setattr(routing, "PLAIN", routing.PLAIN | {FakeTensor})
     with FakeTensorMode():
         yield
@@ -89,7 +89,7 @@ def fake_gpu(monkeypatch):
 
 @pytest.fixture
 def cpu_as_gpu(monkeypatch):
-    """CPU tensors are taken for tensors on a GPU, so that PyTorch's operator computes."""
+    """Makes routing treat CPU tensors as GPU tensors, so that PyTorch's operator can run them."""
     monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
 
