@@ -1,4 +1,4 @@
-"""Chooses how each transposed convolution of a graph is computed, and whether they turn the network to channels_last.
+"""Chooses the alternative for each transposed convolution of a graph, and whether the network becomes channels_last.
 
 The alternatives are those of mode.py. Called by fusion.py, which rewrites the graph.
 """
@@ -21,17 +21,17 @@ from . import costs, inductor, loading, measure, mode, pointwise, readers, steps
 from .costs import Layer, Times
 from .mode import AUTO, BARE, ORIGINAL
 
-# Says at level INFO what was chosen, at DEBUG also which times it rests on.
+# Logs the choices at level INFO, and their times at DEBUG.
 _LOG = logging.getLogger(__name__)
 
 
 class Choice(NamedTuple):
-    """How a layer is computed.
+    """The choice for a layer.
 
     Attributes:
         alternative: FUSED, BARE or ORIGINAL.
-        channels_last: whether the network is to be in channels_last; None where nothing was compared.
-        turns: our ops alone ask for that.
+        channels_last: whether the network becomes channels_last; None if nothing was compared.
+        turns: whether only convt_ext's ops request channels_last.
     """
 
     alternative: str
@@ -55,7 +55,7 @@ class Site(NamedTuple):
         return costs.of_alternatives(self.layer, self.turned if turns else self.as_traced, turns)
 
     def best(self, turns: bool, may_be_original: bool = True) -> tuple[str, float]:
-        """The alternative to take and its time; the original where ours are not faster by a margin."""
+        """Returns the best alternative and its time; the original unless another one is faster by a margin."""
         found = self.costs(turns)
         original_us = found.pop(ORIGINAL)
         ours = min(found, key=found.__getitem__)
@@ -68,10 +68,10 @@ class Site(NamedTuple):
 
 
 def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
-    """The choice for each of our ops.
+    """Returns the choice for each op of convt_ext.
 
     Args:
-        chains: by our ops' nodes, the operations that can be fused into each, as fusion.py finds them.
+        chains: the operations that can be fused into each op, by its node, as fusion.py finds them.
     """
     found = _of_graph(graph, chains)
     for node, choice in found.items():
@@ -81,7 +81,7 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
 
 def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
     if mode.MODE != AUTO:
-        explicit = BARE if mode.MODE == ORIGINAL else mode.MODE  # of calls with an explicit precision
+        explicit = BARE if mode.MODE == ORIGINAL else mode.MODE  # for calls with an explicit precision
         return {node: Choice(mode.MODE if node.target is traced_ops.forward else explicit) for node in chains}
     found: dict[Node, Choice] = {}
     sites = []
@@ -91,9 +91,9 @@ def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, 
             found[node] = Choice(_of_training(node, chain))
         elif not _is_static(node):
             is_unknown = any(pointwise.value_of(one) is None for one in (*node.args[:2], node))
-            # With freezing, torch 2.10 passes no sizes on. Symbolic ones are decided when the program runs.
+            # With freezing, torch 2.10 passes no sizes. Layers with symbolic sizes are decided at run time.
             found[node] = Choice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
-        elif node.target is not traced_ops.forward:  # its precision was asked for, its format is part of the program
+        elif node.target is not traced_ops.forward:  # its precision is explicit, its format is part of the program
             found[node] = Choice(_of_ours(node, chain))
         else:
             sites.append(_site(node, chain, may_turn))
@@ -101,7 +101,7 @@ def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, 
 
 
 def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node, Choice]:
-    """Of a network that Inductor turns to channels_last with one convolution of PyTorch's, and leaves alone without."""
+    """Returns choices for a network. Inductor changes it to channels_last if it contains a convolution of PyTorch."""
     others = [node for node in graph.nodes if readers.is_convolution(node)]
     grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
     for one in sites:
@@ -129,7 +129,7 @@ def _sum(found: Iterable[tuple[str, float]]) -> float:
 
 
 def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
-    """A layer and its times, those in channels_last too where the network `may_turn`."""
+    """Returns a layer and its times, also those in channels_last if the network `may_turn`."""
     problem = _problem_of(node)
     problems = [problem, costs.turned(problem)] if may_turn else [problem]
     last = chain[-1][0] if chain else node
@@ -153,7 +153,7 @@ def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
 
 
 def _problem_of(node: Node) -> planner.Problem:
-    """The planner's problem of one of our ops in the strides of the graph, without a bias."""
+    """Returns the planner's problem of an op of convt_ext in the strides of the graph, without a bias."""
     input, weight = (pointwise.value_of(one) for one in node.args[:2])
     assert input is not None
     assert weight is not None
@@ -179,7 +179,7 @@ def _trains(node: Node) -> bool:
 
 
 def _is_static(node: Node) -> bool:
-    """Whether all sizes and strides are numbers, which times depend on."""
+    """Returns whether all sizes and strides are numbers; times depend on them."""
     values = [pointwise.value_of(one) for one in (*node.args[:2], node)]
     return all(
         one is not None and all(isinstance(number, int) for number in (*one.shape, *one.stride())) for one in values
@@ -187,19 +187,19 @@ def _is_static(node: Node) -> bool:
 
 
 def _of_training(node: Node, chain: Sequence[Any]) -> str:
-    """In the strides of the graph: whether Inductor turns a network that trains is not known yet."""
+    """Returns the alternative in the strides of the graph; Inductor decides later on channels_last in training."""
     if _is_all_by_torch(node):
         return ORIGINAL
     return _of_ours(node, chain) if chain and _is_static(node) else BARE
 
 
 def _of_ours(node: Node, chain: Sequence[Any]) -> str:
-    """The faster of ours, in the strides of the graph."""
+    """Returns the faster alternative with convt_ext's op, in the strides of the graph."""
     return _site(node, chain, may_turn=False).best(False, may_be_original=False)[0]
 
 
 def _is_all_by_torch(node: Node) -> bool:
-    """Whether PyTorch's operator would compute each direction of a layer that trains, so that ours only costs time."""
+    """Returns whether PyTorch's operator would run every direction of a training layer; the op only adds overhead."""
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
     problem = _problem_of(node)
@@ -214,7 +214,7 @@ def _is_all_by_torch(node: Node) -> bool:
 
 
 def inputs() -> tuple[str, ...]:
-    """All that choices depend on besides the graph: caches on disk must not use those that were made under others."""
+    """Returns all inputs of choices besides the graph; caches on disk must not reuse choices of other inputs."""
     numbers = [planner.device_numbers(index) for index in range(torch.cuda.device_count())]
     measured = hashlib.sha256(repr(list(files.in_force())).encode()).hexdigest()
     sources = (_extension.build_info() or {}).get("sources", "")

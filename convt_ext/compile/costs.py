@@ -1,7 +1,7 @@
-"""What the alternatives of one transposed convolution and the steps that follow it take, in microseconds.
+"""Compares the alternatives for a transposed convolution and its following steps, in microseconds.
 
-Passes over memory are priced by their bytes, layers by measured times where there are any, else by the planner's
-estimates. Called by choice.py. Knows no graphs and launches nothing.
+The cost of a pass over memory follows from its bytes, that of a layer from measured times, else from the planner's
+estimates. Called by choice.py. Must not know graphs, and launches nothing.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Layer(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Times of the layer alone in one layout.
+    """Times of the layer without other operations, in one layout.
 
     Attributes:
-        ours_us: our op; infinite where no kernel of ours serves it.
-        torch_us: PyTorch's operator; infinite where nothing is known.
-        family: of our kernel where it fuses steps, else empty.
-        fused_us: our op with its steps, where that was measured.
-        is_measured: both were measured.
+        ours_us: convt_ext's op; infinite if no kernel can run it.
+        torch_us: PyTorch's operator; infinite if unknown.
+        family: the kernel's family if it fuses steps, else empty.
+        fused_us: convt_ext's op with its steps, if measured.
+        is_measured: whether both times were measured.
     """
 
     ours_us: float
@@ -69,7 +69,7 @@ class Times(NamedTuple):
 
 
 def turned(problem: planner.Problem) -> planner.Problem:
-    """The problem with an input in channels_last."""
+    """Returns the problem with an input in channels_last."""
     _, channels, height, width = problem.input_size
     strides = (channels * height * width, 1, channels * width, channels)
     channels_last = result_is_channels_last(
@@ -80,17 +80,17 @@ def turned(problem: planner.Problem) -> planner.Problem:
 
 
 def known_verdict(problem: planner.Problem, direction: int) -> verdicts.Verdict:
-    """By a benchmark or a tuning file where one has measured that direction, else by the cost model."""
+    """Returns the choice of a benchmark or a tuning file, else that of the cost model."""
     find = verdicts.find if race.is_wanted() else verdicts.of_files
     return find(problem, direction) or verdicts.estimated(problem, direction)
 
 
 def known_times(problem: planner.Problem) -> Times:
-    """Of the forward pass, without measuring anything."""
+    """Returns times of the forward pass, without a measurement."""
     verdict = known_verdict(problem, verdicts.FORWARD)
     torch_us = verdict.torch_us or math.inf
     is_measured = verdict.source != verdicts.ESTIMATED
-    if verdict.by_torch:  # our op would run PyTorch's operator
+    if verdict.by_torch:  # convt_ext's op would run PyTorch's operator
         return Times(torch_us, torch_us, "", None, is_measured)
     return Times(verdict.ours_us, torch_us, _fusing_family(problem, verdict.candidate), None, is_measured)
 
@@ -102,11 +102,11 @@ def _fusing_family(problem: planner.Problem, candidate: int) -> str:
 
 
 def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str, float]:
-    """What each alternative takes with all that it needs around the layer; FUSED only where a pass disappears.
+    """Returns the time of each alternative, including the passes around the layer; FUSED only if it saves a pass.
 
     Args:
-        times: in that layout.
-        channels_last: the network is channels_last, whatever the strides in the graph.
+        times: times in that layout.
+        channels_last: whether the network is channels_last, regardless of the strides in the graph.
     """
     problem = layer.problem
     itemsize = problem.dtype.itemsize

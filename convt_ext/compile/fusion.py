@@ -1,11 +1,11 @@
-"""A pass over the graphs that Inductor compiles: pointwise operations behind our ops become steps of them, or PyTorch's
-operator takes their place.
+"""A pass over the graphs that Inductor compiles: pointwise operations after convt_ext's ops become their steps, or
+PyTorch's operator replaces the op.
 
-Called by Inductor before gradients and decompositions, where an operation is still the torch function that the user
-called. What can be fused is a chain of operations that each are the only use of what comes before (pointwise.py knows
-which), where sizes, strides and dtype stay those of the op's own result; where gradients are recorded, a single
-activation whose gradient follows from its result. Whether it is fused is decided for the whole graph
-(choice.py), and so is where PyTorch's operator replaces ours again.
+Called by Inductor before gradients and decompositions, when operations are still the torch functions of the user. The
+pass can fuse a chain of operations (listed in pointwise.py) if each is the only user of the previous result and sizes,
+strides and dtype are those of the op's result; if gradients are recorded, only a single activation with a gradient that
+follows from its result. choice.py decides for the whole graph which chains are fused, and which ops PyTorch's operator
+replaces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_
 
 
 class Fusion(CustomGraphPass):
-    """The passes that were set before, then ours."""
+    """The passes that were set before, followed by this one."""
 
     def __init__(self, before: Sequence[Callable[[Graph], None]]) -> None:
         self.before = before
@@ -43,15 +43,15 @@ class Fusion(CustomGraphPass):
         fuse(graph)
 
     def uuid(self) -> Any | None:
-        """What caches of compiled graphs know it by; None where one of the passes has no such name."""
+        """Returns the identity of the passes in caches of compiled graphs; None if one of them has none."""
         names = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
         return None if None in names else (version.number(), *choice.inputs(), *names)
 
 
 def install() -> None:
-    """Has Inductor run the pass, behind what is set already.
+    """Registers the pass with Inductor, after any pass that is already set.
 
-    Settings are a thread's, and may be patched for a while: so this is called whenever an op is traced.
+    Inductor's settings are local to a thread and may be patched, so this is called whenever an op is traced.
     """
     present = config.pre_grad_custom_pass
     passes = tuple(present) if isinstance(present, (list, tuple)) else (present,) if present is not None else ()
@@ -60,8 +60,8 @@ def install() -> None:
 
 
 def fuse(graph: Graph) -> None:
-    """Has each of our ops computed as choice.py says."""
-    if V.aot_compilation:  # its programs run without Python, of which the ops with steps are made
+    """Rewrites each op of convt_ext as choice.py decides."""
+    if V.aot_compilation:  # its programs run without Python, and the ops with steps are Python
         return
     ours = [one for one in graph.nodes if one.op == "call_function" and one.target in _THEN and not one.kwargs]
     for node, chosen in choice.of_graph(graph, {one: _chain_behind(one) for one in ours}).items():
@@ -75,7 +75,7 @@ def fuse(graph: Graph) -> None:
 
 
 def _leave_to_torch(node: Node) -> None:
-    """Makes the node the call that an unconverted model has in its place."""
+    """Replaces the node by the call of an unconverted model."""
     input, weight, bias, numbers, _ = node.args
     stride, padding, output_padding, groups, dilation = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
     node.target = _torch.conv_transpose2d
@@ -102,7 +102,7 @@ def _fuse_behind(node: Node) -> None:
 
 
 def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
-    """The operations that can be fused, with what makes their steps."""
+    """Returns the operations that can be fused, with the functions that make their steps."""
     like = pointwise.value_of(node)
     if like is None:
         return []
@@ -127,7 +127,7 @@ def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]
 
 
 def _activation_behind(node: Node, like: torch.Tensor) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
-    """The only operation on the node's result where that is an activation without tensors, which may be recorded."""
+    """Returns the only user of the node's result if it is an activation without tensors, which may be recorded."""
     (user,) = node.users if len(node.users) == 1 else (node,)
     is_next = user is not node and node.target is traced_ops.forward and _is_alike(pointwise.value_of(user), like)
     if not is_next or user.all_input_nodes != [node]:
@@ -135,13 +135,13 @@ def _activation_behind(node: Node, like: torch.Tensor) -> list[tuple[Node, Calla
     make_steps = pointwise.steps_of(user, node, rounds_each=False)
     if make_steps is None:
         return []
-    steps = [step for step, _ in make_steps()]  # without tensors nothing is added to the graph
+    steps = [step for step, _ in make_steps()]  # without tensors this adds nothing to the graph
     is_activation = len(steps) == 1 and fused.are_differentiable(steps) and not fused.is_linear(steps[0])
     return [(user, make_steps)] if is_activation else []
 
 
 def _is_alike(value: torch.Tensor | None, like: torch.Tensor) -> bool:
-    """Whether it is what the op's own result is, for all that the code around it was traced with."""
+    """Returns whether the value has the dtype, device, size and strides of the op's result."""
     return (
         value is not None
         and value.dtype is like.dtype
@@ -160,10 +160,10 @@ _CHANGING_OPERATORS = frozenset({
 
 
 def _changes_nothing(node: Node) -> bool:
-    """Whether an op that reads its operands behind the node instead of before it reads the same, in the same context.
+    """Returns whether an op may move from before the node to after it: it reads the same operands in the same context.
 
-    In doubt it does: functions whose names begin with _ switch modes, those whose names end with _ work in place, and
-    True may stand for `inplace` or for the `training` of a normalisation.
+    Rejects functions with names that begin with _ (they switch modes) or end with _ (they work in place), and calls
+    with an argument True, which may be `inplace` or the `training` of a normalization.
     """
     if node.op in ("placeholder", "get_attr"):
         return True

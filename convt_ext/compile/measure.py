@@ -1,8 +1,8 @@
-"""Times a layer on the GPU while a program is compiled: our op, with and without its steps, and PyTorch's operator.
+"""Times a layer on the GPU while a program is compiled: convt_ext's op, with and without steps, and PyTorch's operator.
 
-Called by choice.py and loading.py where `torch.backends.cudnn.benchmark` asks for measuring. Operands are random, of
-the layer's sizes. Which of our plans runs is found by the benchmark of eager calls and remembered as theirs, so the
-compiled program runs the plan that was timed here.
+Called by choice.py and loading.py if `torch.backends.cudnn.benchmark` requests measurements. Operands are random, of
+the layer's sizes. The benchmark of eager calls selects the plan and stores its choice, so the compiled program runs the
+plan that was timed here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _known: dict[Hashable, Times] = {}
 
 
 def is_possible(device: torch.device) -> bool:
-    """Whether PyTorch's switches ask for measuring, and a GPU is there that captures nothing."""
+    """Returns whether PyTorch's switches request measurements, and the device is a GPU without an active capture."""
     return race.is_wanted() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
 
 
 def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
-    """Times of a layer in the layout of the problem, remembered; the cost model's where they cannot be measured.
+    """Returns cached times of a layer in the layout of the problem; those of the cost model if it cannot be measured.
 
     Args:
-        problem: without a bias.
-        steps: those that may be fused.
+        problem: a problem without a bias.
+        steps: the steps that may be fused.
     """
     key = problem, has_bias, steps, device
     if key not in _known:
@@ -56,7 +56,7 @@ def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.
 def random_tensor(
     size: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator
 ) -> Tensor:
-    """An operand, with numbers from -0.5 to 0.5."""
+    """Returns an operand with numbers from -0.5 to 0.5."""
     empty = torch.empty_strided(size, strides, dtype=dtype, device=device)
     return empty.uniform_(-0.5, 0.5, generator=generator)
 

@@ -1,6 +1,6 @@
-"""Which steps of an epilogue a node of a graph is, in the graphs of torch functions that Dynamo makes.
+"""Converts nodes of Dynamo's graphs of torch functions to steps of an epilogue.
 
-Called by fusion.py, which says where a step may move to. Must not change the graph before it is asked for the steps.
+Called by fusion.py, which checks that a step may move. Must not change the graph before the steps are made.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _METHODS = frozenset({
     "clamp_min", "clamp_max", "relu", "prelu", "tanh", "sigmoid",
 })  # fmt: skip
 
-# What f(t, y) is of y; the operators of numbers and y have no other place for it.
+# The function g with g(y, t) = f(t, y), for calls in which the result y is the second argument.
 _REVERSED: dict[Any, Any] = {
     torch.add: torch.add,
     torch.mul: torch.mul,
@@ -59,17 +59,16 @@ _REVERSED: dict[Any, Any] = {
 
 
 def value_of(node: Any) -> FakeTensor | None:
-    """The tensor that a node stands for, of which sizes, strides, dtype and device are known."""
+    """Returns the fake tensor of a node, which has sizes, strides, dtype and device."""
     value = node.meta.get("example_value") if isinstance(node, Node) else None
     return value if isinstance(value, FakeTensor) and value.layout is torch.strided else None
 
 
 def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces] | None:
-    """What makes the node's steps on `result`, one of its operands; None where it is none that kernels know.
+    """Returns a function that makes the node's steps on `result`, one of its operands; None if no kernel supports it.
 
     Args:
-        rounds_each: the result is rounded to its dtype after each step, of which one operation must not become several
-            then.
+        rounds_each: the result is rounded to its dtype after each step, so one operation must not become several.
     """
     call = _call_of(node, result)
     like = value_of(result)
@@ -90,7 +89,7 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     if function is torch.prelu:
         return _prelu(like, *arguments, **named)
     alpha = named.pop("alpha", 1)
-    if function is torch.rsub and alpha != 1:  # of which y is the factor's
+    if function is torch.rsub and alpha != 1:  # alpha multiplies the result y
         return None
     if named.get("rounding_mode", 0) is None:
         del named["rounding_mode"]
@@ -118,7 +117,7 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
 
 
 def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
-    """The function that the node calls on the result, and its further arguments."""
+    """Returns the function that the node calls on the result, and its further arguments."""
     function: Any = node.target
     in_place = False
     if node.op == "call_method":
@@ -152,7 +151,7 @@ def _named_arguments(function: FunctionType, arguments: Sequence[Any], named: di
 
 
 def _bound(function: Any, *arguments: Any, **named: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments of clamp in the place of clamp_min's or clamp_max's."""
+    """Returns arguments of clamp for those of clamp_min or clamp_max."""
     name = "min" if function is torch.clamp_min else "max"
     return (), ({name: arguments[0]} if arguments else named)
 
@@ -177,7 +176,7 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Callable[[], tuple[Any, Any]] | None:
-    """What makes a factor and a summand of each channel of its running statistics, in float32 at least."""
+    """Returns a function that makes factor and addend of each channel from the statistics, at least in float32."""
     operands = [one for one in (running_mean, running_var, weight, bias) if one is not None]
     values = [value_of(one) for one in operands]
     if training is not False or running_mean is None or running_var is None or type(eps) is not float:
@@ -205,7 +204,7 @@ def _is_of(value: Tensor, like: Tensor) -> bool:
 
 
 def _fits(value: Tensor, like: Tensor) -> bool:
-    """Whether it broadcasts to the result without changing its sizes or dtype."""
+    """Returns whether the value broadcasts to the result without changing its sizes or dtype."""
     if value.dim() > like.dim() or not _is_of(value, like):
         return False
     sizes = zip(reversed(value.shape), reversed(like.shape), strict=False)
@@ -213,5 +212,5 @@ def _fits(value: Tensor, like: Tensor) -> bool:
 
 
 def _is_small(value: Tensor, like: Tensor) -> bool:
-    """Whether a pass over it costs nothing beside one over the result."""
+    """Returns whether the cost of a pass over the value is negligible compared with a pass over the result."""
     return statically_known_true(value.numel() <= like.shape[1])

@@ -1,6 +1,6 @@
-"""What the nodes around a transposed convolution do, in the graphs of torch functions that Dynamo makes.
+"""Classifies the nodes around a transposed convolution in Dynamo's graphs of torch functions.
 
-Called by choice.py. Unknown functions count as the kind that costs our kernels an advantage.
+Called by choice.py. Unknown functions are classified to the disadvantage of convt_ext.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MATMULS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scal
 _VIEWS = frozenset(
     ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "transpose", "contiguous", "expand")
 )
-# Pointwise functions that have no operator of the same name with PyTorch's tag.
+# Pointwise functions without an operator of the same name that has PyTorch's tag.
 _POINTWISE = frozenset(
     ("prelu", "hardswish", "logsigmoid", "softsign", "subtract", "multiply", "divide", "truediv", "iadd", "isub",
      "imul", "itruediv", "to", "float", "half", "bfloat16")
@@ -33,12 +33,12 @@ def _name(node: Node) -> str:
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether Inductor counts it when it decides the layout of the network."""
+    """Returns whether Inductor counts the node in its decision on the layout of the network."""
     return node.op == "call_function" and node.target not in OURS and _name(node) in _CONVOLUTIONS
 
 
 def is_grouped(node: Node) -> bool:
-    """Whether a convolution, ours or PyTorch's, has groups of several channels, which are slow in channels_last."""
+    """Returns whether a convolution has groups of several channels, which are slow in channels_last."""
     arguments: Any = node.args
     if node.target is traced_ops.forward:
         groups = arguments[3][6]
@@ -49,32 +49,32 @@ def is_grouped(node: Node) -> bool:
 
 
 def _is_opaque(node: Node) -> bool:
-    """Whether Inductor fuses no pointwise operation into it."""
+    """Returns whether Inductor cannot fuse pointwise operations into the node."""
     return node.op == "output" or node.target in OURS or _name(node) in _CONVOLUTIONS | _MATMULS
 
 
 def _readers(node: Node) -> list[Node]:
-    """What reads it, possibly as a view."""
+    """Returns the nodes that read the result, also through views."""
     return [one for user in node.users for one in (_readers(user) if _name(user) in _VIEWS else [user])]
 
 
 def are_opaque(node: Node) -> bool:
-    """Whether nothing that reads the result can take pointwise operations before it along: they need a pass."""
+    """Returns whether no reader of the result can fuse preceding pointwise operations, so that they need a pass."""
     return all(map(_is_opaque, _readers(node)))
 
 
 def need_traced_strides(node: Node) -> bool:
-    """Whether something reads the result in the strides of the graph, whatever the network's layout is."""
+    """Returns whether a node reads the result in the strides of the graph, regardless of the network's layout."""
     return any(one.op == "output" or _name(one) in _MATMULS for one in _readers(node))
 
 
 def has_fixed_strides(node: Node) -> bool:
-    """Whether Inductor cannot store it in channels_last without a copy."""
+    """Returns whether Inductor needs a copy to store the result in channels_last."""
     return node.op in ("placeholder", "get_attr") or _name(node) in _VIEWS | _MATMULS
 
 
 def is_layout_free(graph: Graph) -> bool:
-    """Whether no operation besides the convolutions takes longer in NCHW than in channels_last."""
+    """Returns whether no operation besides the convolutions is slower in NCHW than in channels_last."""
     for node in graph.nodes:
         values = [pointwise.value_of(one) for one in node.all_input_nodes]
         if node.op == "output" or all(one is None or one.dim() != 4 for one in values):

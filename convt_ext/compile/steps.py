@@ -1,4 +1,4 @@
-"""The steps that operations of a graph would become, and whether a kernel runs all of them.
+"""Converts operations of a graph to steps, and checks whether a kernel runs all of them.
 
 Called by choice.py, costs.py and measure.py.
 """
@@ -16,7 +16,7 @@ from . import pointwise
 
 _ADDEND, _SCALE, _SHIFT, _SCALES, _SHIFTS, _RESULTS, _SLOPES, _FUNCTION, _LAST_SHIFT, _CLAMP, _LAST_SCALE = range(11)
 
-# By operation and kind of operand, the places that a step can have in the program of a kernel, which runs each place
+# The places that a step can have in the program of a kernel, by operation and kind of operand. A kernel runs each place
 # once and in this order (kernels/binding/epilogue.cpp).
 _NUMBER, _CHANNEL, _RESULT, _OTHER = range(4)
 _PLACES: dict[tuple[int, int], tuple[int, ...]] = {
@@ -45,11 +45,11 @@ class Steps(NamedTuple):
         return sum(map(math.prod, self.sizes))
 
     def are_simple(self) -> bool:
-        """Whether they are sums, products and clamps with numbers."""
+        """Returns whether all steps are sums, products and clamps with numbers."""
         return all(operation <= CLAMP for operation in self.operations)
 
     def fit(self, family: str, result_size: Sequence[int]) -> bool:
-        """Whether kernels of a family that fuses steps run all of these, so that no pass is left."""
+        """Returns whether kernels of a family that fuses steps run all steps, so that no pass remains."""
         sizes, free = iter(self.sizes), 0
         for operation in self.operations:
             kind = _kind(next(sizes), result_size) if operation >= HAS_TENSOR else _NUMBER

@@ -1,8 +1,8 @@
-"""Times our best few plans and PyTorch's operator on the user's GPU, and reports the fastest.
+"""Benchmarks the best few plans of convt_ext and PyTorch's operator on the user's GPU, and returns the fastest.
 
-Called by chosen.py where `torch.backends.cudnn.benchmark` asks for measuring: at once inside of tune.py, otherwise when
-a direction of a shape has been called often enough (`calls_before`). Times are of the GPU alone, with cold caches,
-alternately. Must not know what the calls compute.
+Called by chosen.py if `torch.backends.cudnn.benchmark` requests it: at once inside `tune`, otherwise when a direction
+of a shape has been called often enough (`calls_before`). Measures GPU time with cold caches, alternately. Must not know
+what the calls compute.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _Times = TypeVar("_Times")
 # Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
 _MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
 
-# What the first two looks find to be slower than the fastest by so much, relative and in microseconds, is out.
+# Candidates that are slower than the fastest by this factor plus these microseconds after two passes are dropped.
 _OUT, _OUT_US = 1.25, 2.0
 
-# A benchmark runs once the calls of a direction have taken so many times as long as it costs. On held-out layers its
-# choices take 8 % less time than the cost model's, so it pays for itself in about as many calls again: a shape that
-# stops coming loses little by the benchmark, and one that stays loses little by the calls before it.
+# A benchmark runs when the calls of a direction have taken this multiple of its cost. On held-out layers its choices
+# take 8 % less time than the cost model's, so it pays off after about as many further calls: a shape that disappears
+# loses little by the benchmark, and a shape that stays loses little by the calls before it.
 _WORTH = 10
-# About what it costs: planning, cuDNN's search, which empties the allocator's cache, and so many launches of the
-# direction and of the kernel that empties the GPU's.
+# The approximate cost of a benchmark: planning, cuDNN's search, which empties the allocator's cache, and launches of
+# the direction and of the kernel that flushes the GPU's cache.
 _COST_US, _NUM_LAUNCHES, _EMPTY_US = 50_000.0, 60, 40.0
 
-# One race at a time: two on one GPU would time each other.
+# One benchmark at a time: two on one GPU would disturb each other.
 _racing = threading.Lock()
 
-# What this process measures: False nothing, True every new shape at once, None what PyTorch's switches ask for.
+# What this process benchmarks: False nothing, True every new shape at once, None what PyTorch's switches request.
 _forced: bool | None = False if os.environ.get("CONVT_EXT_REPLAY", "") not in ("", "0") else None
 
 
 def is_wanted() -> bool:
-    """Whether PyTorch's switches, unless this process overrules them, ask for measuring and not for the same results on
-    every run."""
+    """Returns whether to benchmark: the setting of this process, else whether PyTorch's switches request benchmarks and
+    no reproducible results."""
     if _forced is not None:
         return _forced
     return (
@@ -58,8 +58,8 @@ def is_wanted() -> bool:
 
 
 def calls_before(estimate: Verdict) -> int | None:
-    """How many calls of a direction run by the cost model's choice before its benchmark; None where there is nothing to
-    compare. A function of the estimate alone, so that every run and every rank counts alike."""
+    """Returns how many calls of a direction use the cost model's choice before its benchmark; None if there is nothing
+    to compare. Depends only on the estimate, so that every run and every rank counts alike."""
     if math.isinf(estimate.ours_us):
         return None
     if _forced:
@@ -69,7 +69,7 @@ def calls_before(estimate: Verdict) -> int | None:
 
 
 def force(measures: bool | None) -> bool | None:
-    """Has first calls measure every new shape, or nothing, or what PyTorch's switches ask for; returns what held."""
+    """Makes first calls benchmark each new shape, nothing, or what PyTorch's switches select; returns the old value."""
     global _forced
     before, _forced = _forced, measures
     return before
@@ -77,7 +77,7 @@ def force(measures: bool | None) -> bool | None:
 
 @contextmanager
 def forced(measures: bool | None) -> Iterator[None]:
-    """`force` for a while."""
+    """Calls `force` on entry, and restores the old setting on exit."""
     before = force(measures)
     try:
         yield
@@ -86,7 +86,7 @@ def forced(measures: bool | None) -> Iterator[None]:
 
 
 def is_possible() -> bool:
-    """Whether this moment allows it: launches of a race must neither be captured nor seen by who watches the calls."""
+    """Returns whether a benchmark may run now: no CUDA graph must capture its launches, no dispatch mode see them."""
     return _torch.num_dispatch_modes() == 0 and not torch.cuda.is_current_stream_capturing()
 
 
@@ -97,11 +97,11 @@ def run(
     run_torch: Callable[[], Any] | None,
     device: torch.device,
 ) -> Verdict | None:
-    """The verdict of a race; None where none of ours serves, or where memory is too short to find out.
+    """Returns the verdict of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
 
     Args:
         run_ours: runs the candidate of that number, on the current stream of `device`.
-        run_torch: runs PyTorch's operator; None where it does not take part.
+        run_torch: runs PyTorch's operator; None to skip it.
     """
     contenders = planner.contenders(problem, direction)
     if not contenders:
@@ -151,7 +151,7 @@ def _compare(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Ten
     """The number of our fastest call, and the microseconds of each."""
     times = _times(calls, num_ours, flush)
     best = min(range(num_ours), key=times.__getitem__)
-    if best > 0:  # the cost model's plan has a second chance: a disturbance of its few times must not cost it
+    if best > 0:  # time the cost model's plan again: a disturbance of its few samples must not decide
         both = _times([calls[0], calls[best]], 2, flush, _BUDGET_US / 3)
         times[0], times[best] = min(times[0], both[0]), min(times[best], both[1])
         best = 0 if both[0] <= both[1] else best
@@ -161,14 +161,14 @@ def _compare(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Ten
 def _times(
     calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor, budget_us: float = _BUDGET_US
 ) -> list[float]:
-    """Microseconds of each: medians of those that may still win after two looks, infinite for the others.
+    """Returns the microseconds of each: medians of candidates that are not dropped after two passes, else infinity.
 
-    Of the calls from `num_ours` on, which are PyTorch's, none is out, nor is the fastest of ours.
+    Never drops PyTorch's calls, which start at `num_ours`, and the fastest of convt_ext's.
     """
     for call in calls:
         call()  # loads kernels, and has cuDNN search
     clock = GpuClock()
-    # The better of two looks: whatever disturbs one alone may put out the fastest.
+    # The better of two passes: a disturbance of one must not drop the fastest.
     looks = clock.times_us(calls, flush), clock.times_us(calls[::-1], flush)[::-1]
     samples = [min(both) for both in zip(*looks, strict=True)]
     fastest = min(samples)
