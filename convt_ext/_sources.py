@@ -1,8 +1,8 @@
 """The digest that ties a binary, a source tree and a GPU test report to each other.
 
-Hashes all files that determine the behaviour and the tests of the installed package. setup.py compiles the
-digest into the binary, `convt_ext.build_info()["sources"]` returns it, and the GPU report contains it. Needs
-only the standard library: setup.py runs this file before torch is imported and before the package exists.
+Hashes the sources of the package, of its build and of its GPU tests. setup.py compiles the digest into the
+binary, `convt_ext.build_info()["sources"]` returns it, and the GPU report contains it. Needs only the standard
+library: setup.py runs this file before torch is imported and before the package exists.
 """
 
 from __future__ import annotations

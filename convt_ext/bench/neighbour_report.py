@@ -24,7 +24,7 @@ _Call = tuple[str, str, str]
 def print_grid(console: Console, rows: Sequence[Row], title: str) -> None:
     """Prints the tables of the bases and those of the whole grid."""
     console.print(
-        f"{title}: our time over the floor. A mark * is on what is more than {_MARKED_ABOVE} times its base's.",
+        f"{title}: time of convt_ext over the floor; * marks values above {_MARKED_ABOVE} times the base's.",
         markup=False,
     )
     for base in dict.fromkeys(row["base"] for row in rows):
@@ -74,13 +74,13 @@ def _cell(row: Row | None, jump: float | None) -> str:
 
 def _figures_table(rows: Sequence[Row]) -> Table:
     table = Table(
-        title=f"The grid; over the floor of calls whose floor is above {summary.JUDGED_ABOVE_US:.0f} µs",
+        title=f"The grid; time over the floor, for calls with a floor above {summary.JUDGED_ABOVE_US:.0f} µs",
         title_justify="left",
     )
     for name in ("precision", "layout", "directions"):
         table.add_column(name)
     slower = f"> {summary.SLOWER_BY:.0%} slower than PyTorch"
-    for name in ("calls", "mean", "worst", "largest over base's", "of any floor", "beside PyTorch", slower):
+    for name in ("calls", "mean", "worst", "largest over base's", "of any floor", "compared", slower):
         table.add_column(name, justify="right")
     for key, of_calls in summary.figures(rows).items():
         quotients = (of_calls.mean, of_calls.worst, of_calls.jump, of_calls.any_jump)
@@ -103,7 +103,7 @@ def _jumps_table(jumps: Sequence[Beside]) -> Table:
 def _slower_table(slower: Sequence[Row]) -> Table:
     shown = slower[:_NUM_SLOWER]
     table = _table_of_calls(
-        f"{len(slower)} calls are more than {summary.SLOWER_BY:.0%} slower than PyTorch, which takes more than "
+        f"{len(slower)} calls are more than {summary.SLOWER_BY:.0%} slower than PyTorch, with PyTorch above "
         f"{summary.NEAR_FLOOR} times the floor; the worst {len(shown)}"
     )
     for name in ("ours µs", "torch µs", "ours / torch", "over floor"):

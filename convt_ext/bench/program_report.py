@@ -52,7 +52,9 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def _figures_table(rows: Sequence[Row]) -> Table:
-    table = Table(title="PyTorch's time / ours; the program's time / the layer's alone", title_justify="left")
+    table = Table(
+        title="PyTorch's time / convt_ext's; the program's time / that of its layer alone", title_justify="left"
+    )
     for name in ("set", "mode", "dtype"):
         table.add_column(name)
     for name in ("rows", "mean", "aim", "least", "slower", "over layer, mean", "most", "over limit"):

@@ -155,7 +155,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
     """Prints geometric means, the closest calls, all calls, those that PyTorch ran, skipped rows and failures."""
     means = geometric_means(rows)
     if means:
-        table = Table(title="PyTorch's time / ours, geometric mean", title_justify="left")
+        table = Table(title="PyTorch's time / convt_ext's, geometric mean", title_justify="left")
         for name in ("direction", "precision", "layout"):
             table.add_column(name)
         table.add_column("mean", justify="right")

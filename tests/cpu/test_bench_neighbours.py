@@ -223,5 +223,5 @@ def test_a_kept_file_of_a_grid_is_shown_as_one(tmp_path, capsys):
     replace_file(path, {**content, "rows": ROWS})
     assert bench(["--summary", str(path)]) == 0
     text = capsys.readouterr().out
-    for words in ("h200_neighbours.json: NVIDIA H200", "The grid; over the floor", "All calls", "failed: up/bias"):
+    for words in ("h200_neighbours.json: NVIDIA H200", "The grid; time over the floor", "All calls", "failed: up/bias"):
         assert words in text
