@@ -16,6 +16,7 @@ import convt_ext
 from convt_ext import _extension, _torch, reference
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.operands import LAYOUTS, Operands, make_operands
+from convt_ext.error_limits import ERROR_LIMITS
 
 # In this order: sizes that no tile divides; groups and gcd(stride, dilation) > 1; phases without a tap;
 # output_padding >= stride; more channels than one tile stages.
@@ -26,10 +27,6 @@ PROBLEMS = (
     Layer("output_padding", 2, 3, 4, 4, 5, (2, 3), (1, 1), (0, 1), (1, 2), 1, (2, 3)),
     Layer("many channels", 1, 70, 66, 4, 4, (2, 2), (2, 2), bias=True),
 )
-
-# Allowed relative errors against float64. The documented bounds are for 4096 elements, and the errors of small results
-# scatter more, so float64 and the half types get two roundings of their dtype.
-_LIMITS = {"float32": 1e-6, "tf32x3": 1e-6, "tf32": 5e-4, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 
 _DEFINITIONS = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}
 
@@ -91,7 +88,7 @@ def check_kernels(device: torch.device) -> Iterator[Outcome]:
 
 def _over_problems(name: str, dtype: torch.dtype, precision: str, device: torch.device) -> Outcome:
     exact = _DEFINITIONS.get(precision) if dtype is torch.float32 else None
-    limit = _LIMITS.get(precision, _LIMITS[_word(dtype)])
+    limit = ERROR_LIMITS.get(precision, ERROR_LIMITS[_word(dtype)])
     worst = 0.0
     for layer in PROBLEMS:
         operands = make_operands(layer, dtype, device)
