@@ -73,10 +73,10 @@ install: $(READY) ## install the wheel of dist/, building it when it is not of t
 	@$(RUN) tools/wheels.py install
 
 # Without a GPU no kernel runs: a wheel that has to be built need not be optimized, which takes most of the time.
-demo: $(READY) ## layers and converted networks beside PyTorch's, with times where there is a GPU
+demo: $(READY) ## layers and converted networks before and after, with times and a chart where there is a GPU
 	@$(RUN) tools/wheels.py path >/dev/null 2>&1 || nvidia-smi -L >/dev/null 2>&1 || CONVT_EXT_FAST_COMPILE=1 $(MAKE) build
 	@$(MAKE) install
-	cd tests && $(RUN) -m convt_ext demo
+	cd tests && $(RUN) -m convt_ext demo --chart ../build/convt_ext_demo.png
 
 # Inside tests/: the checkout's top must not be on sys.path, where it would hide the wheel.
 test: install ## run all that this machine can run; -rs lists what was skipped and why

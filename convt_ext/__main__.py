@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import convt_ext
 from convt_ext import _optional, run
@@ -18,7 +19,10 @@ _COMMANDS = {
         "compare kernels with the exact definition on this GPU (needs numpy); status 1 when a check fails",
         "check",
     ),
-    "demo": ("compare layers and converted models with PyTorch's; reduced on a machine without a GPU", "demo"),
+    "demo": (
+        "show layers and converted models before and after, with times on a GPU (needs rich, and matplotlib to draw)",
+        "demo --chart speed.svg",
+    ),
     "bench": (
         "measure layers, programs or networks against PyTorch (needs a GPU)",
         "bench --layers 'dcgan*'",
@@ -43,11 +47,32 @@ def make_parser() -> argparse.ArgumentParser:
         )
         for name, (words, call) in _COMMANDS.items()
     }
-    parsers["demo"].add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
+    _add_demo_arguments(parsers["demo"])
     bench.add_arguments(parsers["bench"])
     tuning.add_arguments(parsers["tune"])
     run.add_arguments(parsers["run"])
     return parser
+
+
+def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
+    parser.add_argument(
+        "--exact", action="store_true", help="compare bits in float32 without TF32 instead (with a GPU)"
+    )
+    parser.add_argument(
+        "--chart",
+        type=_picture,
+        default=Path("convt_ext_demo.png"),
+        metavar="FILE",
+        help="draw the chart of this GPU into FILE, .png, .svg or .pdf (default ./convt_ext_demo.png)",
+    )
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise argparse.ArgumentTypeError(f"--chart: got {text!r}, expected a file that ends in .png, .svg or .pdf")
+    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,10 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _missing("check", error)
         return run_check()
     try:
-        from convt_ext.demo import run_demo
+        from convt_ext.demo.command import run_demo
     except ModuleNotFoundError as error:
         return _missing("demo", error)
-    return run_demo(force_cpu=args.cpu)
+    return run_demo(args.chart, force_cpu=args.cpu, bits=args.exact)
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> int:

@@ -1,6 +1,6 @@
 """The programs of ``bench --steps``: networks with transposed convolutions, in training or inference at a usual size.
 
-The two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
+Two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
 on the weights. layer_programs.py has single layers with followers.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from convt_ext.demo_models import DCGANGenerator, UNet
+from convt_ext.demo.models import DCGANGenerator, UNet
 
 
 class FSRCNN(nn.Module):

@@ -22,7 +22,7 @@ from convt_ext.bench.layers import BUILT_IN, Layer
 from convt_ext.bench.level2 import LEVEL2
 from convt_ext.bench.programs import Program
 from convt_ext.compile import choice
-from convt_ext.demo_models import DCGANGenerator
+from convt_ext.demo.models import DCGANGenerator
 
 CPU = torch.device("cpu")
 ROW_KEYS = [

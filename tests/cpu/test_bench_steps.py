@@ -14,7 +14,7 @@ import convt_ext
 from convt_ext import __main__ as cli
 from convt_ext.bench import command, programs, steps
 from convt_ext.bench.programs import FSRCNN, PROGRAMS, CLIPSegDecoder, Program
-from convt_ext.demo_models import DCGANGenerator
+from convt_ext.demo.models import DCGANGenerator
 
 CPU = torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""`python -m convt_ext`: info, check, demo and bench on a machine without a GPU, and their messages."""
+"""`python -m convt_ext`: info, check and bench on a machine without a GPU, and their messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext import check, demo, info, reference
+from convt_ext import check, info, reference
 from convt_ext.bench import command, report
-from convt_ext.bench.layers import Layer
 from convt_ext.bench.runner import Skipped
-from convt_ext.demo_models import DCGANGenerator, UNet
 
 CPU = torch.device("cpu")
 
@@ -320,55 +317,3 @@ def test_summary_names_failures_and_skips(capsys):
     assert "skipped: huge (4 rows): needs about 900.0 GiB" in text
     assert "failed: bad fwd ieee nchw: ours: RuntimeError: [no] plan" in text
     assert "4.00x" in text
-
-
-# ---- demo
-
-
-def test_demo_on_cpu_finds_equal_results(no_gpu, capsys):
-    assert cli.main(["demo"]) == 0
-    text = capsys.readouterr().out
-    for words in ("kb57", "kb81", "DCGAN generator", "U-Net", "H200", "A100", "RTX 4090", "4x256x128x128 *"):
-        assert words in text
-    assert "µs" not in text.partition("floors and plans")[0]  # no column that would be empty
-
-
-def test_demo_puts_the_switches_back(no_gpu, capsys):
-    cudnn = torch.backends.cudnn
-    before = cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision
-    assert cli.main(["demo", "--cpu"]) == 0
-    assert (cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision) == before
-
-
-def test_demo_shows_times_and_speedup(capsys):
-    console = Console(width=160)
-    layer = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
-    assert demo.show_layers(console, [layer], CPU, FixedTimer(), demo.floors.H200)
-    with torch.no_grad():
-        assert demo.show_models(console, [("generator", DCGANGenerator(width=4), (2, 100, 1, 1))], CPU, FixedTimer())
-    text = capsys.readouterr().out
-    assert text.count("1.00x") == 2
-
-
-def test_demo_fails_on_a_difference(monkeypatch, capsys):
-    monkeypatch.setattr(demo, "compare", lambda ours, theirs: (1, 1.0))
-    layer = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
-    assert not demo.show_layers(Console(width=160), [layer], CPU, None, None)
-
-
-def test_compare_counts_elements_and_scales_the_difference():
-    theirs = torch.zeros(3, 2, 2)
-    theirs[1, 0, 0] = -4.0
-    ours = theirs.clone()
-    ours[2, 1, 1] = 1.0
-    assert demo.compare(ours, theirs) == (1, 0.25)
-    assert demo.compare(theirs, theirs) == (0, 0.0)
-    ours[0, 0, 0] = float("nan")
-    assert demo.compare(ours, theirs)[0] == 2
-    assert not demo.compare(ours, theirs)[1] <= 1e-4
-
-
-def test_demo_models_have_the_sizes_they_state():
-    with torch.no_grad():
-        assert DCGANGenerator(width=4)(torch.randn(2, 100, 1, 1)).shape == (2, 3, 64, 64)
-        assert UNet(width=4)(torch.randn(1, 3, 32, 40)).shape == (1, 2, 32, 40)

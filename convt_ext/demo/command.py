@@ -1,0 +1,161 @@
+"""``python -m convt_ext demo``: layers and models before and after convt_ext. Needs the package rich.
+
+With a GPU: times, speedups and errors in PyTorch's default precision and in bfloat16, in both layouts; ``--exact``
+compares bits in float32 instead. Without one: results at reduced size on the CPU, where both sides are PyTorch's
+operator and must agree exactly, and what GPUs would run. Called by __main__.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+import convt_ext
+from convt_ext import _extension, _optional
+from convt_ext.bench import floors
+from convt_ext.bench.layers import KERNELBENCH
+from convt_ext.bench.modes import MODES, cudnn_benchmark, torch_switches
+from convt_ext.bench.report import make_console, make_progress
+from convt_ext.bench.runner import DeviceLostError
+from convt_ext.bench.steps import free_memory
+from convt_ext.bench.timing import CudaTimer, Timer
+from convt_ext.demo import comparisons, exact, models, tables
+from convt_ext.demo.comparisons import Comparison, Step
+from convt_ext.demo.elsewhere import show_elsewhere, show_figures
+from convt_ext.error_limits import ERROR_LIMITS
+from convt_ext.tuning import race
+
+_BUDGET_MS = 100.0
+_REDUCED_SIZE = 24
+_ELSEWHERE = ("H200", "A100", "RTX 4090")  # what runs there is shown on a machine without a GPU
+_COMPILED = ("DCGAN generator", "VQ-VAE decoder")  # compiling takes most of the time
+
+_NOTES = f"""\
+Times are of the GPU, for one call with cold caches; both sides alternately, with cudnn.benchmark. Fused: convert with
+fuse=True, where that fuses something. Compiled: both by torch.compile. Error: ||result - exact|| / ||exact||, exact in
+float64. Allowed: the error of PyTorch's result and, for each transposed convolution, {ERROR_LIMITS["tf32"]:.0e} (TF32)
+or {ERROR_LIMITS["bfloat16"]:.0e} (bfloat16)."""
+
+
+def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int:
+    """Shows the demo; 0 when every comparison held, 1 otherwise.
+
+    Args:
+        chart: the file that the chart is drawn into, on a GPU.
+        force_cpu: whether a GPU is left alone.
+        bits: whether bits are compared on the GPU, in float32 without TF32.
+    """
+    console = make_console()
+    with torch.no_grad():
+        if force_cpu or not torch.cuda.is_available():
+            return 0 if _demo_on_cpu(console) else 1
+        if not convt_ext.is_available():
+            console.print(f"The kernels cannot run here: {_extension.unavailable_reason()}", style="red", markup=False)
+            _demo_on_cpu(console)
+            return 1
+        device = torch.device("cuda", torch.cuda.current_device())
+        timer = CudaTimer(device, _BUDGET_MS)
+        # Both sides at their best from the first call on.
+        with cudnn_benchmark(), race.forced(True):
+            if bits:
+                return 0 if _compare_bits(console, device, timer) else 1
+            return 0 if _demo_on_gpu(console, device, timer, chart) else 1
+
+
+def _compare_bits(console: Console, device: torch.device, timer: Timer) -> bool:
+    gpu = torch.cuda.get_device_name(device)
+    console.print(f"{_heading(gpu)}, float32 with TF32 off")
+    with torch_switches(exact.MODE):
+        layers_held = exact.show_layers(console, KERNELBENCH, device, timer, floors.rates_of(gpu))
+        models_held = exact.show_models(console, models.full_size(), device, timer)
+    return layers_held and models_held
+
+
+def _heading(gpu: str) -> str:
+    return f"[bold]convt_ext {convt_ext.__version__} on {gpu}[/], torch {torch.__version__}"
+
+
+def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Path) -> bool:
+    gpu = torch.cuda.get_device_name(device)
+    console.print(f"{_heading(gpu)}; this takes about three minutes")
+    modes = [MODES["default"]]
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        modes.append(MODES["bf16"])
+    layers = comparisons.steps_of_layers(KERNELBENCH, modes, device, timer)
+    networks = comparisons.steps_of_models(models.full_size(), _COMPILED, modes, device, timer)
+    return show_speed(console, list(layers), list(networks), device, f"{gpu}, torch {torch.__version__}", chart)
+
+
+def show_speed(
+    console: Console, layers: Sequence[Step], networks: Sequence[Step], device: torch.device, machine: str, chart: Path
+) -> bool:
+    """Measures layers and models, shows tables and bars, and draws the chart; whether every result is right."""
+    start = time.perf_counter()
+    with make_progress(console) as progress:
+        task = progress.add_task("starting", total=len(layers) + len(networks))
+
+        def measured(steps: Sequence[Step]) -> list[Comparison]:
+            found: list[Comparison] = []
+            for step in steps:
+                progress.update(task, description=step.words)
+                found += step.measure()
+                free_memory(device)
+                progress.advance(task)
+            return found
+
+        try:
+            of_layers = measured(layers)
+            tables.show_comparisons(console, "KernelBench level 1, forward: PyTorch → convt_ext", of_layers, mean=True)
+            of_networks = measured(networks)
+        except DeviceLostError as error:
+            console.print(str(error), style="red", markup=False)
+            return False
+    tables.show_comparisons(console, "Models, inference: original → converted", of_networks)
+    console.print(_NOTES, markup=False, highlight=False)
+    found = [*of_layers, *of_networks]
+    lines, series = tables.speedups(found), tables.series_of(found)
+    tables.show_bars(console, "Speedups", lines, series)
+    _draw(console, lines, series, machine, chart)
+    held = all(one.holds for one in found)
+    words = "Every result is within its allowed error" if held else "[red]Not every result is as it must be[/]"
+    console.print(f"{words}. This took {time.perf_counter() - start:.0f} s.", highlight=False)
+    return held
+
+
+def _draw(
+    console: Console,
+    lines: dict[str, dict[tables.Series, float]],
+    series: Sequence[tables.Series],
+    machine: str,
+    chart: Path,
+) -> None:
+    """Draws the chart where matplotlib is installed, and prints where it is."""
+    if not lines:
+        return
+    try:
+        from convt_ext.demo.picture import draw
+
+        draw(lines, series, f"Speedup of convt_ext {convt_ext.__version__} on an {machine}", chart)
+    except ModuleNotFoundError as error:
+        console.print(f"No chart was drawn: the chart {_optional.remedy(error)}", markup=False)
+    except OSError as error:
+        console.print(f"The chart could not be written: {error}", style="red", markup=False)
+    else:
+        console.print(f"The chart: {chart.resolve()}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _demo_on_cpu(console: Console) -> bool:
+    console.print("[bold]No GPU in use:[/] reduced sizes on the CPU, where PyTorch's operator runs every call.")
+    device = torch.device("cpu")
+    layers = [layer.reduced(1, _REDUCED_SIZE) for layer in KERNELBENCH]
+    layers_equal = exact.show_layers(console, layers, device, None, None)
+    models_equal = exact.show_models(console, models.reduced(), device, None)
+    with torch.device("meta"):
+        networks = [one._replace(module=convt_ext.convert(one.module)) for one in models.full_size()]
+    show_elsewhere(console, networks, _ELSEWHERE)
+    show_figures(console)
+    return layers_equal and models_equal

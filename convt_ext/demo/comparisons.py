@@ -1,0 +1,228 @@
+"""Times layers and models before and after, and compares each result with float64.
+
+A call of PyTorch is "before", the same call by convt_ext "after". Both are timed alternately, and both results are
+compared with the exact one: ours may be as far from it as PyTorch's, and by the error limit of the precision further
+for each transposed convolution. Called by command.py, and by tests with a CPU and a timer of their own. Knows nothing
+of tables or charts.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+import convt_ext
+from convt_ext.bench import runner
+from convt_ext.bench.layers import Layer
+from convt_ext.bench.modes import Mode, without_cudnn
+from convt_ext.bench.operands import LAYOUTS, Reference, spread
+from convt_ext.bench.steps import free_memory
+from convt_ext.bench.timing import Timer
+from convt_ext.demo.models import Model
+from convt_ext.error_limits import ERROR_LIMITS
+from convt_ext.fusing.sequential import FusedSequential
+from convt_ext.precision import class_by_switches
+
+CONVERTED, FUSED, COMPILED = "converted", "fused", "compiled"
+
+# The classes in which PyTorch's switches have calls computed: how the demo calls them, and their error limits.
+_CLASSES = {
+    "tf32": ("TF32", ERROR_LIMITS["tf32"]),
+    "ieee": ("float32", ERROR_LIMITS["float32"]),
+    "aten": ("float32", ERROR_LIMITS["float32"]),
+    "bf16": ("bfloat16", ERROR_LIMITS["bfloat16"]),
+}
+_H200 = (9, 0)  # whose classes a CPU takes, where tests measure
+
+_REFERENCE_IMAGES = 2  # of a batch, that are compared with float64
+
+
+class Comparison(NamedTuple):
+    """One call of PyTorch and the same by convt_ext.
+
+    Attributes:
+        name: the layer, or the model and how it was converted.
+        precision: "TF32", "float32" or "bfloat16".
+        layout: "nchw" or "nhwc".
+        torch_us, ours_us: the GPU's time of a call; None where it was not measured.
+        error: ||result - exact|| / ||exact|| of ours; `allowed` is the most that it may be.
+        runs_torch: whether convt_ext chose PyTorch's operator.
+        skipped: why it was not measured, where that is no fault.
+        failure: what went wrong.
+    """
+
+    name: str
+    precision: str
+    layout: str
+    torch_us: float | None = None
+    ours_us: float | None = None
+    error: float | None = None
+    allowed: float | None = None
+    runs_torch: bool = False
+    skipped: str = ""
+    failure: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """PyTorch's time over ours."""
+        return self.torch_us / self.ours_us if self.torch_us and self.ours_us else None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the result is as near to the exact one as it must be, or there is none for a good reason."""
+        if self.failure or self.skipped:
+            return not self.failure
+        return self.error is not None and self.allowed is not None and self.error <= self.allowed  # False for NaN
+
+
+class Step(NamedTuple):
+    """A part of the demo: what the progress bar calls it, and what measures it."""
+
+    words: str
+    measure: Callable[[], list[Comparison]]
+
+
+def steps_of_layers(
+    layers: Sequence[Layer], modes: Sequence[Mode], device: torch.device, timer: Timer
+) -> Iterator[Step]:
+    """A step for each layer and mode, which measures it in both layouts."""
+    for layer, mode in itertools.product(layers, modes):
+        yield Step(f"{layer.name}, {_class(mode, device)[0]}", partial(compare_layer, layer, mode, device, timer))
+
+
+def steps_of_models(
+    models: Sequence[Model], compiled: Sequence[str], modes: Sequence[Mode], device: torch.device, timer: Timer
+) -> Iterator[Step]:
+    """A step for each model, mode and layout; and one for each model to compile, in the first mode."""
+    for model in models:
+        for mode, layout in itertools.product(modes, LAYOUTS):
+            words = f"{model.name}, {_class(mode, device)[0]}, {layout}"
+            yield Step(words, partial(compare_model, model, mode, layout, device, timer))
+        if model.name in compiled:
+            words = f"{model.name}, compiling"
+            yield Step(words, partial(compare_compiled, model, modes[0], device, timer))
+
+
+def compare_layer(layer: Layer, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
+    """A layer's forward pass in both layouts; one that does not fit into the GPU's memory is skipped."""
+    settings = runner.Settings((layer,), (mode,), ("fwd",), LAYOUTS, device, with_first_calls=False)
+    found = []
+    for item in runner.run(settings, timer, None, partial(_free_bytes, device)):
+        if isinstance(item, runner.Skipped):
+            found += [_not_measured(layer.name, mode, layout, device, skipped=item.reason) for layout in LAYOUTS]
+        else:
+            found.append(_of_row(item, mode, device))
+    return found
+
+
+def _of_row(row: runner.Row, mode: Mode, device: torch.device) -> Comparison:
+    failure = row.get("failure", "")
+    if failure:
+        kind = "skipped" if torch.OutOfMemoryError.__name__ in failure else "failure"
+        return _not_measured(row["layer"], mode, row["layout"], device, **{kind: failure})
+    name, limit = _class(mode, device)
+    allowed = row["torch_error"] + limit
+    times = row["torch_us"], row["ours_us"]
+    return Comparison(row["layer"], name, row["layout"], *times, row["error"], allowed, row["chosen"] == "torch")
+
+
+def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, timer: Timer) -> list[Comparison]:
+    """The model converted, and with `fuse=True` where that fuses something, beside the original."""
+    original, input = _prepared(model, mode, layout, device)
+    versions = {CONVERTED: convt_ext.convert(copy.deepcopy(original))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a model without anything to fuse
+        fused = convt_ext.convert(copy.deepcopy(original), fuse=True)
+    if any(isinstance(module, FusedSequential) for module in fused.modules()):
+        versions[FUSED] = fused
+    return _compared(model.name, mode, layout, original, original, versions, input, timer)
+
+
+def compare_compiled(model: Model, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
+    """The model converted and compiled, beside the compiled original; both are given in NCHW."""
+    original, input = _prepared(model, mode, LAYOUTS[0], device)
+    versions = {COMPILED: torch.compile(convt_ext.convert(copy.deepcopy(original)), dynamic=False)}
+    before = torch.compile(original, dynamic=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice for users of torch.compile
+            return _compared(model.name, mode, LAYOUTS[0], original, before, versions, input, timer)
+    finally:
+        torch.compiler.reset()
+
+
+def _prepared(model: Model, mode: Mode, layout: str, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
+    """The model and an input, in that dtype and layout."""
+    memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
+    input = torch.randn(model.shape, device=device, generator=torch.Generator(device).manual_seed(0))
+    original: Any = copy.deepcopy(model.module)
+    placed = original.to(device=device, dtype=mode.dtype, memory_format=memory_format)
+    return placed, input.to(mode.dtype).contiguous(memory_format=memory_format)
+
+
+def _compared(
+    name: str,
+    mode: Mode,
+    layout: str,
+    original: nn.Module,
+    before: Callable[[torch.Tensor], torch.Tensor],
+    versions: Mapping[str, Callable[[torch.Tensor], torch.Tensor]],
+    input: torch.Tensor,
+    timer: Timer,
+) -> list[Comparison]:
+    """Compares `before`, which computes what `original` does, with each version of ours."""
+    device = input.device
+    words, limit = _class(mode, device)
+    names = [f"{name}, {version}" for version in versions]
+    try:
+        reference = _reference(original, input)
+        torch_error = reference.relative_error(before(input))  # first, so that cuDNN has searched before ours are timed
+    except Exception as error:  # too little memory, or torch.compile finds no C compiler
+        reason = f"PyTorch's does not run: {_one_line(error)}"
+        return [_not_measured(one, mode, layout, device, skipped=reason) for one in names]
+    try:
+        errors = [reference.relative_error(version(input)) for version in versions.values()]
+        torch_us, *ours_us = timer.times_us([partial(call, input) for call in (before, *versions.values())])
+    except torch.OutOfMemoryError as error:
+        return [_not_measured(one, mode, layout, device, skipped=_one_line(error)) for one in names]
+    except Exception as error:
+        return [_not_measured(one, mode, layout, device, failure=_one_line(error)) for one in names]
+    number = sum(isinstance(module, nn.ConvTranspose2d) for module in original.modules())
+    return [
+        Comparison(one, words, layout, torch_us, us, error, torch_error + number * limit)
+        for one, us, error in zip(names, ours_us, errors, strict=True)
+    ]
+
+
+def _reference(model: nn.Module, input: torch.Tensor) -> Reference:
+    """The result for the first and the last image in float64, by PyTorch's own algorithms."""
+    index = torch.tensor(spread(len(input), _REFERENCE_IMAGES), device=input.device)
+    with without_cudnn(), torch.no_grad():
+        return Reference(index, copy.deepcopy(model).double()(input[index].double()))
+
+
+def _class(mode: Mode, device: torch.device) -> tuple[str, float]:
+    """In which precision PyTorch computes a mode's calls under its switches, and the error limit."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else _H200
+    return _CLASSES[class_by_switches(mode.dtype, capability)]
+
+
+def _not_measured(name: str, mode: Mode, layout: str, device: torch.device, **why: str) -> Comparison:
+    return Comparison(name, _class(mode, device)[0], layout, **why)  # type: ignore[arg-type]
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _free_bytes(device: torch.device) -> int | None:
+    """Memory that the GPU has left; a CPU's is not counted."""
+    free_memory(device)
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

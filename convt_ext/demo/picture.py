@@ -1,0 +1,73 @@
+"""Draws the speedups of a demo into a file. Needs the package matplotlib, and is imported only to draw.
+
+Called by command.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from convt_ext.demo.tables import LAYOUT_WORDS, Series
+
+_COLORS = {"nchw": "#1b6ca8", "nhwc": "#d1652c"}
+_BAR = 0.4
+_TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 8, 16, 32)
+
+
+def draw(lines: Mapping[str, Mapping[Series, float]], series: Sequence[Series], title: str, path: Path) -> None:
+    """Writes a picture, whose suffix says the format: a panel for each precision, a bar for each name and layout.
+
+    Bars begin at 1, which is PyTorch's speed; the scale is logarithmic.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    panels = {precision: _lines_of(precision, lines) for precision, _ in series}
+    tallest = max(map(len, panels.values()))
+    figure = Figure(figsize=(6.5 * len(panels), 1.8 + 0.42 * tallest), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (precision, of_panel) in zip(all_axes, panels.items(), strict=True):
+        _draw_panel(axes, precision, of_panel)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _lines_of(precision: str, lines: Mapping[str, Mapping[Series, float]]) -> dict[str, dict[str, float]]:
+    """By name the speedup in each layout, of what was measured in that precision."""
+    found = {
+        name: {layout: value for (one, layout), value in of_name.items() if one == precision}
+        for name, of_name in lines.items()
+    }
+    return {name: of_layouts for name, of_layouts in found.items() if of_layouts}
+
+
+def _draw_panel(axes: Axes, precision: str, lines: Mapping[str, Mapping[str, float]]) -> None:
+    axes.set_xscale("log")
+    for number, (layout, words) in enumerate(LAYOUT_WORDS.items()):
+        points = [(place, one[layout]) for place, one in enumerate(lines.values()) if layout in one]
+        places = [place + (number - 0.5) * _BAR for place, _ in points]
+        values = [value for _, value in points]
+        axes.barh(places, [value - 1 for value in values], _BAR, left=1, color=_COLORS[layout], label=words)
+        for place, value in zip(places, values, strict=True):
+            axes.annotate(
+                f"{value:.2f}×", (max(value, 1), place), (2, 0), textcoords="offset points", va="center", fontsize=7
+            )
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    found = [1.0, *(value for one in lines.values() for value in one.values())]
+    ticks = [tick for tick in _TICKS if min(found) / 1.1 < tick < max(found) * 1.1]
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(min(found) / 1.1, max(found) ** 1.15 * 1.1)  # room for the last figure
+    axes.set_yticks(range(len(lines)), list(lines), parse_math=False)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_xlabel("PyTorch's time / convt_ext's")
+    axes.set_title(precision)
+    axes.spines[["top", "right"]].set_visible(False)

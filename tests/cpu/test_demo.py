@@ -1,0 +1,315 @@
+"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a pretended timer."""
+
+from __future__ import annotations
+
+import sys
+from email.message import Message
+
+import pytest
+import torch
+from rich.console import Console
+
+import convt_ext
+from convt_ext import __main__ as cli
+from convt_ext.bench.layers import KERNELBENCH, Layer
+from convt_ext.bench.modes import MODES
+from convt_ext.demo import command, comparisons, elsewhere, models, tables
+from convt_ext.demo.comparisons import Comparison
+from convt_ext.demo.models import DCGANGenerator, Model, UNet
+
+CPU = torch.device("cpu")
+TINY = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
+GENERATOR = Model("generator", DCGANGenerator(width=4).eval(), (2, 100, 1, 1))
+
+
+class PretendedTimer:
+    """Runs every call once; PyTorch's takes 30 µs, which is the slowest, and ours 10."""
+
+    def times_us(self, calls):
+        for call in calls:
+            call()
+        return [30.0, *[10.0] * (len(calls) - 1)]
+
+    def peak_bytes(self, call):
+        return None
+
+
+class LayerTimer(PretendedTimer):
+    """The benchmark of a layer times ours first."""
+
+    def times_us(self, calls):
+        return super().times_us(calls)[::-1]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Notes what is compiled, and compiles nothing."""
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda model, **options: seen.append(options) or model)
+    return seen
+
+
+@pytest.fixture
+def wide():
+    """A terminal in which no cell is cut."""
+    return Console(width=200)
+
+
+def steps(modes=("default",), layers=(TINY,), networks=(GENERATOR,), compiles=()):
+    modes = [MODES[name] for name in modes]
+    with torch.no_grad():
+        of_layers = list(comparisons.steps_of_layers(layers, modes, CPU, LayerTimer()))
+        return of_layers, list(comparisons.steps_of_models(networks, compiles, modes, CPU, PretendedTimer()))
+
+
+@torch.no_grad()
+def show(console, chart, **wanted):
+    return command.show_speed(console, *steps(**wanted), CPU, "a pretended GPU", chart)
+
+
+# ---- without a GPU
+
+
+def test_on_the_cpu_results_are_equal_and_it_says_what_gpus_would_run(no_gpu, capsys):
+    assert cli.main(["demo"]) == 0
+    text = capsys.readouterr().out
+    assert all(layer.name in text for layer in KERNELBENCH)
+    assert "docs/speed.svg" in text
+    for model in models.full_size():
+        assert model.name in text
+    if convt_ext.build_info()["cuda"] is not None:
+        for words in (
+            "H200",
+            "A100",
+            "RTX 4090",
+            "4x512x64x64",
+            "opt-in",
+            "portable_tf32",
+            "nothing was timed",
+            "cost model expects",
+            "1.00x",
+        ):
+            assert words in text
+
+
+def test_the_switches_stay_as_they_were(no_gpu, capsys):
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()
+    assert cli.main(["demo", "--cpu"]) == 0
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()) == before
+
+
+def test_the_figures_of_the_readme_are_shown_from_the_package(monkeypatch, capsys, wide):
+    package = Message()
+    package["Description"] = (
+        "a\n<!-- figures: speed -->\n<picture>no</picture>\n\n- **twice** as fast\n<!-- /figures -->b"
+    )
+    package["Project-URL"] = "Source, https://example.org"
+    monkeypatch.setattr(elsewhere.metadata, "metadata", lambda name: package)
+    elsewhere.show_figures(wide)
+    text = capsys.readouterr().out
+    assert "twice as fast" in text
+    assert "Source, https://example.org" in text
+    assert "picture>" not in text
+
+
+def test_without_an_installed_package_it_names_the_pictures_alone(monkeypatch, capsys, wide):
+    def missing(name):
+        raise elsewhere.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(elsewhere.metadata, "metadata", missing)
+    elsewhere.show_figures(wide)
+    assert capsys.readouterr().out.startswith("The pictures")
+
+
+def test_a_gpu_that_the_binary_cannot_use_is_a_failure(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(convt_ext, "is_available", lambda: False)
+    monkeypatch.setattr(command._extension, "unavailable_reason", lambda: "no code for 7.0")
+    monkeypatch.setattr(command, "_demo_on_cpu", lambda console: True)
+    assert command.run_demo(tmp_path / "chart.png") == 1
+    assert "The kernels cannot run here: no code for 7.0" in capsys.readouterr().out
+
+
+def test_without_rich_it_says_so(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    for name in [name for name in sys.modules if name.startswith("convt_ext.demo.")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert cli.main(["demo"]) == 2
+    assert "needs the package rich: pip install rich\n" in capsys.readouterr().err
+
+
+# ---- with one
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch):
+    """`_demo_on_gpu` runs on the CPU, at reduced size."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(command, "KERNELBENCH", (TINY,))
+    monkeypatch.setattr(models, "full_size", lambda: [GENERATOR._replace(name="DCGAN generator")])
+
+
+@torch.no_grad()
+def test_on_a_gpu_it_shows_times_speedups_and_a_chart(pretended_gpu, compiled, wide, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    chart = tmp_path / "new" / "chart.svg"
+    assert command._demo_on_gpu(wide, CPU, PretendedTimer(), chart)
+    text = capsys.readouterr().out
+    for words in ("on NVIDIA H200", "TF32", "bfloat16", "NCHW", "channels_last", "geometric mean", str(chart)):
+        assert words in text
+    for version in ("converted", "fused", "compiled"):
+        assert f"DCGAN generator, {version}" in text
+    assert "30.0 → 10.0 µs" in text
+    assert compiled == [{"dynamic": False}] * 2
+    drawn = chart.read_text()
+    assert "svg" in drawn
+
+
+def test_without_bfloat16_only_the_default_precision_is_shown(
+    pretended_gpu, compiled, monkeypatch, wide, tmp_path, capsys
+):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    with torch.no_grad():
+        assert command._demo_on_gpu(wide, CPU, PretendedTimer(), tmp_path / "chart.png")
+    text = capsys.readouterr().out
+    assert "TF32 " in text
+    assert "bfloat16 " not in text.replace("(bfloat16)", "")
+
+
+def test_a_wrong_result_fails(monkeypatch, wide, tmp_path, capsys):
+    right = convt_ext.conv_transpose2d
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", lambda *args, **kwargs: right(*args, **kwargs) * 1.01)
+    assert not show(wide, tmp_path / "chart.png", networks=())
+    text = capsys.readouterr().out
+    assert "wrong: tiny, TF32, NCHW: error 1.0e-02, allowed 5.0e-04" in text
+    assert "Not every result" in text
+
+
+def test_a_model_that_computes_nonsense_fails(monkeypatch):
+    def convert(model, fuse=False):
+        torch.nn.init.constant_(model.layers[0].weight, float("nan"))
+        return model
+
+    monkeypatch.setattr(convt_ext, "convert", convert)
+    with torch.no_grad():
+        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, PretendedTimer())
+    assert found.error != found.error
+    assert not found.holds
+
+
+@torch.no_grad()
+def test_a_model_that_raises_fails(monkeypatch, wide, tmp_path, capsys):
+    def broken(model, fuse=False):
+        model.forward = lambda input: input[7]
+        return model
+
+    monkeypatch.setattr(convt_ext, "convert", broken)
+    assert not show(wide, tmp_path / "chart.png", layers=())
+    assert "failed: generator, converted, TF32, NCHW: IndexError" in capsys.readouterr().out
+
+
+def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
+    with torch.no_grad():
+        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, PretendedTimer())
+    assert [one.name for one in found] == ["generator, converted", "generator, fused"]
+    for one in found:
+        assert 5 * 5e-4 <= one.allowed <= 5 * 5e-4 + 1e-5
+        assert one.holds
+
+
+def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
+    model = Model("U-Net", UNet(width=2).eval(), (1, 3, 16, 16))
+    with torch.no_grad():
+        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, PretendedTimer())
+    assert [one.name for one in found] == ["U-Net, converted"]
+    assert not recwarn.list
+
+
+def test_what_does_not_fit_into_memory_is_skipped(monkeypatch, wide, tmp_path, capsys):
+    monkeypatch.setattr(comparisons, "_free_bytes", lambda device: 0)
+    assert show(wide, tmp_path / "chart.png", networks=())
+    assert "skipped: tiny, TF32, channels_last: needs about" in capsys.readouterr().out
+    assert not (tmp_path / "chart.png").exists()  # there is nothing to draw
+
+
+def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
+    def short(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    class Timer(PretendedTimer):
+        times_us = short
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", short)
+    (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LayerTimer())
+    with torch.no_grad():
+        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer())
+    for one in (first, second, *found):
+        assert one.holds
+        assert "out of memory" in one.skipped
+        assert one.precision == "bfloat16"
+
+
+@torch.no_grad()
+def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
+    def no_compiler(input):
+        raise RuntimeError("no C compiler\nlong explanation")
+
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: no_compiler)
+    assert show(wide, tmp_path / "chart.png", layers=(), compiles=["generator"])
+    text = capsys.readouterr().out
+    assert "skipped: generator, compiled, TF32, NCHW: PyTorch's does not run: RuntimeError: no C compiler\n" in text
+
+
+@pytest.mark.parametrize("name", ["default", "bf16"])
+def test_both_layouts_are_measured_in_each_precision(name):
+    of_layers, of_models = steps([name])
+    assert len(of_layers) == 1
+    assert [one.layout for one in of_layers[0].measure()] == ["nchw", "nhwc"]
+    assert [step.words.split(", ")[-1] for step in of_models] == ["nchw", "nhwc"]
+
+
+def test_without_matplotlib_it_draws_no_chart(monkeypatch, wide, tmp_path, capsys):
+    monkeypatch.delitem(sys.modules, "convt_ext.demo.picture", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    assert show(wide, tmp_path / "chart.png", networks=())
+    assert (
+        "No chart was drawn: the chart needs the package matplotlib: pip install matplotlib" in capsys.readouterr().out
+    )
+
+
+def test_a_chart_that_cannot_be_written_is_no_failure(wide, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "chart.png").mkdir()
+    assert show(wide, tmp_path / "chart.png", networks=())
+    assert "could not be written" in capsys.readouterr().out
+
+
+def test_a_chart_is_a_picture(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["demo", "--chart", "speed.txt"])
+    assert "expected a file that ends in .png, .svg or .pdf" in capsys.readouterr().err
+
+
+def test_bars_begin_at_pytorchs_speed_and_leave_out_what_was_not_measured(wide, capsys):
+    nchw, nhwc = ("TF32", "nchw"), ("TF32", "nhwc")
+    lines = {"same": {nchw: 1.0}, "fast": {nchw: 4.0, nhwc: 2.0}, "slow": {nchw: 0.5}}
+    tables.show_bars(wide, "Speedups", lines, [nchw, nhwc])
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert [rows[name].count("x") for name in lines] == [1, 2, 1]
+    same, fast, slow = (rows[name].count("█") for name in lines)
+    assert same == 0 < slow < fast
+    assert rows["slow"].index("█") < rows["fast"].index("█")
+
+
+def test_a_comparison_without_an_error_does_not_hold():
+    assert not Comparison("a", "TF32", "nchw").holds
+    assert Comparison("a", "TF32", "nchw", skipped="no memory").holds
+    assert not Comparison("a", "TF32", "nchw", failure="raises").holds
+    assert Comparison("a", "TF32", "nchw").speedup is None
