@@ -241,15 +241,6 @@ def _scatter(rng: Random, vector: int) -> Case:
                  c_out=c_out)  # fmt: skip
 
 
-def _upsample(rng: Random, vector: int) -> Case:
-    stride = (rng.randint(1, 9), 8 * rng.randint(1, 3))
-    kernel = (rng.randint(1, 2 * stride[0]), 2 * stride[1])
-    padding = (rng.randint(0, kernel[0]), 4 * rng.randint(0, stride[1] // 4))
-    output_padding = (rng.randint(0, stride[0] - 1), rng.choice((0, 8 * rng.randint(0, stride[1] // 8 - 1))))
-    return _case(rng, k=kernel, s=stride, p=padding, op=output_padding, g=1, c_in=rng.randint(1, 24),
-                 c_out=rng.randint(1, 40))  # fmt: skip
-
-
 FAMILIES = (
     Family("flat", "forward", r"flat_\w+", HALF_AND_TF32, _flat, layouts=LAYOUTS),
     Family("flat_dx", "grad_input", r"flat_\w+", HALF_AND_TF32, _flat),
@@ -289,7 +280,6 @@ FAMILIES = (
     Family("mma_matrices_dw", "grad_weight", r"mma_\w+_matrices_\w+", HALF, _mma_weight, (True,)),
     Family("scatter", "forward", r"scatter_[a-z0-9]+_\dx\d+", ALL, _scatter, (False,)),
     Family("scatter_pixels", "forward", r"scatter_\w+_pixels_\w+", ALL, _scatter, (True,)),
-    Family("upsample", "forward", r"upsample_\w+", HALF_AND_TF32, _upsample, (False,)),
     Family(
         "portable", "forward", r"portable_\w+?_\d+x\d+", HALF_AND_TF32, lambda rng, _: any_case(rng), layouts=LAYOUTS
     ),

@@ -138,7 +138,6 @@ LARGE = (
     Large("mma_matrices_dw", r"mma_f16_grad_weight_matrices_\w+", DW, "x", "f16", THREE_OUT, True),
     Large("scatter", r"scatter_f16_\dx\d+", FORWARD, "xy", "f16", SAME),
     Large("scatter_pixels", r"scatter_f16_pixels_\w+", FORWARD, "x", "f16", THREE_OUT, True),
-    Large("upsample", r"upsample_f16", FORWARD, "y", "f16", layer(1, 8, 8, (16448, 64), 32, 16, 8)),
     Large("portable", r"portable_f16_\d+x\d+", FORWARD, "xy", "f16", LARGE_IMAGES, True),
     Large("portable_packed", r"portable_f16_\d+x\d+", FORWARD, "y", "f16", SMALL_IMAGES),
     Large("portable_dx", r"portable_f16_\d+x\d+", DX, "xy", "f16", LARGE_IMAGES, True),

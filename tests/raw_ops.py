@@ -30,7 +30,6 @@ TENSOR_CORE_ENGINES = (
     "window_sm90a",
     "nhwc_sm90a",
     "scatter_sm90a",
-    "upsample_sm90a",
     "correlate_sm90a",
     "portable",
 )

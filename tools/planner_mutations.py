@@ -401,12 +401,6 @@ MUTATIONS = [
         harmless="the stages that a cluster's sums take the place of have 80 KiB more",
     ),
     Mutation(
-        "upsample: padding between quads", "upsample_sm90a/plan.cpp", " || w.padding % 4 != 0) return", ") return"
-    ),
-    Mutation(
-        "upsample: bias behind weights", "upsample_sm90a/plan.cpp", "kUpsampleStepBytes + 16;", "kUpsampleStepBytes;"
-    ),
-    Mutation(
         "mma_rows: warps two rounds ahead",
         "mma_sm90a/layout.cpp",
         "if (plan.warps > units * plan.slots) return false;",

@@ -49,8 +49,7 @@ PROBLEMS = (
     "nhwc", "nhwc_gaps",
     "few_out", "few_out_k9", "few_out_five", "few_out_images", "few_out_chunks", "few_out_gaps",
     "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five",
-    "upsampled", "upsampled_wide", "upsampled_images", "upsampled_unaligned",
-    "windows_between", "windows_between_k5",
+    "fcn8s_channels", "windows_between", "windows_between_k5",
 )  # fmt: skip
 
 
@@ -74,7 +73,6 @@ SHORT_FOR_SOME = {
     ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five"): (
         "scatter_sm90a",
     ),
-    ("upsampled", "upsampled_unaligned"): ("upsample_sm90a",),
 }
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 

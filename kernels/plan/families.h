@@ -34,7 +34,6 @@
 #include "thin/grad_weight_layout.h"
 #include "thin/layout.h"
 #include "thin/outer_weight_layout.h"
-#include "upsample_sm90a/layout.h"
 #include "window_sm90a/layout.h"
 
 namespace convt {
@@ -72,7 +71,6 @@ inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fus
   X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores, fuses_results)                 \
   X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
-  X(UpsampleTile, upsample, "upsample_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
   X(PortableTile, portable, "portable", on_portable_tensor_cores, fuses_results)                  \
   X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)\
   X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, fuses_nothing)           \

@@ -154,9 +154,7 @@ CONTAINED = {
         "windows_odd", "windows_k5", "windows_between", "windows_between_k5", "doubled_rows", "doubled_strips",
         "doubled_groups", "doubled_k3", "doubled_k3_groups", "nhwc", "nhwc_whole", "nhwc_rows", "nhwc_gaps", "few_out",
         "few_out_k9", "few_out_chunks", "few_out_five", "few_out_gaps", "few_out_nhwc", "few_out_nhwc_five",
-        "upsampled", "upsampled_wide", "upsampled_unaligned",
-        # Its 80 phases are too many for all engines but the upsampling one, which knows NCHW and not tf32x3.
-        but=[("upsampled_wide", "tf32x3", False), *product(["upsampled_wide"], TENSOR_CORE_CLASSES, [True])],
+        "fcn8s_channels",
     ),
     "grad_input": problems(
         "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row",

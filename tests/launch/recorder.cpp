@@ -26,7 +26,6 @@
 #include "streamed/instances.h"
 #include "strided_sm90a/instances.h"
 #include "thin/instances.h"
-#include "upsample_sm90a/instances.h"
 #include "window_sm90a/instances.h"
 
 static thread_local std::vector<RecordedLaunch> launches;
@@ -117,10 +116,6 @@ CONVT_SCATTER_INSTANCES(ONE)
 
 namespace correlate_sm90a {
 CONVT_CORRELATE_INSTANCES(ONE)
-}
-
-namespace upsample_sm90a {
-CONVT_UPSAMPLE_INSTANCES(ONE)
 }
 
 namespace flat_sm90a {

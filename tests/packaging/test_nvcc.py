@@ -13,7 +13,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXACT = CHECKOUT / "kernels/reduce/slabs.cu"
 PORTABLE = CHECKOUT / "kernels/portable/instances/convolve.cu"
-HOPPERS = CHECKOUT / "kernels/upsample_sm90a/instances/forward.cu"
+HOPPERS = CHECKOUT / "kernels/scatter_sm90a/instances/scatter.cu"
 
 
 @pytest.fixture

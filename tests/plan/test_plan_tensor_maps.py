@@ -18,7 +18,6 @@ ENGINES = {
     "window_grad_input": ("window_", "y_stride", from_row(2, 64, 64, 16, 3, 1, 1)),
     "scatter": ("scatter_", "x_stride", from_row(2, 16, 3, 32, 4, 2, 1)),
     "scatter_pixels": ("scatter_", "x_stride", from_row(2, 16, 3, 32, 4, 2, 1, channels_last=True)),
-    "upsample": ("upsample_", "x_stride", from_row(2, 8, 8, 16, 16, 8, 4)),
     "patch_runs": ("_gather_runs_", "y_stride", from_row(2, 64, 64, 16, 4, 4)),
 }  # fmt: skip
 CASES = [(name, form) for name in ENGINES for form in FORMS]
@@ -34,9 +33,9 @@ def case(name: str, form: str) -> tuple[str, str, Problem]:
 
 
 def serves(module, problem: Problem, kernel: str) -> bool:
-    """By a map: the upsample and the NHWC engine copy other sources element by element."""
+    """By a map: the NHWC engine copies other sources element by element."""
     plans = [plan for plan in module.candidates(problem, H200) if kernel in plan["kernel"]]
-    return any(plan["source_on_vectors"] or kernel not in ("upsample_", "nhwc_") for plan in plans)
+    return any(plan["source_on_vectors"] or kernel != "nhwc_" for plan in plans)
 
 
 def with_stride(problem: Problem, operand: str, axis: int, stride: int) -> Problem:

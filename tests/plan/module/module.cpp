@@ -61,7 +61,6 @@ PYBIND11_MODULE(_plan, module) {
   add_patch_direct(module);
   add_patch_runs(module);
   add_scatter(module);
-  add_upsample(module);
   add_plans(module);
   add_cache(module);
 }

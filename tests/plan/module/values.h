@@ -32,7 +32,6 @@ void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);
 void add_patch_runs(py::module_& module);
 void add_scatter(py::module_& module);
-void add_upsample(py::module_& module);
 void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
 

@@ -1,3 +1,0 @@
-#include "upsample_sm90a/kernel.cuh"
-
-CONVT_UPSAMPLE_INSTANCES(CONVT_UPSAMPLE_INSTANCE)
