@@ -324,8 +324,8 @@ STAGED_CASES = [
          p=(0, 3), d=(1, 2)),
     Case("few_out_unaligned", "tensors one element into their storage", c_in=16, c_out=3, h=6, w=32, k=(4, 4),
          s=(2, 2), p=(1, 1), layout="offset"),
-    Case("fcn8s_channels", "64 phases of more channels than a block", n=2, c_in=21, c_out=30, h=5, w=72, k=(16, 16),
-         s=(8, 8), p=(3, 4)),
+    Case("fcn8s_channels", "64 phases, several stages and several blocks of channels", n=2, c_in=21, c_out=30, h=5,
+         w=72, k=(16, 16), s=(8, 8), p=(3, 4)),
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 
