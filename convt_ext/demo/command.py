@@ -34,11 +34,12 @@ _REDUCED_SIZE = 24
 _ELSEWHERE = ("H200", "A100", "RTX 4090")  # what runs there is shown on a machine without a GPU
 _COMPILED = ("DCGAN generator", "VQ-VAE decoder")  # compiling takes most of the time
 
-_NOTES = f"""\
-Times are of the GPU, for one call with cold caches; both sides alternately, with cudnn.benchmark. Fused: convert with
-fuse=True, where that fuses something. Compiled: both by torch.compile. Error: ||result - exact|| / ||exact||, exact in
-float64. Allowed: the error of PyTorch's result and, for each transposed convolution, {ERROR_LIMITS["tf32"]:.0e} (TF32)
-or {ERROR_LIMITS["bfloat16"]:.0e} (bfloat16)."""
+_NOTES = (
+    "Times are of the GPU, for one call with cold caches; both sides alternately, with cudnn.benchmark. Fused: convert "
+    "with fuse=True, where that fuses something. Compiled: both by torch.compile. Error: ||result - exact|| / "
+    "||exact||, exact in float64. Allowed: the error of PyTorch's result and, for each transposed convolution, "
+    f"{ERROR_LIMITS['tf32']:.0e} (TF32) or {ERROR_LIMITS['bfloat16']:.0e} (bfloat16)."
+)
 
 
 def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int:

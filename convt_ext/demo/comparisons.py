@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -52,7 +53,8 @@ class Comparison(NamedTuple):
         precision: "TF32", "float32" or "bfloat16".
         layout: "nchw" or "nhwc".
         torch_us, ours_us: the GPU's time of a call; None where it was not measured.
-        error: ||result - exact|| / ||exact|| of ours; `allowed` is the most that it may be.
+        error: ||result - exact|| / ||exact|| of convt_ext; NaN if it was not measured.
+        allowed: the largest error that is accepted.
         runs_torch: whether convt_ext chose PyTorch's operator.
         skipped: why it was not measured, where that is no fault.
         failure: what went wrong.
@@ -63,8 +65,8 @@ class Comparison(NamedTuple):
     layout: str
     torch_us: float | None = None
     ours_us: float | None = None
-    error: float | None = None
-    allowed: float | None = None
+    error: float = math.nan
+    allowed: float = math.nan
     runs_torch: bool = False
     skipped: str = ""
     failure: str = ""
@@ -79,7 +81,7 @@ class Comparison(NamedTuple):
         """Whether the result is as near to the exact one as it must be, or there is none for a good reason."""
         if self.failure or self.skipped:
             return not self.failure
-        return self.error is not None and self.allowed is not None and self.error <= self.allowed  # False for NaN
+        return self.error <= self.allowed  # False for NaN
 
 
 class Step(NamedTuple):

@@ -1,4 +1,4 @@
-"""Shows comparisons in the terminal: tables of times and errors, and speedups as bars. Needs the package rich.
+"""Shows comparisons in the terminal: tables of times, the largest error, and speedups as bars. Needs the package rich.
 
 Called by command.py, with the results of comparisons.py.
 """
@@ -22,12 +22,15 @@ LAYOUT_WORDS = {"nchw": "NCHW", "nhwc": "channels_last"}
 
 Series = tuple[str, str]  # precision and layout
 
+# The widest rows of the demo's tables have 80 columns: a name of 26 characters and times of five digits.
+_NARROW: dict[str, Any] = {"title_justify": "left", "padding": (0, 1, 0, 0), "pad_edge": False}
+_MIN_NAME_WIDTH = 16
 _BAR_WIDTHS = 4, 14
 _FASTER, _SLOWER = "green", "yellow"
 
 
 def speedups(comparisons: Sequence[Comparison]) -> dict[str, dict[Series, float]]:
-    """PyTorch's time over ours: by name, of each precision and layout that was measured."""
+    """Maps each name to the speedups over PyTorch in the measured precisions and layouts."""
     found: dict[str, dict[Series, float]] = {}
     for one in comparisons:
         if one.speedup is not None:
@@ -36,40 +39,39 @@ def speedups(comparisons: Sequence[Comparison]) -> dict[str, dict[Series, float]
 
 
 def series_of(comparisons: Sequence[Comparison]) -> list[Series]:
-    """The precisions and layouts, in the order in which they came."""
+    """Returns the precisions and layouts in the order of first appearance."""
     return list(dict.fromkeys((one.precision, one.layout) for one in comparisons))
 
 
 def show_comparisons(console: Console, title: str, comparisons: Sequence[Comparison], mean: bool = False) -> None:
-    """A table with a row for each name and precision, and below it what was skipped and what failed.
+    """Prints a table for each precision, then the largest error, and what was skipped and what failed.
 
-    In each layout a cell has PyTorch's time and ours, and the next one the speedup.
+    A row contains, for each layout, PyTorch's time, the time of convt_ext and the speedup.
 
     Args:
-        mean: whether a last row has the geometric mean of each precision and layout.
+        mean: whether a last row contains the geometric means.
     """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    table.add_column("")
-    for words in LAYOUT_WORDS.values():
-        table.add_column(words, justify="right", no_wrap=True)
-        table.add_column("", justify="right", no_wrap=True)
-    table.add_column("error", justify="right")
-    table.add_column("allowed", justify="right")
-    rows: dict[str, dict[str, dict[str, Comparison]]] = {}
-    for one in comparisons:
-        rows.setdefault(one.name, {}).setdefault(one.precision, {})[one.layout] = one
-    for name, of_name in rows.items():
-        for precision, of_layouts in of_name.items():
-            times = [cell for layout in LAYOUT_WORDS for cell in _time_cells(of_layouts.get(layout))]
+    for precision in dict.fromkeys(one.precision for one in comparisons):
+        rows: dict[str, dict[str, Comparison]] = {}
+        for one in comparisons:
+            if one.precision == precision:
+                rows.setdefault(one.name, {})[one.layout] = one
+        table = Table(title=f"{title}, {precision}", box=box.SIMPLE_HEAD, show_edge=False, **_NARROW)
+        table.add_column("", min_width=_MIN_NAME_WIDTH)
+        for words in LAYOUT_WORDS.values():
+            table.add_column(words, justify="right", no_wrap=True)
+            table.add_column("", justify="right", no_wrap=True)
+        for name, of_layouts in rows.items():
+            cells = [cell for layout in LAYOUT_WORDS for cell in _time_cells(of_layouts.get(layout))]
             style = None if all(one.holds for one in of_layouts.values()) else "red"
-            table.add_row(name, precision, *times, *_error_cells(list(of_layouts.values())), style=style)
-    if mean:
-        table.add_section()
-        for precision in dict.fromkeys(one.precision for one in comparisons):
-            table.add_row("geometric mean", precision, *_mean_cells(comparisons, precision))
-    console.print(table)
+            table.add_row(name, *cells, style=style)
+        if mean:
+            table.add_section()
+            table.add_row("geometric mean", *_mean_cells(list(rows.values())))
+        console.print(table)
+        console.print()
     _show_notes(console, comparisons)
+    console.print()
 
 
 def _time_cells(one: Comparison | None) -> list[Any]:
@@ -78,21 +80,10 @@ def _time_cells(one: Comparison | None) -> list[Any]:
     return [f"{_us(one.torch_us)} → {_us(one.ours_us)} µs", _speedup(one.speedup, "*" if one.runs_torch else "")]
 
 
-def _error_cells(of_layouts: Sequence[Comparison]) -> list[str]:
-    """The error that is nearest to what is allowed, or farthest above it."""
-    known = [(one.error, one.allowed) for one in of_layouts if one.error is not None and one.allowed is not None]
-    if not known:
-        return ["-", "-"]
-    error, allowed = next((one for one in known if one[0] != one[0]), max(known, key=lambda one: one[0] / one[1]))
-    return [f"{error:.1e}", f"{allowed:.1e}"]
-
-
-def _mean_cells(comparisons: Sequence[Comparison], precision: str) -> list[Any]:
+def _mean_cells(rows: Sequence[dict[str, Comparison]]) -> list[Any]:
     cells: list[Any] = []
     for layout in LAYOUT_WORDS:
-        values = [
-            one.speedup for one in comparisons if (one.precision, one.layout) == (precision, layout) and one.speedup
-        ]
+        values = [speedup for row in rows if layout in row and (speedup := row[layout].speedup)]
         cells += ["", _speedup(geometric_mean(values)) if values else ""]
     return cells
 
@@ -100,40 +91,53 @@ def _mean_cells(comparisons: Sequence[Comparison], precision: str) -> list[Any]:
 def _show_notes(console: Console, comparisons: Sequence[Comparison]) -> None:
     if any(one.runs_torch for one in comparisons):
         console.print("*: convt_ext runs PyTorch's operator, which is the faster one.", highlight=False)
+    measured = [one for one in comparisons if not (one.failure or one.skipped)]
+    if measured:
+        largest = max(measured, key=lambda one: math.inf if math.isnan(one.error) else one.error / one.allowed)
+        share, errors = largest.error / largest.allowed, f"{largest.error:.1e} of {largest.allowed:.1e}"
+        words = f"Largest error: {share:.2f} of the allowed one ({_words(largest)}: {errors})."
+        console.print(words, markup=False, highlight=False)
     for one in comparisons:
-        words = f"{one.name}, {one.precision}, {LAYOUT_WORDS[one.layout]}"
         if one.failure:
-            console.print(f"failed: {words}: {one.failure}", style="red", markup=False)
+            console.print(f"failed: {_words(one)}: {one.failure}", style="red", markup=False)
         elif one.skipped:
-            console.print(f"skipped: {words}: {one.skipped}", markup=False)
+            console.print(f"skipped: {_words(one)}: {one.skipped}", markup=False)
         elif not one.holds:
-            error, allowed = _error_cells([one])
-            console.print(f"wrong: {words}: error {error}, allowed {allowed}", style="red", markup=False)
+            words = f"wrong: {_words(one)}: error {one.error:.1e}, allowed {one.allowed:.1e}"
+            console.print(words, style="red", markup=False)
+
+
+def _words(one: Comparison) -> str:
+    return f"{one.name}, {one.precision}, {LAYOUT_WORDS[one.layout]}"
 
 
 def show_bars(console: Console, title: str, lines: dict[str, dict[Series, float]], series: Sequence[Series]) -> None:
-    """Speedups as bars, a line for each name. Bars begin at PyTorch's speed, and the scale is logarithmic."""
-    columns = [Column("", min_width=16)]
-    for precision, layout in series:
-        columns += [
-            Column(f"{precision}\n{LAYOUT_WORDS[layout]}", min_width=_BAR_WIDTHS[0], max_width=_BAR_WIDTHS[1]),
-            Column("", justify="right", no_wrap=True),
-        ]
-    table = Table(*columns, box=None)
-    values = [1.0, *(value for of_name in lines.values() for value in of_name.values())]
-    for name, of_name in lines.items():
-        cells: list[Any] = []
-        for one in series:
-            value = of_name.get(one)
-            cells += ["", ""] if value is None else [_bar(value, min(values), max(values)), _speedup(value)]
-        table.add_row(name, *cells)
+    """Prints speedups as bars: a table for each precision, a line for each name, a bar for each layout.
+
+    Bars begin at PyTorch's speed, and the scale is logarithmic.
+    """
     words = f"\n{title}; bars begin at PyTorch's speed, logarithmic scale"
     console.print(words, style="italic", markup=False, highlight=False)  # a table's own title has its width
-    console.print(table)
+    values = [1.0, *(value for of_name in lines.values() for value in of_name.values())]
+    for precision in dict.fromkeys(precision for precision, _ in series):
+        of_precision = [one for one in series if one[0] == precision]
+        table = Table(Column(precision, min_width=_MIN_NAME_WIDTH), box=None, **_NARROW)
+        for _, layout in of_precision:
+            table.add_column(LAYOUT_WORDS[layout], min_width=_BAR_WIDTHS[0], max_width=_BAR_WIDTHS[1])
+            table.add_column("", justify="right", no_wrap=True)
+        for name, of_name in lines.items():
+            cells: list[Any] = []
+            for one in of_precision:
+                value = of_name.get(one)
+                cells += ["", ""] if value is None else [_bar(value, min(values), max(values)), _speedup(value)]
+            if any(cells):
+                table.add_row(name, *cells)
+        console.print()
+        console.print(table)
 
 
 def _bar(value: float, least: float, most: float) -> Bar:
-    """From 1 to the value, on a scale from the least to the most."""
+    """Makes a bar from 1 to `value` on a logarithmic scale from `least` to `most`."""
     begin, end = sorted(math.log(one / least) for one in (1.0, value))
     return Bar(math.log(most / least) or 1.0, begin, end, color=_color(value))
 

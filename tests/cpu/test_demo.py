@@ -308,6 +308,50 @@ def test_bars_begin_at_pytorchs_speed_and_leave_out_what_was_not_measured(wide, 
     assert rows["slow"].index("█") < rows["fast"].index("█")
 
 
+@pytest.mark.parametrize("precisions", [("TF32", "bfloat16"), ("TF32",)])
+def test_a_terminal_of_80_columns_shows_every_name_and_time_whole(precisions, capsys):
+    versions = comparisons.CONVERTED, comparisons.FUSED, comparisons.COMPILED
+    names = [layer.name for layer in KERNELBENCH]
+    names += [f"{model.name}, {version}" for model in models.full_size() for version in versions]
+    cells = [(name, precision, layout) for name in names for precision in precisions for layout in tables.LAYOUT_WORDS]
+    found = [Comparison(*cell, 61728.0, 5123.0, 1e-4, 1e-3, runs_torch=True) for cell in cells]
+
+    narrow = Console(width=80)
+    tables.show_comparisons(narrow, "Models, inference: original → converted", found, mean=True)
+    lines = capsys.readouterr().out.splitlines()
+    for name in names:
+        (row, *_) = rows = [line.strip() for line in lines if line.strip().startswith(f"{name} ")]
+        assert len(rows) == len(precisions)
+        assert row.removeprefix(name).split() == ["61728", "→", "5123", "µs", "12.05x*"] * 2
+    assert sum("Models, inference: original → converted" in line for line in lines) == len(precisions)
+
+    tables.show_bars(narrow, "Speedups", tables.speedups(found), tables.series_of(found))
+    lines = capsys.readouterr().out.splitlines()
+    for name in names:
+        rows = [line for line in lines if line.strip().startswith(f"{name} ")]
+        assert sum(line.count(" 12.05x") for line in rows) == 2 * len(precisions)
+    assert [line.split() for line in lines if "NCHW" in line] == [[one, "NCHW", "channels_last"] for one in precisions]
+
+
+def test_the_largest_error_is_the_one_nearest_to_its_own_limit(wide, capsys):
+    found = [
+        Comparison("kb57", "TF32", "nchw", error=3e-4, allowed=1e-3),
+        Comparison("kb58", "bfloat16", "nhwc", error=2.5e-4, allowed=5e-4),
+        Comparison("kb69", "TF32", "nchw", skipped="needs more memory"),
+    ]
+    tables.show_comparisons(wide, "Layers", found)
+    words = "Largest error: 0.50 of the allowed one (kb58, bfloat16, channels_last: 2.5e-04 of 5.0e-04)."
+    assert words in capsys.readouterr().out
+    tables.show_comparisons(wide, "Layers", found[2:])
+    assert "Largest" not in capsys.readouterr().out
+
+
+def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
+    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
+    tables.show_comparisons(wide, "Layers", found)
+    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
+
+
 def test_a_comparison_without_an_error_does_not_hold():
     assert not Comparison("a", "TF32", "nchw").holds
     assert Comparison("a", "TF32", "nchw", skipped="no memory").holds
