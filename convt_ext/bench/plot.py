@@ -5,8 +5,9 @@ Needs the package matplotlib (extra ``bench``); imported only for ``--plot``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,19 +30,27 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> int:
             panels.setdefault((row["direction"], row["precision"], row["layout"]), []).append(row)
     if not panels:
         return 0
-    tallest = max(len(panel) for panel in panels.values())
-    figure = Figure(figsize=(5.0 * len(panels), 1.6 + 0.42 * tallest), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (key, panel) in zip(all_axes, panels.items(), strict=True):
-        _draw_panel(axes, panel, " ".join(key))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    write_picture({" ".join(key): panel for key, panel in panels.items()}, _draw_panel, 5.0, title, path)
     return sum(len(panel) for panel in panels.values())
 
 
-def _draw_panel(axes: Axes, panel: Sequence[Row], title: str) -> None:
+def write_picture(
+    panels: Mapping[str, Any], draw_panel: Callable[[Axes, Any], None], width: float, title: str, path: Path
+) -> None:
+    """Writes a picture of panels next to each other, each `width` inches wide with its key as title."""
+    figure = Figure(figsize=(width * len(panels), 1.8 + 0.42 * max(map(len, panels.values()))), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (name, panel) in zip(all_axes, panels.items(), strict=True):
+        axes.set_title(name)
+        draw_panel(axes, panel)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _draw_panel(axes: Axes, panel: Sequence[Row]) -> None:
     places = range(len(panel))
     ours = [row["ours_us"] / row["floor_us"] for row in panel]
     theirs = [(row["torch_us"] or 0.0) / row["floor_us"] for row in panel]
@@ -54,5 +63,3 @@ def _draw_panel(axes: Axes, panel: Sequence[Row], title: str) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("time / floor (shorter is better)")
-    axes.set_title(title)
-    axes.legend()

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from convt_ext.bench.plot import write_picture
 from convt_ext.demo.tables import LAYOUT_WORDS, Series
 
 _COLORS = {"nchw": "#1b6ca8", "nhwc": "#d1652c"}
@@ -28,16 +27,7 @@ def draw(lines: Mapping[str, Mapping[Series, float]], series: Sequence[Series], 
         OSError: the file cannot be written.
     """
     panels = {precision: _lines_of(precision, lines) for precision, _ in series}
-    tallest = max(map(len, panels.values()))
-    figure = Figure(figsize=(6.5 * len(panels), 1.8 + 0.42 * tallest), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (precision, of_panel) in zip(all_axes, panels.items(), strict=True):
-        _draw_panel(axes, precision, of_panel)
-    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    write_picture(panels, _draw_panel, 6.5, title, path)
 
 
 def _lines_of(precision: str, lines: Mapping[str, Mapping[Series, float]]) -> dict[str, dict[str, float]]:
@@ -49,7 +39,7 @@ def _lines_of(precision: str, lines: Mapping[str, Mapping[Series, float]]) -> di
     return {name: of_layouts for name, of_layouts in found.items() if of_layouts}
 
 
-def _draw_panel(axes: Axes, precision: str, lines: Mapping[str, Mapping[str, float]]) -> None:
+def _draw_panel(axes: Axes, lines: Mapping[str, Mapping[str, float]]) -> None:
     axes.set_xscale("log")
     for number, (layout, words) in enumerate(LAYOUT_WORDS.items()):
         points = [(place, one[layout]) for place, one in enumerate(lines.values()) if layout in one]
@@ -69,5 +59,4 @@ def _draw_panel(axes: Axes, precision: str, lines: Mapping[str, Mapping[str, flo
     axes.set_yticks(range(len(lines)), list(lines), parse_math=False)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlabel("PyTorch's time / convt_ext's")
-    axes.set_title(precision)
     axes.spines[["top", "right"]].set_visible(False)
