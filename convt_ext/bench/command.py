@@ -6,11 +6,11 @@ Exit status: 0; 1 if a row failed; 2 if nothing could be measured (no GPU, a wro
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -232,9 +232,7 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
     from convt_ext.bench import report
 
     device, gpu = _machine(timer)
-    free_bytes: Callable[[], int | None] = _unlimited
-    if timer is None:
-        timer, free_bytes = CudaTimer(device, args.budget_ms), _free_gpu_bytes
+    timer = timer or CudaTimer(device, args.budget_ms)
     settings = Settings(
         layers=tuple(layers),
         modes=_modes(args),
@@ -252,7 +250,7 @@ def _run(args: argparse.Namespace, argv: list[str], layers: list[Layer], timer: 
     with report.make_progress(console) as progress:
         task = progress.add_task("starting", total=settings.num_rows)
         try:
-            for item in run(settings, timer, floors.rates_of(gpu), free_bytes):
+            for item in run(settings, timer, floors.rates_of(gpu), partial(steps.free_bytes, device)):
                 file.add(item)
                 if isinstance(item, dict):
                     done = f"{item['layer']} {item['direction']} {item['precision']} {item['layout']}"
@@ -311,16 +309,6 @@ def _cases(args: argparse.Namespace) -> list[program_rows.Case]:
 def _modes(args: argparse.Namespace) -> tuple[Mode, ...]:
     modes = tuple(MODES[name] for name in (*args.precisions, *(["default"] if args.default else [])))
     return tuple(map(by_name, modes)) if args.neighbours or args.by_name else modes
-
-
-def _free_gpu_bytes() -> int:
-    gc.collect()  # a caught exception can keep the frame that holds a layer's tensors
-    torch.cuda.empty_cache()
-    return torch.cuda.mem_get_info()[0]
-
-
-def _unlimited() -> None:
-    """Returns None: memory is not limited."""
 
 
 def _refuse(reason: str) -> int:

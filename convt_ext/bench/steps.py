@@ -175,3 +175,9 @@ def free_memory(device: torch.device) -> None:
     gc.collect()  # a caught exception can keep the frame that holds them
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Returns the free memory of a GPU after `free_memory`; None for a CPU."""
+    free_memory(device)
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

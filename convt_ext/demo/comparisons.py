@@ -24,7 +24,7 @@ from convt_ext.bench import runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, without_cudnn
 from convt_ext.bench.operands import LAYOUTS, Reference, spread
-from convt_ext.bench.steps import free_memory
+from convt_ext.bench.steps import free_bytes
 from convt_ext.bench.timing import Timer
 from convt_ext.demo.models import Model
 from convt_ext.error_limits import ERROR_LIMITS
@@ -116,7 +116,7 @@ def compare_layer(layer: Layer, mode: Mode, device: torch.device, timer: Timer) 
     """A layer's forward pass in both layouts; one that does not fit into the GPU's memory is skipped."""
     settings = runner.Settings((layer,), (mode,), ("fwd",), LAYOUTS, device, with_first_calls=False)
     found = []
-    for item in runner.run(settings, timer, None, partial(_free_bytes, device)):
+    for item in runner.run(settings, timer, None, partial(free_bytes, device)):
         if isinstance(item, runner.Skipped):
             found += [_not_measured(layer.name, mode, layout, device, skipped=item.reason) for layout in LAYOUTS]
         else:
@@ -222,9 +222,3 @@ def _not_measured(name: str, mode: Mode, layout: str, device: torch.device, **wh
 
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-
-
-def _free_bytes(device: torch.device) -> int | None:
-    """Memory that the GPU has left; a CPU's is not counted."""
-    free_memory(device)
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

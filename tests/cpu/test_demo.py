@@ -233,7 +233,7 @@ def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
 
 
 def test_what_does_not_fit_into_memory_is_skipped(monkeypatch, wide, tmp_path, capsys):
-    monkeypatch.setattr(comparisons, "_free_bytes", lambda device: 0)
+    monkeypatch.setattr(comparisons, "free_bytes", lambda device: 0)
     assert show(wide, tmp_path / "chart.png", networks=())
     assert "skipped: tiny, TF32, channels_last: needs about" in capsys.readouterr().out
     assert not (tmp_path / "chart.png").exists()  # there is nothing to draw
