@@ -16,7 +16,7 @@ import convt_ext
 from convt_ext import _extension, _torch, reference
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.operands import LAYOUTS, Operands, make_operands
-from convt_ext.error_limits import ERROR_LIMITS
+from convt_ext.precision import ERROR_LIMITS
 
 # In this order: sizes that no tile divides; groups and gcd(stride, dilation) > 1; phases without a tap;
 # output_padding >= stride; more channels than one tile stages.

@@ -26,7 +26,7 @@ from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo import comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison, Step
 from convt_ext.demo.elsewhere import show_elsewhere, show_figures
-from convt_ext.error_limits import ERROR_LIMITS
+from convt_ext.precision import ERROR_LIMITS
 from convt_ext.tuning import race
 
 _BUDGET_MS = 100.0

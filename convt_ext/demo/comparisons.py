@@ -27,9 +27,8 @@ from convt_ext.bench.operands import LAYOUTS, Reference, spread
 from convt_ext.bench.steps import free_bytes
 from convt_ext.bench.timing import Timer
 from convt_ext.demo.models import Model
-from convt_ext.error_limits import ERROR_LIMITS
 from convt_ext.fusing.sequential import FusedSequential
-from convt_ext.precision import class_by_switches
+from convt_ext.precision import ERROR_LIMITS, class_by_switches
 
 CONVERTED, FUSED, COMPILED = "converted", "fused", "compiled"
 
