@@ -76,13 +76,7 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
         return None
     function, arguments, named = call
     if function is F.batch_norm:
-        make_affine = _batch_norm(like, **named)
-        if make_affine is None or (rounds_each and like.dtype.itemsize < 4):
-            return None
-        return lambda: [
-            (Step(operation), one.to(like.dtype).view(-1, 1, 1).node)
-            for operation, one in zip((epilogue.MULTIPLY, epilogue.ADD), make_affine(), strict=True)
-        ]
+        return _batch_norm(like, rounds_each, **named)
     if function in (torch.clamp_min, torch.clamp_max):
         arguments, named = _bound(function, *arguments, **named)
         function = torch.clamp
@@ -168,6 +162,7 @@ def _prelu(like: FakeTensor, weight: Any) -> Callable[[], Pieces] | None:
 
 def _batch_norm(
     like: FakeTensor,
+    rounds_each: bool,
     running_mean: Any,
     running_var: Any,
     weight: Any = None,
@@ -175,8 +170,10 @@ def _batch_norm(
     training: Any = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Callable[[], tuple[Any, Any]] | None:
-    """Returns a function that makes factor and addend of each channel from the statistics, at least in float32."""
+) -> Callable[[], Pieces] | None:
+    """Multiplies by a factor of each channel and adds an addend, both computed at least in float32."""
+    if rounds_each and like.dtype.itemsize < 4:
+        return None
     operands = [one for one in (running_mean, running_var, weight, bias) if one is not None]
     values = [value_of(one) for one in operands]
     if training is not False or running_mean is None or running_var is None or type(eps) is not float:
@@ -185,18 +182,19 @@ def _batch_norm(
         return None
     wide = torch.promote_types(like.dtype, torch.float32)
 
-    def affine() -> tuple[Any, Any]:
+    def pieces() -> Pieces:
         mean: Any = Proxy(running_mean).to(wide)
         var: Any = Proxy(running_var).to(wide)
         factor = (var + eps).rsqrt()
         if weight is not None:
             factor = factor * Proxy(weight).to(wide)
-        summand = -mean * factor
+        addend = -mean * factor
         if bias is not None:
-            summand = summand + Proxy(bias).to(wide)
-        return factor, summand
+            addend = addend + Proxy(bias).to(wide)
+        both = (epilogue.MULTIPLY, factor), (epilogue.ADD, addend)
+        return [(Step(operation), value.to(like.dtype).view(-1, 1, 1).node) for operation, value in both]
 
-    return affine
+    return pieces
 
 
 def _is_of(value: Tensor, like: Tensor) -> bool:
