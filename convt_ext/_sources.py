@@ -67,6 +67,5 @@ def _is_ignored(name: str) -> bool:
     parts = name.split("/")
     hidden = any(part.startswith(".") for part in parts)
     generated = any(part in _IGNORED_FOLDERS or part.endswith(".egg-info") for part in parts)
-    if name.startswith(_IGNORED_TESTS):
-        return True
-    return hidden or generated or name.endswith(_IGNORED_SUFFIXES) or _IGNORED_FILES.fullmatch(name) is not None
+    unused = name.startswith(_IGNORED_TESTS) or name.endswith(_IGNORED_SUFFIXES)
+    return hidden or generated or unused or _IGNORED_FILES.fullmatch(name) is not None
