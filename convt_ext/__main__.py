@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import convt_ext
-from convt_ext import _optional, run
+from convt_ext import _optional
 from convt_ext.bench import command as bench
 from convt_ext.tuning import command as tuning
 
@@ -50,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_demo_arguments(parsers["demo"])
     bench.add_arguments(parsers["bench"])
     tuning.add_arguments(parsers["tune"])
-    run.add_arguments(parsers["run"])
+    _add_run_arguments(parsers["run"])
     return parser
 
 
@@ -75,6 +77,12 @@ def _picture(text: str) -> Path:
     return path
 
 
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is the name of a module")
+    parser.add_argument("program", help="a Python file, a folder or zip file with __main__.py, or a module with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     args = make_parser().parse_args(words)
@@ -83,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "tune":
         return tuning.run_command(args)
     if args.command == "run":
-        return run.run_program(args)
+        return _run_program(args)
     if args.command == "info":
         from convt_ext.info import print_info
 
@@ -99,6 +107,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         return _missing("demo", error)
     return run_demo(args.chart, force_cpu=args.cpu, bits=args.exact)
+
+
+def _run_program(args: argparse.Namespace) -> int:
+    """Runs the program as `__main__` in this process, as `python PROGRAM ...` does.
+
+    Does not return if the program calls sys.exit.
+    """
+    sys.argv = [args.program, *args.arguments]
+    convt_ext.enable()
+    if args.is_module:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(args.program, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(args.program))
+        runpy.run_path(args.program, run_name="__main__")
+    return 0
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> int:
