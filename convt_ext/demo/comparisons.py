@@ -136,7 +136,7 @@ def _of_row(row: runner.Row, mode: Mode, device: torch.device) -> Comparison:
 
 def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, timer: Timer) -> list[Comparison]:
     """The model converted, and with `fuse=True` where that fuses something, beside the original."""
-    original, input = _prepared(model, mode, layout, device)
+    original, input = prepared(model, mode, layout, device)
     versions = {CONVERTED: convt_ext.convert(copy.deepcopy(original))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a model without anything to fuse
@@ -148,7 +148,7 @@ def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, t
 
 def compare_compiled(model: Model, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
     """The model converted and compiled, beside the compiled original; both are given in NCHW."""
-    original, input = _prepared(model, mode, LAYOUTS[0], device)
+    original, input = prepared(model, mode, LAYOUTS[0], device)
     versions = {COMPILED: torch.compile(convt_ext.convert(copy.deepcopy(original)), dynamic=False)}
     before = torch.compile(original, dynamic=False)
     try:
@@ -159,7 +159,7 @@ def compare_compiled(model: Model, mode: Mode, device: torch.device, timer: Time
         torch.compiler.reset()
 
 
-def _prepared(model: Model, mode: Mode, layout: str, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
+def prepared(model: Model, mode: Mode, layout: str, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
     """The model and an input, in that dtype and layout."""
     memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
     input = torch.randn(model.shape, device=device, generator=torch.Generator(device).manual_seed(0))

@@ -21,6 +21,7 @@ from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import make_operands, torch_call
 from convt_ext.bench.runner import our_call
 from convt_ext.bench.timing import Timer
+from convt_ext.demo.comparisons import prepared
 from convt_ext.demo.models import Model
 
 MODE = MODES["ieee"]
@@ -71,18 +72,17 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
     for name in ("layers converted", *times, "elements that differ", "largest difference"):
         table.add_column(name, justify="right")
     held = True
-    for name, module, shape in models:
-        original = module.to(device)
+    for model in models:
+        original, input = prepared(model, MODE, "nchw", device)
         converted = convt_ext.convert(copy.deepcopy(original), precision=MODE.ours)
-        input = torch.randn(shape, device=device, generator=torch.Generator(device).manual_seed(0))
-        with console.status(name):
+        with console.status(model.name):
             differing, largest = compare(converted(input), original(input))
             of_both = [] if timer is None else timer.times_us([partial(original, input), partial(converted, input)])
         agrees = _agrees(device, differing, largest)
         held &= agrees
         number = str(sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules()))
         cells = [number, *_cells(*of_both), f"{differing}", f"{largest:.1e}"]
-        table.add_row(name, *cells, style=None if agrees else "red")
+        table.add_row(model.name, *cells, style=None if agrees else "red")
     console.print(table)
     return held
 
