@@ -1,4 +1,4 @@
-"""``python -m convt_ext demo``: layers and converted models, before and after; command.py runs it.
+"""``python -m convt_ext demo``: layers and converted models, with PyTorch's operator and with convt_ext.
 
-Needs nothing beyond torch itself: the benchmark takes its networks from models.py.
+models.py needs only torch; the benchmark imports it too.
 """

@@ -1,8 +1,8 @@
-"""``python -m convt_ext demo``: layers and models before and after convt_ext. Needs the package rich.
+"""``python -m convt_ext demo``: compares layers and models with PyTorch. Needs the package rich.
 
 With a GPU: times, speedups and errors in PyTorch's default precision and in bfloat16, in both layouts; ``--exact``
-compares bits in float32 instead. Without one: results at reduced size on the CPU, where both sides are PyTorch's
-operator and must agree exactly, and what GPUs would run. Called by __main__.py.
+compares bits in float32 instead. Without a GPU: results at reduced size on the CPU, where both sides run PyTorch's
+operator and must agree exactly, and the kernels that GPUs would run. Called by __main__.py.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from convt_ext.tuning import race
 
 _BUDGET_MS = 100.0
 _REDUCED_SIZE = 24
-_ELSEWHERE = ("H200", "A100", "RTX 4090")  # what runs there is shown on a machine without a GPU
+_ELSEWHERE = ("H200", "A100", "RTX 4090")  # the GPUs that a machine without a GPU shows plans for
 _COMPILED = ("DCGAN generator", "VQ-VAE decoder")  # compiling takes most of the time
 
 _NOTES = (
-    "Times are of the GPU, for one call with cold caches; both sides alternately, with cudnn.benchmark. Fused: convert "
-    "with fuse=True, where that fuses something. Compiled: both by torch.compile. Error: ||result - exact|| / "
-    "||exact||, exact in float64. Allowed: the error of PyTorch's result and, for each transposed convolution, "
+    "Times are GPU times of one call with cold caches, measured alternately, with cudnn.benchmark. Fused: convert with "
+    "fuse=True, if it fuses anything. Compiled: both models by torch.compile. Error: ||result - exact|| / ||exact||, "
+    "exact in float64. Allowed error: the error of PyTorch's result, and for each transposed convolution additional "
     f"{ERROR_LIMITS['tf32']:.0e} (TF32) or {ERROR_LIMITS['bfloat16']:.0e} (bfloat16)."
 )
 
 
 def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int:
-    """Shows the demo; 0 when every comparison held, 1 otherwise.
+    """Runs the demo. Returns 0 if every result is correct, else 1.
 
     Args:
-        chart: the file that the chart is drawn into, on a GPU.
-        force_cpu: whether a GPU is left alone.
-        bits: whether bits are compared on the GPU, in float32 without TF32.
+        chart: the file of the chart, which only a GPU's results are drawn into.
+        force_cpu: whether to run on the CPU even if there is a GPU.
+        bits: whether to compare bits on the GPU, in float32 without TF32.
     """
     console = make_console()
     with torch.no_grad():
@@ -60,7 +60,7 @@ def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int
             return 1
         device = torch.device("cuda", torch.cuda.current_device())
         timer = CudaTimer(device, _BUDGET_MS)
-        # Both sides at their best from the first call on.
+        # Both sides benchmark each shape in its first call.
         with cudnn_benchmark(), race.forced(True):
             if bits:
                 return 0 if _compare_bits(console, device, timer) else 1
@@ -94,7 +94,7 @@ def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Pa
 def show_speed(
     console: Console, layers: Sequence[Step], networks: Sequence[Step], device: torch.device, machine: str, chart: Path
 ) -> bool:
-    """Measures layers and models, shows tables and bars, and draws the chart; whether every result is right."""
+    """Measures layers and models, prints tables and bars, and draws the chart. Returns whether all are right."""
     start = time.perf_counter()
     with make_progress(console) as progress:
         task = progress.add_task("starting", total=len(layers) + len(networks))
@@ -122,7 +122,7 @@ def show_speed(
     tables.show_bars(console, "Speedups", lines, series)
     _draw(console, lines, series, machine, chart)
     held = all(one.holds for one in found)
-    words = "Every result is within its allowed error" if held else "[red]Not every result is as it must be[/]"
+    words = "Every result is within its allowed error" if held else "[red]Not every result is right[/]"
     console.print(f"{words}. This took {time.perf_counter() - start:.0f} s.", highlight=False)
     return held
 
@@ -134,7 +134,7 @@ def _draw(
     machine: str,
     chart: Path,
 ) -> None:
-    """Draws the chart where matplotlib is installed, and prints where it is."""
+    """Draws the chart if matplotlib is installed, and prints its path."""
     if not lines:
         return
     try:

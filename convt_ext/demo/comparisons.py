@@ -1,9 +1,8 @@
-"""Times layers and models before and after, and compares each result with float64.
+"""Times layers and models with PyTorch and with convt_ext, and compares each result with float64.
 
-A call of PyTorch is "before", the same call by convt_ext "after". Both are timed alternately, and both results are
-compared with the exact one: ours may be as far from it as PyTorch's, and by the error limit of the precision further
-for each transposed convolution. Called by command.py, and by tests with a CPU and a timer of their own. Knows nothing
-of tables or charts.
+Calls are timed alternately. The error of convt_ext may exceed PyTorch's by the error limit of the precision for each
+transposed convolution. Called by command.py, and by tests, which pass a CPU device and their own timer. Must not know
+tables or charts.
 """
 
 from __future__ import annotations
@@ -32,31 +31,31 @@ from convt_ext.precision import ERROR_LIMITS, class_by_switches
 
 CONVERTED, FUSED, COMPILED = "converted", "fused", "compiled"
 
-# The classes in which PyTorch's switches have calls computed: how the demo calls them, and their error limits.
+# The classes that PyTorch's switches select: the demo's name and the error limit of each.
 _CLASSES = {
     "tf32": ("TF32", ERROR_LIMITS["tf32"]),
     "ieee": ("float32", ERROR_LIMITS["float32"]),
     "aten": ("float32", ERROR_LIMITS["float32"]),
     "bf16": ("bfloat16", ERROR_LIMITS["bfloat16"]),
 }
-_H200 = (9, 0)  # whose classes a CPU takes, where tests measure
+_H200 = (9, 0)  # the compute capability that selects the class on a CPU, for tests
 
-_REFERENCE_IMAGES = 2  # of a batch, that are compared with float64
+_REFERENCE_IMAGES = 2  # images of a batch that are compared with float64
 
 
 class Comparison(NamedTuple):
-    """One call of PyTorch and the same by convt_ext.
+    """A call of PyTorch, and the same call with convt_ext.
 
     Attributes:
         name: the layer, or the model and how it was converted.
         precision: "TF32", "float32" or "bfloat16".
         layout: "nchw" or "nhwc".
-        torch_us, ours_us: the GPU's time of a call; None where it was not measured.
-        error: ||result - exact|| / ||exact|| of convt_ext; NaN if it was not measured.
+        torch_us, ours_us: GPU times of PyTorch and of convt_ext; None if not measured.
+        error: ||result - exact|| / ||exact|| of convt_ext; NaN if not measured.
         allowed: the largest error that is accepted.
         runs_torch: whether convt_ext chose PyTorch's operator.
-        skipped: why it was not measured, where that is no fault.
-        failure: what went wrong.
+        skipped: why it was not measured, without being an error.
+        failure: the error that the call raised.
     """
 
     name: str
@@ -72,19 +71,19 @@ class Comparison(NamedTuple):
 
     @property
     def speedup(self) -> float | None:
-        """PyTorch's time over ours."""
+        """PyTorch's time over that of convt_ext."""
         return self.torch_us / self.ours_us if self.torch_us and self.ours_us else None
 
     @property
     def holds(self) -> bool:
-        """Whether the result is as near to the exact one as it must be, or there is none for a good reason."""
+        """Whether the error is within its limit, or the call was skipped."""
         if self.failure or self.skipped:
             return not self.failure
         return self.error <= self.allowed  # False for NaN
 
 
 class Step(NamedTuple):
-    """A part of the demo: what the progress bar calls it, and what measures it."""
+    """A step of the demo: the words in the progress bar, and the function that measures."""
 
     words: str
     measure: Callable[[], list[Comparison]]
@@ -93,7 +92,7 @@ class Step(NamedTuple):
 def steps_of_layers(
     layers: Sequence[Layer], modes: Sequence[Mode], device: torch.device, timer: Timer
 ) -> Iterator[Step]:
-    """A step for each layer and mode, which measures it in both layouts."""
+    """Yields a step for each layer and mode, which measures both layouts."""
     for layer, mode in itertools.product(layers, modes):
         yield Step(f"{layer.name}, {_class(mode, device)[0]}", partial(compare_layer, layer, mode, device, timer))
 
@@ -101,7 +100,7 @@ def steps_of_layers(
 def steps_of_models(
     models: Sequence[Model], compiled: Sequence[str], modes: Sequence[Mode], device: torch.device, timer: Timer
 ) -> Iterator[Step]:
-    """A step for each model, mode and layout; and one for each model to compile, in the first mode."""
+    """Yields a step for each model, mode and layout, and one for each model to compile, in the first mode."""
     for model in models:
         for mode, layout in itertools.product(modes, LAYOUTS):
             words = f"{model.name}, {_class(mode, device)[0]}, {layout}"
@@ -112,7 +111,7 @@ def steps_of_models(
 
 
 def compare_layer(layer: Layer, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
-    """A layer's forward pass in both layouts; one that does not fit into the GPU's memory is skipped."""
+    """Compares a layer's forward pass in both layouts; skips it if it does not fit into the GPU's memory."""
     settings = runner.Settings((layer,), (mode,), ("fwd",), LAYOUTS, device, with_first_calls=False)
     found = []
     for item in runner.run(settings, timer, None, partial(free_bytes, device)):
@@ -135,11 +134,11 @@ def _of_row(row: runner.Row, mode: Mode, device: torch.device) -> Comparison:
 
 
 def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, timer: Timer) -> list[Comparison]:
-    """The model converted, and with `fuse=True` where that fuses something, beside the original."""
+    """Compares the converted model with the original; with `fuse=True` too, if that fuses anything."""
     original, input = prepared(model, mode, layout, device)
     versions = {CONVERTED: convt_ext.convert(copy.deepcopy(original))}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a model without anything to fuse
+        warnings.simplefilter("ignore", UserWarning)  # convert found nothing to fuse
         fused = convt_ext.convert(copy.deepcopy(original), fuse=True)
     if any(isinstance(module, FusedSequential) for module in fused.modules()):
         versions[FUSED] = fused
@@ -147,7 +146,7 @@ def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, t
 
 
 def compare_compiled(model: Model, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
-    """The model converted and compiled, beside the compiled original; both are given in NCHW."""
+    """Compares the converted and compiled model with the compiled original, both in NCHW."""
     original, input = prepared(model, mode, LAYOUTS[0], device)
     versions = {COMPILED: torch.compile(convt_ext.convert(copy.deepcopy(original)), dynamic=False)}
     before = torch.compile(original, dynamic=False)
@@ -160,7 +159,7 @@ def compare_compiled(model: Model, mode: Mode, device: torch.device, timer: Time
 
 
 def prepared(model: Model, mode: Mode, layout: str, device: torch.device) -> tuple[nn.Module, torch.Tensor]:
-    """The model and an input, in that dtype and layout."""
+    """Returns a copy of the model and an input, both in the dtype of the mode and in the layout."""
     memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
     input = torch.randn(model.shape, device=device, generator=torch.Generator(device).manual_seed(0))
     original: Any = copy.deepcopy(model.module)
@@ -178,15 +177,15 @@ def _compared(
     input: torch.Tensor,
     timer: Timer,
 ) -> list[Comparison]:
-    """Compares `before`, which computes what `original` does, with each version of ours."""
+    """Compares each version with `before`, which is `original` or its compiled form."""
     device = input.device
     words, limit = _class(mode, device)
     names = [f"{name}, {version}" for version in versions]
     try:
         reference = _reference(original, input)
-        torch_error = reference.relative_error(before(input))  # first, so that cuDNN has searched before ours are timed
-    except Exception as error:  # too little memory, or torch.compile finds no C compiler
-        reason = f"PyTorch's does not run: {_one_line(error)}"
+        torch_error = reference.relative_error(before(input))  # cuDNN searches here, before any benchmark
+    except Exception as error:  # out of memory, or torch.compile finds no C compiler
+        reason = f"PyTorch fails: {_one_line(error)}"
         return [_not_measured(one, mode, layout, device, skipped=reason) for one in names]
     try:
         errors = [reference.relative_error(version(input)) for version in versions.values()]
@@ -203,14 +202,14 @@ def _compared(
 
 
 def _reference(model: nn.Module, input: torch.Tensor) -> Reference:
-    """The result for the first and the last image in float64, by PyTorch's own algorithms."""
+    """Computes the first and the last image in float64, with PyTorch's own algorithms."""
     index = torch.tensor(spread(len(input), _REFERENCE_IMAGES), device=input.device)
     with without_cudnn(), torch.no_grad():
         return Reference(index, copy.deepcopy(model).double()(input[index].double()))
 
 
 def _class(mode: Mode, device: torch.device) -> tuple[str, float]:
-    """In which precision PyTorch computes a mode's calls under its switches, and the error limit."""
+    """Returns the name and the error limit of the precision that PyTorch's switches select in this mode."""
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else _H200
     return _CLASSES[class_by_switches(mode.dtype, capability)]
 

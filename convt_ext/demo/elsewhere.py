@@ -1,4 +1,4 @@
-"""The part of the demo for a machine without a GPU: what GPUs would run, and where measured figures are.
+"""The part of the demo for a machine without a GPU: the kernels that GPUs would run, and measured speedups.
 
 Called by command.py. Launches nothing and times nothing.
 """
@@ -24,24 +24,24 @@ from convt_ext.report import Line
 _H200 = "H200"
 _SERIES: Series = ("TF32", "nchw")
 
-_NOTE = "Times are estimates; nothing was timed. Opt-in: by cudnn.benchmark, a tuning file or an explicit precision."
+_NOTE = "Times are estimates; nothing was timed. Opt-in: with cudnn.benchmark, a tuning file or an explicit precision."
 
-# The section of README.md, which a wheel carries as its description.
+# The section of README.md, which is the description in a wheel's metadata.
 _FIGURES = re.compile(r"<!-- figures: speed -->\n(?:<picture>.*</picture>\n)?(.*?)<!-- /figures -->", re.DOTALL)
 _PICTURES = "docs/speed.svg and docs/speed-dark.svg"
 
 
 def show_elsewhere(console: Console, models: Sequence[Model], gpus: Sequence[str]) -> None:
-    """A table of what the layers of converted models would run on GPUs, and what is estimated for an H200 as bars.
+    """Prints the kernels that the layers of models would run on some GPUs, and estimated speedups for an H200 as bars.
 
     Args:
-        models: converted, on the device meta.
-        gpus: names as `convt_ext.explain` takes them.
+        models: converted models on the device meta.
+        gpus: names that `convt_ext.explain` accepts.
     """
     if _extension.load_error is not None:
         console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
         return
-    title = "What each layer would run, with PyTorch's switches as they are"
+    title = "Kernel of each layer under PyTorch's current switches"
     table = Table("layer", *gpus, title=title, title_justify="left", box=box.SIMPLE_HEAD)
     bars: dict[str, dict[Series, float]] = {}
     for model in models:
@@ -61,13 +61,13 @@ def show_elsewhere(console: Console, models: Sequence[Model], gpus: Sequence[str
 
 
 def _lines(model: Model, gpu: str, precision: str | None) -> list[Line]:
-    """What a model's layers run in the forward pass, by PyTorch's switches or as that precision asks for."""
+    """Returns a line for each layer of a forward pass, under PyTorch's switches or with an explicit precision."""
     with convt_ext.use_precision(precision):
         return list(convt_ext.report(model.module, torch.empty(model.shape, device="meta"), device=gpu).lines)
 
 
 def _cell(line: Line, asked: Line) -> str:
-    """What runs a layer, and the kernel of ours that an explicit precision would run instead of PyTorch's operator."""
+    """Describes what runs a layer, and for PyTorch's operator also the kernel that an explicit precision selects."""
     if line.runs == "convt_ext":
         return f"convt_ext{_us(line.us)}, PyTorch{_us(line.other_us)}:\n{line.kernel}"
     return f"PyTorch{_us(line.us)}, opt-in{_us(asked.us)}:\n{asked.kernel}"
@@ -78,14 +78,14 @@ def _us(us: float | None) -> str:
 
 
 def _speedup(line: Line) -> float | None:
-    """PyTorch's time over that of what runs; None where one is not known."""
+    """Returns PyTorch's time over that of the selected implementation; None if one of them is unknown."""
     if line.runs == "torch":
         return 1.0
     return line.other_us / line.us if line.us and line.other_us else None
 
 
 def show_figures(console: Console) -> None:
-    """The measured figures of README.md, which the installed package carries, and where its pictures are."""
+    """Prints the measured figures of README.md from the installed package's metadata, and the paths of its pictures."""
     try:
         of_package = metadata.metadata("convt_ext")
     except metadata.PackageNotFoundError:  # a checkout that is not installed
@@ -95,6 +95,6 @@ def show_figures(console: Console) -> None:
     if figures is not None:
         console.print("\n[bold]Measured[/]")
         console.print(Markdown(figures[1], hyperlinks=False))
-    console.print(f"The pictures of what was measured: {_PICTURES} of the source tree.", highlight=False)
+    console.print(f"Charts of the measurements: {_PICTURES} in the source tree.", highlight=False)
     for url in urls:
         console.print(url, markup=False)

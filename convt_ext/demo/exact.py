@@ -1,7 +1,7 @@
-"""Tables that compare the bits of results: ``demo --exact`` on a GPU, and the demo on a CPU.
+"""Prints tables that compare the bits of results: ``demo --exact`` on a GPU, and the demo on a CPU.
 
-Both sides compute in float32 without TF32, so that no operand is rounded. With a timer the tables have times too.
-Called by command.py.
+Both sides compute in float32 without TF32, so no operand is rounded. With a timer the tables contain times too. Called
+by command.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ MODE = MODES["ieee"]
 def show_layers(
     console: Console, layers: Sequence[Layer], device: torch.device, timer: Timer | None, rates: floors.Rates | None
 ) -> bool:
-    """A table of layers; whether every result was within float32 accuracy of PyTorch's (on the CPU: equal to it)."""
+    """Prints a table of layers. Returns whether every result agrees with PyTorch's to float32 accuracy (on the CPU: in
+    every bit)."""
     table = Table(title="KernelBench level 1, forward", title_justify="left")
     table.add_column("layer")
     table.add_column("output")
@@ -65,7 +66,7 @@ def _layer_cells(
 
 
 def show_models(console: Console, models: Sequence[Model], device: torch.device, timer: Timer | None) -> bool:
-    """A table of models and their converted copies; whether the outputs agreed as in ``show_layers``."""
+    """Prints a table of models and their converted copies. Returns whether all outputs agree, as in ``show_layers``."""
     table = Table(title="Models, convt_ext.convert(model, precision='ieee')", title_justify="left")
     table.add_column("model")
     times = () if timer is None else ("original µs", "converted µs", "speedup")
@@ -88,7 +89,7 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
 
 
 def _cells(*times: float) -> list[str]:
-    """PyTorch's time, ours and the speedup; nothing without times."""
+    """Returns cells for PyTorch's time, the time of convt_ext and the speedup; none without times."""
     if not times:
         return []
     torch_us, ours_us = times
@@ -96,9 +97,10 @@ def _cells(*times: float) -> list[str]:
 
 
 def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
-    """Number of float32 elements whose bits differ, and the largest difference relative to the largest value.
+    """Returns the number of float32 elements with different bits, and the largest difference relative to the largest
+    value.
 
-    Image by image: the difference of two results of gigabytes would be another one.
+    Compares image by image, because the difference of two whole results may need gigabytes.
     """
     differing = torch.zeros((), dtype=torch.int64, device=theirs.device)
     difference = torch.zeros((), dtype=torch.float64, device=theirs.device)
@@ -111,6 +113,6 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
 
 
 def _agrees(device: torch.device, differing: int, largest: float) -> bool:
-    # On the GPU cuDNN may sum in another order or use a transform; the bound is float32 accuracy with a wide margin,
-    # and NaN fails it. On the CPU both sides are one operator.
+    # On the GPU cuDNN may accumulate in another order or use a transform; the bound is float32 accuracy with a wide
+    # margin, and NaN exceeds it. On the CPU both sides run the same operator.
     return largest <= 1e-4 if device.type == "cuda" else differing == 0

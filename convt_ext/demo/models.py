@@ -1,6 +1,6 @@
-"""The three models of the demo, in plain ``torch.nn``: what ``convt_ext.convert`` is shown on.
+"""The three models of the demo, in plain ``torch.nn``.
 
-Called by command.py; the benchmark's programs.py takes two of them. Knows nothing of convt_ext.
+Called by command.py; the benchmark's programs.py imports two of them. Must not know convt_ext.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _double_convolution(c_in: int, c_out: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """A U-Net of three levels with 2 x 2 stride-2 up-convolutions: (N, 3, H, W) -> (N, 2, H, W), H and W / 8."""
+    """A U-Net of three levels with 2 x 2 stride-2 up-convolutions: (N, 3, H, W) -> (N, 2, H, W).
+
+    H and W are multiples of 8.
+    """
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -64,7 +67,7 @@ class UNet(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions, whose result is added to the input."""
+    """Adds the result of two convolutions to the input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -105,7 +108,7 @@ class Model(NamedTuple):
 
 
 def full_size() -> list[Model]:
-    """The models at a usual size, for a GPU."""
+    """Returns the models at a usual size, for a GPU."""
     return [
         Model("DCGAN generator", DCGANGenerator().eval(), (128, 100, 1, 1)),
         Model("U-Net", UNet().eval(), (4, 3, 512, 512)),
@@ -114,7 +117,7 @@ def full_size() -> list[Model]:
 
 
 def reduced() -> list[Model]:
-    """The models with few channels and small images, for a CPU."""
+    """Returns the models with few channels and small images, for a CPU."""
     return [
         Model("DCGAN generator", DCGANGenerator(width=8).eval(), (2, 100, 1, 1)),
         Model("U-Net", UNet(width=8).eval(), (1, 3, 64, 64)),

@@ -1,6 +1,6 @@
-"""Draws the speedups of a demo into a file. Needs the package matplotlib, and is imported only to draw.
+"""Draws the speedups of a demo into a file. Called by command.py.
 
-Called by command.py.
+Needs the package matplotlib; imported only to draw.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 8, 16, 32)
 
 
 def draw(lines: Mapping[str, Mapping[Series, float]], series: Sequence[Series], title: str, path: Path) -> None:
-    """Writes a picture, whose suffix says the format: a panel for each precision, a bar for each name and layout.
+    """Writes a picture with a panel for each precision and a bar for each name and layout.
 
-    Bars begin at 1, which is PyTorch's speed; the scale is logarithmic.
+    The suffix of the path selects the format. Bars begin at 1, PyTorch's speed; the scale is logarithmic.
 
     Raises:
         OSError: the file cannot be written.
@@ -31,7 +31,7 @@ def draw(lines: Mapping[str, Mapping[Series, float]], series: Sequence[Series], 
 
 
 def _lines_of(precision: str, lines: Mapping[str, Mapping[Series, float]]) -> dict[str, dict[str, float]]:
-    """By name the speedup in each layout, of what was measured in that precision."""
+    """Maps each name that was measured in this precision to its speedups by layout."""
     found = {
         name: {layout: value for (one, layout), value in of_name.items() if one == precision}
         for name, of_name in lines.items()
@@ -55,7 +55,7 @@ def _draw_panel(axes: Axes, lines: Mapping[str, Mapping[str, float]]) -> None:
     ticks = [tick for tick in _TICKS if min(found) / 1.1 < tick < max(found) * 1.1]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlim(min(found) / 1.1, max(found) ** 1.15 * 1.1)  # room for the last figure
+    axes.set_xlim(min(found) / 1.1, max(found) ** 1.15 * 1.1)  # space for the number at the longest bar
     axes.set_yticks(range(len(lines)), list(lines), parse_math=False)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlabel("PyTorch's time / convt_ext's")

@@ -1,6 +1,6 @@
-"""Shows comparisons in the terminal: tables of times, the largest error, and speedups as bars. Needs the package rich.
+"""Prints comparisons: tables of times, the largest error, and speedups as bars. Needs the package rich.
 
-Called by command.py, with the results of comparisons.py.
+Called by command.py and elsewhere.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def series_of(comparisons: Sequence[Comparison]) -> list[Series]:
 
 
 def show_comparisons(console: Console, title: str, comparisons: Sequence[Comparison], mean: bool = False) -> None:
-    """Prints a table for each precision, then the largest error, and what was skipped and what failed.
+    """Prints a table for each precision, the largest error, and the skipped and failed calls.
 
     A row contains, for each layout, PyTorch's time, the time of convt_ext and the speedup.
 
@@ -117,7 +117,7 @@ def show_bars(console: Console, title: str, lines: dict[str, dict[Series, float]
     Bars begin at PyTorch's speed, and the scale is logarithmic.
     """
     words = f"\n{title}; bars begin at PyTorch's speed, logarithmic scale"
-    console.print(words, style="italic", markup=False, highlight=False)  # a table's own title has its width
+    console.print(words, style="italic", markup=False, highlight=False)  # a table's title wraps at its width
     values = [1.0, *(value for of_name in lines.values() for value in of_name.values())]
     for precision in dict.fromkeys(precision for precision, _ in series):
         of_precision = [one for one in series if one[0] == precision]

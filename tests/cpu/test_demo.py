@@ -124,7 +124,7 @@ def test_without_an_installed_package_it_names_the_pictures_alone(monkeypatch, c
 
     monkeypatch.setattr(elsewhere.metadata, "metadata", missing)
     elsewhere.show_figures(wide)
-    assert capsys.readouterr().out.startswith("The pictures")
+    assert capsys.readouterr().out.startswith("Charts")
 
 
 def test_a_gpu_that_the_binary_cannot_use_is_a_failure(monkeypatch, tmp_path, capsys):
@@ -264,7 +264,7 @@ def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypat
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: no_compiler)
     assert show(wide, tmp_path / "chart.png", layers=(), compiles=["generator"])
     text = capsys.readouterr().out
-    assert "skipped: generator, compiled, TF32, NCHW: PyTorch's does not run: RuntimeError: no C compiler\n" in text
+    assert "skipped: generator, compiled, TF32, NCHW: PyTorch fails: RuntimeError: no C compiler\n" in text
 
 
 @pytest.mark.parametrize("name", ["default", "bf16"])
