@@ -18,7 +18,7 @@ from convt_ext.bench.programs import Program
 
 class _Shape(NamedTuple):
     batch: int
-    size: int  # of the image, which is square
+    size: int  # height and width of the image
     channels: tuple[int, ...]
     geometry: tuple[int, int, int]  # kernel size, stride and padding of each layer
 
@@ -34,7 +34,7 @@ def make_chain(channels: Sequence[int], geometry: tuple[int, int, int], norm: bo
     """Makes a chain of layers, each with a norm or an activation.
 
     Args:
-        channels: before each layer and after the last one.
+        channels: the number of channels before each layer and after the last one.
         geometry: kernel size, stride and padding.
         norm: whether BatchNorm and leaky ReLU follow a layer, or else ReLU.
         between: whether a 3 x 3 convolution also follows each layer but the last.

@@ -1,6 +1,6 @@
 """Programs of ``bench --programs``: a transposed convolution with twice the image size, and usual followers.
 
-Plain ``torch.nn`` with random weights, in eval mode. No layer is in a table that the library was tuned to. Called by
+Plain ``torch.nn`` with random weights, in eval mode. No tuned table contains one of these layers. Called by
 program_rows.py, which measures them, and by command.py. Must not know convt_ext.
 """
 

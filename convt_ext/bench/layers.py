@@ -126,7 +126,7 @@ def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Laye
 
 
 def select_named(named: Sequence[_Named], patterns: Iterable[str], kind: str) -> list[_Named]:
-    """As `select_layers`, for any named objects; `kind` and the option ``--<kind>s`` are for the error message."""
+    """Selects named objects as `select_layers` selects layers; the error message contains `kind` and ``--<kind>s``."""
     chosen: set[str] = set()
     for pattern in patterns:
         matches = {one.name for one in named if pattern == "all" or _matches(one.name, pattern)}

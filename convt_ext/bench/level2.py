@@ -86,7 +86,7 @@ class _One(NamedTuple):
     number: int
     words: str
     batch: int
-    size: int  # of the image, which is square
+    size: int  # height and width of the image
     layer: tuple[int, int, int, int, int, int]  # C_in, C_out, kernel, stride, padding, output_padding
     follow: Callable[[Any, Tensor], Tensor]
     modules: tuple[Callable[[], nn.Module], ...] = ()

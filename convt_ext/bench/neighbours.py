@@ -1,8 +1,8 @@
 """The neighbour grid: some ordinary layers (bases), and layers that differ from a base in one argument (neighbours).
 
 A kernel may be fast for the layers that it was written for, and slow for similar ones: one column less, another
-padding, one channel more. The grid shows such cliffs. It is the same on every machine, and none of its layers is in the
-lists that the planner's tables and estimates were fitted to. Called by command.py; independent of torch and a GPU.
+padding, one channel more. The grid shows such cliffs. It is equal on every machine. The planner's tables and estimates
+were not fitted to its layers. Called by command.py; independent of torch and a GPU.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Draws the rows of a run: each layer's times as multiples of its floor, for convt_ext and PyTorch.
 
-Needs the package matplotlib (extra ``bench``); imported only for ``--plot``.
+Called by command.py; the demo's picture.py uses `write_picture`. Needs the package matplotlib (extra ``bench``);
+imported only to draw.
 """
 
 from __future__ import annotations

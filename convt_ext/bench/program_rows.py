@@ -35,7 +35,7 @@ from convt_ext.tuning import race
 DTYPES = tuple(steps.DTYPES)  # float32 uses TF32 if PyTorch's switches allow it
 
 _REFERENCE_IMAGES = 4  # images of a batch that are compared with float64
-_AGREEMENT = 0.05  # of the result's scale; more only if PyTorch's error is similar
+_AGREEMENT = 0.05  # the largest error relative to the largest magnitude; twice PyTorch's error if that is more
 
 
 class Case(NamedTuple):
@@ -232,6 +232,6 @@ def _compare(row: Row, ours: torch.Tensor, theirs: torch.Tensor, reference: torc
     """
     scale = reference.abs().max()
     error, torch_error = (float((one.double() - reference).abs().max() / scale) for one in (ours, theirs))
-    if not error <= max(_AGREEMENT, 2 * torch_error):  # NaN, too
+    if not error <= max(_AGREEMENT, 2 * torch_error):  # also for NaN
         raise ArithmeticError(f"the largest error is {error} of the largest result, PyTorch's {torch_error}")
     row["error"], row["torch_error"] = error, torch_error

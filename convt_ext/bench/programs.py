@@ -1,7 +1,7 @@
 """The programs of ``bench --steps``: networks with transposed convolutions, in training or inference at a usual size.
 
 Two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
-on the weights. layer_programs.py has single layers with followers.
+on the weights. layer_programs.py contains single layers with followers.
 """
 
 from __future__ import annotations

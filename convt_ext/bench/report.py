@@ -167,7 +167,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
     print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:
-        console.print(f"{by_torch} of {len(rows)} rows are served by PyTorch's operator and are not part of the means.")
+        console.print(f"{by_torch} of {len(rows)} rows run PyTorch's operator and are excluded from the means.")
     for item in skipped:
         console.print(f"skipped: {item.layer} ({item.num_rows} rows): {item.reason}", markup=False)
     print_failures(console, rows)

@@ -76,7 +76,7 @@ def run(
         free_bytes: memory left on the device, None when unlimited.
 
     Raises:
-        DeviceLostError: the GPU stopped answering.
+        DeviceLostError: the GPU stopped responding.
     """
     by_dtype = {mode.dtype: [m for m in settings.modes if m.dtype is mode.dtype] for mode in settings.modes}
     with cudnn_benchmark():
@@ -229,13 +229,13 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
 
 
 def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, Any]:
-    """Returns the plan of one direction of a call that routing.py gives to convt_ext, on such a GPU."""
+    """Returns the plan of one direction of a call that convt_ext runs, on a GPU with these numbers."""
     input, weight, bias, directions = decision
     number = _NUMBERS[direction]
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
     answer = planner.plan(problem, number)
     if answer is None:
-        raise RuntimeError("no plan for a call that convt_ext serves")
+        raise RuntimeError("no plan for a call that convt_ext runs")
     return answer["candidates"][directions.candidates[number]]
 
 
@@ -260,4 +260,4 @@ def _require_device(device: torch.device, failure: str) -> None:
     try:
         torch.cuda.synchronize(device)
     except RuntimeError as error:
-        raise DeviceLostError(f"the GPU stopped answering after {failure}") from error
+        raise DeviceLostError(f"the GPU stopped responding after {failure}") from error

@@ -85,7 +85,7 @@ def _measure(
     steps, row["converted"] = make_steps(program, lowered, device)
     ours, theirs = (step() for step in steps)
     difference = float((ours - theirs).norm() / theirs.norm())
-    if not difference <= _AGREEMENT:  # NaN, too
+    if not difference <= _AGREEMENT:  # also for NaN
         raise ArithmeticError(f"the first steps' results differ by {difference}, relative to their norm")
 
     row["steps"], times = times_ms(steps, budget_ms, synchronizer(device), clock)

@@ -254,7 +254,7 @@ def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     assert {"gpu", "torch", "cudnn", "date", "sources", "argv", "rows"} <= set(content)
     text = capsys.readouterr().out
     assert "up [x2]" in text
-    assert "served by PyTorch's operator" in text
+    assert "rows run PyTorch's operator" in text
     assert "1.00x" in text
 
 
