@@ -35,10 +35,10 @@ _DIRECTIONS = ("forward", "grad_input", "grad_weight")
 
 
 class Environment(NamedTuple):
-    """Where a time was measured.
+    """Identifies the GPU and the software of a measurement.
 
     Attributes:
-        gpu: its name, for people.
+        gpu: the GPU's name; informational only.
         device: the GPU's six numbers, as in the planner.
         kernels: digest of the binary's sources; empty for any binary with such a plan.
         cuda, torch, cudnn, driver: versions.
@@ -153,7 +153,7 @@ def _entries(calls: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
 
 
 def write(path: Path | str, measured: Measured) -> None:
-    """Replaces the file atomically: a reader finds the old one or the new one, and never a part."""
+    """Replaces the file atomically: a reader sees the complete old file or the complete new one."""
     parts = []
     for environment, calls in sorted(measured.items(), key=lambda item: str(item[0])):
         lines = ",\n".join(f"   {json.dumps(key)}: {json.dumps(calls[key]._asdict())}" for key in sorted(calls))

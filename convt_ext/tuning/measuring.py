@@ -84,7 +84,7 @@ def tune(
 
 @contextmanager
 def _measuring() -> Iterator[None]:
-    """Inside, the first call of each shape benchmarks each direction, regardless of earlier measurements."""
+    """Makes the first call of each shape benchmark each direction, regardless of earlier measurements."""
     before, earlier = race.force(True), verdicts.measured()
     routing.forget()
     try:
@@ -180,8 +180,8 @@ def merge(sources: Iterable[str | Path], file: str | Path) -> None:
 
 @contextmanager
 def replay() -> Iterator[None]:
-    """Inside, nothing is measured, regardless of PyTorch's switches: tuning files and the cost model decide, equally on
-    every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process.
+    """Disables benchmarks inside the `with` block, regardless of PyTorch's switches. Tuning files and the cost model
+    select kernels, identically on every rank and in every run. CONVT_EXT_REPLAY=1 does that for a whole process.
 
     Raises:
         Nothing.

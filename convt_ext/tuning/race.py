@@ -24,7 +24,7 @@ from .verdicts import MARGIN, MEASURED, Verdict
 
 _Times = TypeVar("_Times")
 
-# Rounds of all that may still win, as many as fit into so many microseconds of the GPU.
+# Maximum and minimum number of rounds of the remaining candidates, and the GPU time that the rounds should fit into.
 _MOST_ROUNDS, _LEAST_ROUNDS, _BUDGET_US = 14, 3, 15_000.0
 
 # Candidates that are slower than the fastest by this factor plus these microseconds after two passes are dropped.
@@ -38,16 +38,17 @@ _WORTH = 10
 # the direction and of the kernel that flushes the GPU's cache.
 _COST_US, _NUM_LAUNCHES, _EMPTY_US = 50_000.0, 60, 40.0
 
-# One benchmark at a time: two on one GPU would disturb each other.
+# Allows one benchmark at a time: two on one GPU would disturb each other.
 _racing = threading.Lock()
 
-# What this process benchmarks: False nothing, True every new shape at once, None what PyTorch's switches request.
+# The setting of this process: False disables benchmarks, True benchmarks each shape in its first call, None follows
+# PyTorch's switches.
 _forced: bool | None = False if os.environ.get("CONVT_EXT_REPLAY", "") not in ("", "0") else None
 
 
 def is_wanted() -> bool:
-    """Returns whether to benchmark: the setting of this process, else whether PyTorch's switches request benchmarks and
-    no reproducible results."""
+    """Returns whether to benchmark: the setting of this process, else PyTorch's switches, which must request benchmarks
+    and must not request reproducible results."""
     if _forced is not None:
         return _forced
     return (
@@ -59,7 +60,7 @@ def is_wanted() -> bool:
 
 def calls_before(estimate: Verdict) -> int | None:
     """Returns how many calls of a direction use the cost model's choice before its benchmark; None if there is nothing
-    to compare. Depends only on the estimate, so that every run and every rank counts alike."""
+    to compare. Depends only on the estimate, so the number is equal in every run and on every rank."""
     if math.isinf(estimate.ours_us):
         return None
     if _forced:
@@ -69,7 +70,7 @@ def calls_before(estimate: Verdict) -> int | None:
 
 
 def force(measures: bool | None) -> bool | None:
-    """Makes first calls benchmark each new shape, nothing, or what PyTorch's switches select; returns the old value."""
+    """Replaces the setting of this process (see `_forced`), and returns the old one."""
     global _forced
     before, _forced = _forced, measures
     return before
@@ -86,7 +87,7 @@ def forced(measures: bool | None) -> Iterator[None]:
 
 
 def is_possible() -> bool:
-    """Returns whether a benchmark may run now: no CUDA graph must capture its launches, no dispatch mode see them."""
+    """Returns whether a benchmark may run now: not during a CUDA graph capture, nor under a dispatch mode."""
     return _torch.num_dispatch_modes() == 0 and not torch.cuda.is_current_stream_capturing()
 
 
@@ -100,13 +101,13 @@ def run(
     """Returns the verdict of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
 
     Args:
-        run_ours: runs the candidate of that number, on the current stream of `device`.
+        run_ours: runs the plan with the given candidate number on the current stream of `device`.
         run_torch: runs PyTorch's operator; None to skip it.
     """
     contenders = planner.contenders(problem, direction)
     if not contenders:
         return None
-    # A result, and what PyTorch's operator may want besides, such as copies of its operands in another layout.
+    # A result, and copies of operands in another layout, which PyTorch's operator may make.
     other_bytes = 2 * problem.tensor_bytes() + max(one.workspace_bytes for one in contenders)
     calls: list[Callable[[], Any]] = [lambda number=one.number: run_ours(number) for one in contenders]  # type: ignore[misc]
     if run_torch is not None:
@@ -121,13 +122,15 @@ def run(
 
 
 def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other_bytes: int = 0) -> _Times:
-    """What `compute` returns of the buffer that empties the L2 cache; nothing else is timed meanwhile.
+    """Calls `compute` with a buffer that flushes the L2 cache when written, and returns its result.
+
+    Only one thread runs in here at a time.
 
     Args:
-        other_bytes: memory that it needs besides the buffer.
+        other_bytes: memory that `compute` needs in addition to the buffer.
 
     Raises:
-        torch.OutOfMemoryError: memory is short. The allocator keeps nothing of what `compute` used.
+        torch.OutOfMemoryError: memory is short. The allocator's cache then keeps no memory that `compute` used.
     """
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
     with _racing, torch.cuda.device(device), _driver.relaxed_capture():
@@ -137,7 +140,7 @@ def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other
             return compute(torch.empty(flush_bytes, dtype=torch.uint8, device=device))
         except torch.OutOfMemoryError as error:
             failure = error.with_traceback(None)  # its frames hold the buffer
-        # A result that took a part of a cached segment would keep the rest from the next one.
+        # A later allocation inside a cached segment would prevent the release of the whole segment.
         torch.cuda.empty_cache()
         raise failure
 
@@ -148,10 +151,10 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _compare(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor) -> tuple[int, list[float]]:
-    """The number of our fastest call, and the microseconds of each."""
+    """Returns the index of the fastest call of convt_ext, and the microseconds of each call."""
     times = _times(calls, num_ours, flush)
     best = min(range(num_ours), key=times.__getitem__)
-    if best > 0:  # time the cost model's plan again: a disturbance of its few samples must not decide
+    if best > 0:  # time the cost model's plan again: one disturbed sample must not change the choice
         both = _times([calls[0], calls[best]], 2, flush, _BUDGET_US / 3)
         times[0], times[best] = min(times[0], both[0]), min(times[best], both[1])
         best = 0 if both[0] <= both[1] else best
@@ -161,14 +164,14 @@ def _compare(calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Ten
 def _times(
     calls: Sequence[Callable[[], Any]], num_ours: int, flush: torch.Tensor, budget_us: float = _BUDGET_US
 ) -> list[float]:
-    """Returns the microseconds of each: medians of candidates that are not dropped after two passes, else infinity.
+    """Returns the microseconds of each call: the median, or infinity for candidates that are dropped after two passes.
 
-    Never drops PyTorch's calls, which start at `num_ours`, and the fastest of convt_ext's.
+    Never drops PyTorch's calls, which start at `num_ours`, or the fastest call of convt_ext.
     """
     for call in calls:
-        call()  # loads kernels, and has cuDNN search
+        call()  # loads kernels; cuDNN searches for an algorithm
     clock = GpuClock()
-    # The better of two passes: a disturbance of one must not drop the fastest.
+    # Uses the better of two passes, so that a disturbance of one pass does not drop the fastest candidate.
     looks = clock.times_us(calls, flush), clock.times_us(calls[::-1], flush)[::-1]
     samples = [min(both) for both in zip(*looks, strict=True)]
     fastest = min(samples)

@@ -74,7 +74,7 @@ def find(problem: planner.Problem, direction: int) -> Verdict | None:
 
 @contextmanager
 def begun_again() -> Iterator[None]:
-    """Inside, only measurements made inside apply."""
+    """Ignores all measurements that were made before entry."""
     global _only_measured
     forget_measured()
     _only_measured = True
