@@ -1,7 +1,7 @@
-"""The version number of the code that makes compiled programs, so that caches on disk return no program of another one.
+"""The version number of the code that compiles programs: caches on disk must not return a program of other code.
 
-A program calls functions of this package by name and is compiled for their behaviour. PyTorch's caches identify a
-program by its graph, so tracing.py makes the number part of the graph.
+A compiled program calls functions of this package and depends on their behaviour. PyTorch's caches identify a program
+by its graph, so tracing.py makes the number part of the graph.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ _FILES = (*sorted(_FOLDER.glob("*.py")), *(_FOLDER.parent / name for name in ("e
 
 @functools.cache
 def number() -> int:
-    """Returns a number of 48 bits, from the sources."""
+    """Returns a digest of the sources, 48 bits."""
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES))
     return int.from_bytes(digest.digest()[:6], "big")
