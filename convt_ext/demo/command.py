@@ -37,7 +37,7 @@ _COMPILED = ("DCGAN generator", "VQ-VAE decoder")  # compiling takes most of the
 _NOTES = (
     "Times are GPU times of one call with cold caches, measured alternately, with cudnn.benchmark. Fused: convert with "
     "fuse=True, if it fuses anything. Compiled: both models by torch.compile. Error: ||result - exact|| / ||exact||, "
-    "exact in float64. Allowed error: the error of PyTorch's result, and for each transposed convolution additional "
+    "exact in float64. Allowed error: PyTorch's error plus, for each transposed convolution, "
     f"{ERROR_LIMITS['tf32']:.0e} (TF32) or {ERROR_LIMITS['bfloat16']:.0e} (bfloat16)."
 )
 
