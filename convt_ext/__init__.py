@@ -21,8 +21,8 @@ from .explain import Explanation, explain
 from .freezing import freeze, unfreeze
 from .functional import conv_transpose2d
 from .modules import ConvTranspose2d, LazyConvTranspose2d
-from .precision import use_precision
 from .report import Report, report
+from .request import flags, use_precision
 
 __all__ = [
     "ConvTranspose2d",
@@ -37,6 +37,7 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
+    "flags",
     "freeze",
     "is_available",
     "report",

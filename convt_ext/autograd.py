@@ -130,7 +130,8 @@ def _only_torch_can(directions: Directions) -> bool:
         return False
     if directions.by_name and directions.arguments:  # the raw op of the bias has no arguments and no class
         code = directions.arguments[5]
-        routing.refuse(reason, next(word for word, its_code in CODES.items() if its_code == code))
+        precision = next(name for name, its_code in CODES.items() if its_code == code)
+        routing.refuse(reason, "exact" if precision == "ieee" else precision)
     return True
 
 

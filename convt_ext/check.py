@@ -1,7 +1,7 @@
 """``python -m convt_ext check``: verifies the installation in seconds.
 
-With a GPU: compares small problems in every class and dtype with the definitions of reference.py, `ieee` and `aten`
-bit for bit. Without one: checks the binary, its planner and the CPU path, and reports what it did not check.
+With a GPU: compares small problems in every precision and dtype with the definitions of reference.py, `exact` and
+`aten` bit for bit. Without one: checks the binary, its planner and the CPU path, and reports what it did not check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROBLEMS = (
     Layer("many channels", 1, 70, 66, 4, 4, (2, 2), (2, 2), bias=True),
 )
 
-_DEFINITIONS = {"ieee": reference.forward_ieee, "aten": reference.forward_aten}
+_DEFINITIONS = {"exact": reference.forward_ieee, "aten": reference.forward_aten}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ def check_binary() -> Iterator[Outcome]:
     same = build["version"] == convt_ext.__version__
     yield Outcome("binary", same, f"version {build['version']}, package {convt_ext.__version__}")
     input, weight = torch.empty(8, 64, 64, 64, device="meta"), torch.empty(64, 64, 3, 3, device="meta")
-    plan = convt_ext.explain(input, weight, precision="ieee").plan
+    plan = convt_ext.explain(input, weight, precision="exact").plan
     yield Outcome("planner", plan is not None, f"{plan['plan']['kernel']} on an H200" if plan else "no plan")
 
 
@@ -79,11 +79,11 @@ def check_cpu_path() -> Iterator[Outcome]:
 
 
 def check_kernels(device: torch.device) -> Iterator[Outcome]:
-    """Checks every class and dtype on the small problems, in both layouts."""
-    for precision in ("ieee", "aten", "tf32x3", "tf32"):
+    """Checks every precision and dtype on the small problems, in both layouts."""
+    for precision in ("exact", "aten", "tf32x3", "tf32"):
         yield _over_problems(f"float32 {precision}", torch.float32, precision, device)
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
-        yield _over_problems(f"{_word(dtype)} ieee", dtype, "ieee", device)
+        yield _over_problems(f"{_word(dtype)} exact", dtype, "exact", device)
 
 
 def _over_problems(name: str, dtype: torch.dtype, precision: str, device: torch.device) -> Outcome:
@@ -116,8 +116,9 @@ def _over_problems(name: str, dtype: torch.dtype, precision: str, device: torch.
 
 
 def _ours(layer: Layer, operands: Operands, precision: str | None) -> torch.Tensor:
+    backend = None if precision is None else "convt_ext"
     return convt_ext.conv_transpose2d(
-        operands.input, operands.weight, operands.bias, **layer.arguments, precision=precision
+        operands.input, operands.weight, operands.bias, **layer.arguments, precision=precision, backend=backend
     )
 
 

@@ -1,4 +1,4 @@
-"""The three directions of a call without an explicit precision, each by the faster of convt_ext and PyTorch.
+"""The three directions of a call with backend="auto", each by the faster of convt_ext and PyTorch.
 
 The implementation of a direction is chosen on first use, by a tuning file, else by the cost model. With
 `torch.backends.cudnn.benchmark = True` a benchmark chooses again, after as many calls as make the benchmark worth its
@@ -219,3 +219,38 @@ class Chosen(Eager):
         """Returns whether PyTorch would use the class of the forward pass: it reads its switches when it runs."""
         now = precisions.class_by_switches(self.problem.dtype, planner.capability(self.problem.device))
         return precisions.CODES.get(now) == self.arguments[5]
+
+
+class ChosenInClass(Chosen):
+    """`Chosen` for an explicit precision, which PyTorch's switches select too.
+
+    The switches may change before the backward runs, and PyTorch's own node would follow them. So every call that
+    records gradients is recorded by convt_ext, and its kernels compute the gradients if the switches have changed.
+    """
+
+    __slots__ = ("_ours",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.by_name = True
+        self.call = self.call_of(self.candidates, 0)
+        self._ours = Eager(self.arguments, weight_channels_last=self.weight_channels_last)
+
+    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        return not wanted_gradients(input, weight, bias) and super().is_torchs(input, weight, bias)
+
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
+        return super().serves(input, weight, bias, wanted) or wanted != 0
+
+    def is_recorded_by_torch(self, wanted: int) -> bool:
+        return False
+
+    def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self._torch_keeps_the_class():
+            return super().forward(input, weight, bias)
+        return self._ours.forward(input, weight, bias)  # a derivative of a gradient
+
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+        if self._torch_keeps_the_class():
+            return super().gradients(grad_output, input, weight, wanted)
+        return self._ours.gradients(grad_output, input, weight, wanted)

@@ -17,13 +17,13 @@ from torch import fx, nn
 from .converted_classes import class_before, class_of_ours
 from .fusing import graph, sequential
 from .modules import ConvTranspose2d
-from .precision import checked_word
+from .request import word_of
 
 _log = logging.getLogger("convt_ext")
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
-_KEEP: Any = object()  # keep the module's precision
+_KEEP: Any = object()  # keep the module's precision or backend
 
 _OF_OTHER_DIMENSIONS = (nn.ConvTranspose1d, nn.ConvTranspose3d)
 
@@ -33,12 +33,13 @@ def convert(
     precision: str | None = _KEEP,
     fuse: bool = False,
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
+    backend: str | None = _KEEP,
 ) -> _Model:
     """Makes every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
 
     Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize`, both kinds of weight_norm and spectral_norm, shared
     modules and the training flag; state_dict keys do not change. Lazy modules stay lazy. Modules of convt_ext stay,
-    and adopt `precision` if it is given. `revert` undoes the conversion.
+    and adopt `precision` and `backend` if they are given. `revert` undoes the conversion.
 
     A subclass that overrides no part of the computation of `torch.nn.ConvTranspose2d` is converted to a subclass of
     both classes. Other subclasses, and modules with a `forward` that was replaced on the object, stay unchanged and
@@ -48,8 +49,8 @@ def convert(
 
     Args:
         model: any module, also a single `ConvTranspose2d`.
-        precision: precision class of the modules, or None to follow PyTorch's switches; if omitted, modules of
-            convt_ext keep their precision.
+        precision: precision of the modules, or None to follow PyTorch's switches; if omitted, modules of convt_ext
+            keep their precision.
         fuse: whether to fuse the modules that follow a convolution into its kernel. Applies to every `nn.Sequential`
             and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval mode that
             directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced models also
@@ -64,13 +65,15 @@ def convert(
 
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
             returns whether to convert it.
+        backend: the implementation of the modules, as in `convt_ext.conv_transpose2d`, or None; if omitted, modules of
+            convt_ext keep theirs.
 
     Returns:
         `model` itself.
 
     Raises:
         TypeError: `model` is not a `torch.nn.Module`.
-        ValueError: an unknown precision.
+        ValueError: an unknown precision or backend.
 
     Example:
         >>> import torch, convt_ext
@@ -80,7 +83,8 @@ def convert(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert expects a torch.nn.Module, but got {type(model).__name__}")
-    checked_word(None if precision is _KEEP else precision)
+    keywords = {name: value for name, value in (("precision", precision), ("backend", backend)) if value is not _KEEP}
+    word_of(keywords.get("precision"), keywords.get("backend"))  # raises an error for unknown ones
     left_alone = []
     for name, module in model.named_modules():
         label = name or "the model itself"
@@ -89,7 +93,7 @@ def convert(
         if not isinstance(module, nn.ConvTranspose2d) or (filter_fn is not None and not filter_fn(module, name)):
             continue
         if isinstance(module, ConvTranspose2d):
-            _set_precision(module, precision)
+            _set(module, keywords)
             continue
         target = class_of_ours(module)
         if target is None:
@@ -98,7 +102,7 @@ def convert(
             left_alone.append(f"{label} (its forward was replaced on the object)")
         else:
             module.__class__ = target
-            _set_precision(module, precision)
+            _set(module, keywords)
             _log.info("converted %s", label)
     if left_alone:
         warnings.warn(
@@ -136,19 +140,19 @@ def _fuse(model: nn.Module) -> None:
     warnings.warn(f"convt_ext.convert(fuse=True) {text}", UserWarning, stacklevel=3)
 
 
-def _set_precision(module: nn.Module, precision: str | None) -> None:
-    """Sets the precision on the object only if it is not None, which is the class attribute."""
-    if precision is None:
-        vars(module).pop("precision", None)
-    elif precision is not _KEEP:
-        module.precision = precision  # type: ignore[assignment]
+def _set(module: nn.Module, keywords: dict[str, str | None]) -> None:
+    """Sets those on the object that are not None, which is the class attribute."""
+    for name, value in keywords.items():
+        vars(module).pop(name, None)
+        if value is not None:
+            vars(module)[name] = value
 
 
 def revert(model: _Model) -> _Model:
     """Turns every convt_ext module in `model` back into PyTorch's, in place: undoes `convert`.
 
-    Drops precisions, frozen weights and the fusion of every `nn.Sequential`. Modules that were constructed from
-    convt_ext's classes become PyTorch's too.
+    Drops precisions, backends, frozen weights and the fusion of every `nn.Sequential`. Modules that were constructed
+    from convt_ext's classes become PyTorch's too.
 
     Args:
         model: any module.
@@ -178,6 +182,6 @@ def revert(model: _Model) -> _Model:
         before = class_before(module)
         if before is not None:
             module.__class__ = before
-            for name in ("precision", "_frozen", "_word"):
+            for name in ("precision", "backend", "_frozen", "_word"):
                 vars(module).pop(name, None)
     return model

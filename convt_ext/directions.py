@@ -37,7 +37,7 @@ class Directions:
 
     __slots__ = ("arguments",)
 
-    # Whether the precision is explicit; if not, PyTorch's operator may compute a derivative.
+    # Whether the precision is explicit or a kernel requested; if not, PyTorch's operator may compute a derivative.
     by_name = True
     # For forward pass and gradients of input and weight: the plan preferred to the planner's choice, or 0.
     candidates: tuple[int, ...] = (0, 0, 0)
@@ -113,8 +113,8 @@ class Eager(Directions):
         candidates: for forward pass and gradients of input and weight, the plan preferred to the planner's choice.
         weight_channels_last: memory format of the weight gradient.
         by_torch: directions that PyTorch's operator computes: 1 forward | 2 gradient of the input | 4 of the weight.
-        by_name: whether the precision is explicit. If not, PyTorch's operator runs when memory is too short for
-            convt_ext, because it has algorithms that need less.
+        by_name: whether the call has an explicit precision or requests a kernel. If not, PyTorch's operator runs when
+            memory is too short for convt_ext, because it has algorithms that need less.
         is_light: the call and its backward need far less memory than a GPU has. Then an autograd node of PyTorch may
             record it; its errors have the usual messages, but not PyTorch's exception types.
     """

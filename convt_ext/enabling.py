@@ -40,7 +40,7 @@ def enable() -> None:
 
     Models do not change: their types, `state_dict` and `repr` are PyTorch's. `torch.nn.ConvTranspose2d` and libraries
     call `torch.nn.functional.conv_transpose2d`, which now has the results, gradients, errors and determinism of
-    `convt_ext.conv_transpose2d` without a precision.
+    `convt_ext.conv_transpose2d` without precision and backend.
 
     Applies to all threads, until `disable` has been called as often. Spawned processes must call it themselves.
 

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import autocast, planner, routing
+from . import autocast, planner, routing, scopes
 from . import precision as precisions
 from .chosen import Chosen
 from .compile import mode
 from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
+from .request import reason_of, word_of
 from .tuning import race, verdicts
 
 # Reasons for which no precision class is defined.
@@ -33,7 +34,7 @@ class Explanation:
     Attributes:
         served_by: "convt_ext" or "torch"; for tensors that are not on a GPU, the implementation on the planned GPU.
         reason: why, in one line.
-        precision: the requested class: "ieee", "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
+        precision: the class: "ieee" (for "exact" too), "aten", "tf32x3", "tf32", "f16" or "bf16"; None if unknown.
         plan: the planner's answer (keys "problem", "device", "plan", "candidates", "phases_h", "phases_w",
             "floor_us", "torch_us"), or None if the binary is missing or cannot run on the GPU, or if there is
             nothing to plan.
@@ -90,6 +91,7 @@ def explain(
     dilation=1,
     *,
     precision: str | None = None,
+    backend: str | None = None,
     residual: Tensor | None = None,
     activation: Any = None,
     device: int | str | torch.device | Sequence[int] | None = None,
@@ -113,35 +115,37 @@ def explain(
         of the forward pass is pending, the reason states after how many calls it runs.
 
     Raises:
-        ValueError, RuntimeError: the errors of the call itself about `precision`. Arguments that PyTorch rejects
-            raise no error here: the reason states that PyTorch checks them.
+        ValueError, RuntimeError: the errors of the call itself about precision and backend. Arguments that PyTorch
+            rejects raise no error here: the reason states that PyTorch checks them.
 
     Example:
         >>> import torch, convt_ext
         >>> x, weight = torch.empty(1, 8, 5, 5, device="meta"), torch.empty(8, 4, 4, 4, device="meta")
-        >>> convt_ext.explain(x, weight, stride=2, precision="ieee").served_by
+        >>> convt_ext.explain(x, weight, stride=2, precision="exact").served_by
         'convt_ext'
     """
     call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    decision = routing.route(*call, precision)
+    word = word_of(precision, backend)
+    decision = routing.route(*call, word)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = device_numbers(input, device)
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
-        decision = routing.op_call(*call, precision, numbers, lowers)
-    elif isinstance(decision, routing.Reason) and decision.remedy is not None:
-        routing.refuse_when_explicit(decision, input.dtype, precision)
+        decision = routing.op_call(*call, word, numbers, lowers)
+    elif isinstance(decision, routing.Reason) and decision.remedy is not None and input.dtype in routing.DTYPES:
+        by_switches = precisions.class_by_switches(input.dtype, planner.capability(numbers))
+        routing.refuse_if_ours(decision, input.dtype, word, scopes.now().word, by_switches)
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 
-    wanted, plan = _plan(call, precision, numbers, lowers)
+    wanted, plan = _plan(call, word, numbers, lowers)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients: dict[str, str] = {}
     else:
-        served_by, reason, gradients = _served(decision[3], precision, wanted)
+        served_by, reason, gradients = _served(decision[3], word, wanted)
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
@@ -164,16 +168,16 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
     return "; ".join(parts)
 
 
-def _served(directions: Directions, precision: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
+def _served(directions: Directions, word: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
     if not isinstance(directions, Chosen):
-        return "convt_ext", _why_ours(precision, wanted), {"input": "convt_ext", "weight": "convt_ext"}
+        return "convt_ext", reason_of(word, scopes.now().word), {"input": "convt_ext", "weight": "convt_ext"}
     verdict = directions.verdict(verdicts.FORWARD)
-    served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(precision, wanted))
+    served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(wanted))
     if not verdict.by_torch and verdict.source != verdicts.ESTIMATED:
         reason += f" ({verdict.why()})"
     if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
-        reason += f"; precision={'half' if wanted in ('f16', 'bf16') else wanted!r} runs convt_ext"
+        reason += '; backend="convt_ext" runs convt_ext'
     calls = race.calls_before(verdict) if directions.races and verdict.source == verdicts.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
@@ -184,12 +188,7 @@ def _served(directions: Directions, precision: str | None, wanted: str | None) -
 _NAMES = {True: "torch", False: "convt_ext"}
 
 
-def _why_ours(precision: str | None, wanted: str | None) -> str:
-    if precision is not None:
-        return f"precision={precision!r} asks for it"
-    word = precisions.requested(None)
-    if word is not None:
-        return f"use_precision({word!r}) is active"
+def _why_ours(wanted: str | None) -> str:
     cores = "no tensor cores" if wanted in precisions.EXACT_CLASSES else "tensor cores"
     return f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast"
 
@@ -210,7 +209,7 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], precision: str | None, numbers: tuple[int, ...], lowers: bool
+    call: tuple[Any, ...], word: str | None, numbers: tuple[int, ...], lowers: bool
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
@@ -219,8 +218,9 @@ def _plan(
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
         return None, None
-    wanted, _ = routing.served_class(dtype, precision, planner.capability(numbers))
-    planned = wanted if wanted in precisions.WORDS else "half"
+    selected = routing.selection(dtype, word, planner.capability(numbers))
+    wanted = selected.served
+    planned = word_of({"ieee": "exact", "f16": "half", "bf16": "half"}.get(wanted, wanted), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
@@ -233,8 +233,8 @@ def _plan(
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:
         return wanted, planner.plan(problem)
-    except ValueError:  # no kernel has a tile that fits; a call with an explicit precision raises this error
-        if precisions.requested(precision) is not None:
+    except ValueError:  # no kernel has a tile that fits; a call that requests a kernel raises this error
+        if selected.backend == "convt_ext":
             raise
         return wanted, None
 

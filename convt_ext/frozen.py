@@ -105,7 +105,7 @@ class FrozenWeight:
         """Returns the result from a packed copy; None if the caller must make an ordinary call, which packs.
 
         Args:
-            arguments: stride, padding, output_padding, groups, dilation, precision.
+            arguments: stride, padding, output_padding, groups, dilation, and the word of the keywords (request.py).
         """
         if F.conv_transpose2d is not _torch.conv_transpose2d:  # a tool has replaced it: functional.py calls that
             return None

@@ -19,9 +19,11 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import _torch, autograd, fused, routing, scopes
+from . import _torch, autograd, fused, planner, routing, scopes
 from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
+from .precision import class_by_switches
+from .request import word_of
 
 
 def conv_transpose2d(
@@ -35,6 +37,7 @@ def conv_transpose2d(
     dilation=1,
     *,
     precision: str | None = None,
+    backend: str | None = None,
     residual: Tensor | None = None,
     activation: str | Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
@@ -52,22 +55,24 @@ def conv_transpose2d(
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or a pair (height, width).
         groups: number of channel groups.
-        precision: None uses the class that PyTorch's switches select, and the faster of a convt_ext kernel and
-            PyTorch's operator, chosen by a tuning file or else by a cost model. With
-            ``torch.backends.cudnn.benchmark = True``, a shape that is called often is benchmarked once. If the
-            switches allow tensor cores (float16, bfloat16, or TF32, PyTorch's default) and the GPU is not a Hopper
-            GPU, PyTorch's operator runs unless a benchmark or a tuning file selects convt_ext.
-            An explicit class always runs a convt_ext kernel on CUDA tensors: "ieee", one chain of fused multiply-adds
-            per output, c_in ascending, then kh, then kw, bias last; "aten", the order of PyTorch's own CUDA
-            algorithm; "tf32x3" and "tf32", at least that accurate; "half", tensor cores with float32 accumulation.
-            "ieee" supports every dtype, "half" float16 and bfloat16, the others float32. CPU tensors, other dtypes,
-            tensor subclasses and ``__torch_function__`` modes always run PyTorch's operator. If a tool (a profiler, a
-            quantizer) has replaced ``torch.nn.functional.conv_transpose2d``, calls without an explicit class run the
-            replacement. Gradients use the class of the forward pass.
+        precision: the arithmetic; None is what PyTorch's switches select. "exact" includes the order of accumulation:
+            one chain of fused multiply-adds per output, c_in ascending, then kh, then kw, bias last. "aten" is the
+            order of PyTorch's own CUDA algorithm; "ieee", float32 multiply-adds in any order; "tf32x3" and "tf32", at
+            least that accurate; "half", tensor cores with float32 accumulation. "exact" and "ieee" support every dtype,
+            "half" float16 and bfloat16, the others float32. A gradient has the precision of its forward pass.
+        backend: the implementation of a call on CUDA tensors. None is that of the active `flags`, else "auto". "auto"
+            is the faster of a convt_ext kernel and PyTorch's operator, chosen by a tuning file or else by a cost model;
+            with ``torch.backends.cudnn.benchmark = True``, a shape that is called often is benchmarked once. PyTorch's
+            operator is a candidate only if its switches select that precision, and never for "exact" and "aten". On
+            GPUs other than Hopper, calls on tensor cores run PyTorch's operator unless a benchmark or a tuning file
+            selects convt_ext. "convt_ext" always runs a convt_ext kernel, "torch" PyTorch's operator.
+            CPU tensors, other dtypes, tensor subclasses and ``__torch_function__`` modes always run PyTorch's operator.
+            If a tool (a profiler, a quantizer) has replaced ``torch.nn.functional.conv_transpose2d``, calls without a
+            precision and a backend run the replacement.
         residual: a tensor to add to the result, of any size that broadcasts with it.
         activation: applied last: "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "hardswish", "mish", or any
             function or module of one tensor. The result is ``activation(conv_transpose2d(...) + residual)``, as
-            PyTorch computes it: bitwise in "ieee" and "aten" if a step is correctly rounded, else within 4 ulp; in
+            PyTorch computes it: bitwise in "exact" and "aten" if a step is correctly rounded, else within 4 ulp; in
             tensor-core classes the steps are computed in float32 and rounded once. Kernels fuse the activations above,
             relu6, hardtanh, prelu, softplus, and PyTorch's functions and modules for them, where they can; any other
             activation runs after the kernel. PyTorch's functions record gradients that operands and result do not
@@ -78,16 +83,18 @@ def conv_transpose2d(
 
     Raises:
         TypeError, RuntimeError, ValueError: the errors of PyTorch's operator for the same arguments.
-        ValueError: an unknown precision, or one that the dtype does not support; an unknown name of an activation.
+        ValueError: an unknown precision or backend, or a precision that the dtype does not support or that
+            backend="torch" does not compute; an unknown name of an activation.
         TypeError: a residual that is not a tensor; an activation that is neither a name nor callable.
-        RuntimeError: an explicit precision that no convt_ext kernel can run here; the message states the remedy.
+        RuntimeError: precision or backend require a convt_ext kernel, which cannot run here; the message states the
+            remedy.
 
     Determinism:
-        Kernels of convt_ext are bitwise reproducible from run to run. In "ieee" and "aten" the results are also
-        the same on every GPU and for every batch size; in "tf32", "tf32x3" and "half" they may differ. The weight
-        gradient depends on the batch size in every class. PyTorch's operator is as deterministic as PyTorch.
-        With None, the sizes of a call, including the batch size, may select the implementation, and with
-        ``torch.backends.cudnn.benchmark = True`` a benchmark may change it once within a run: use "ieee" for
+        Kernels of convt_ext are bitwise reproducible from run to run. In "exact" and "aten" the results are also
+        the same on every GPU and for every batch size; in other precisions they may differ. The weight gradient
+        depends on the batch size in every precision. PyTorch's operator is as deterministic as PyTorch.
+        With backend="auto", the sizes of a call, including the batch size, may select the implementation, and with
+        ``torch.backends.cudnn.benchmark = True`` a benchmark may change it once within a run: use "exact" for
         reproducible bits. `convt_ext.explain` reports which implementation runs.
 
     Example:
@@ -102,21 +109,21 @@ def conv_transpose2d(
     if residual is not None or activation is not None:
         entries, others = following(residual, activation)
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        return apply_after(partial(conv_transpose2d_then, *arguments, precision=precision, epilogue=entries), others)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+        compute = partial(conv_transpose2d_then, *arguments, precision=precision, backend=backend, epilogue=entries)
+        return apply_after(compute, others)
+    word = None if precision is None and backend is None else word_of(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return tracing.conv_transpose2d(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, precision
-        )
-    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+        return tracing.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
     if isinstance(decision, routing.Reason):
         if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
-            return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its precision
+            return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its keywords
                 conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
-                dilation, precision=precision,
+                dilation, precision=precision, backend=backend,
             )  # fmt: skip
-        _refuse_or_warn(decision, input, precision)
+        _refuse_or_warn(decision, input, word)
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     result = autograd.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
@@ -143,14 +150,16 @@ def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, gr
 stand_in_serves = False  # set by enabling.py
 
 
-def _refuse_or_warn(reason: routing.Reason, input: Any, precision: str | None) -> None:
+def _refuse_or_warn(reason: routing.Reason, input: Any, word: str | None) -> None:
     """Raises, warns or logs before PyTorch's operator runs."""
     if reason is routing.MODE:
         for mode in _torch.function_modes():
             if hasattr(mode, "is_asked"):  # report.py's
-                mode.is_asked(precision)
-    if reason.remedy is not None:
-        routing.refuse_when_explicit(reason, input.dtype, precision)
+                mode.is_asked(word)
+    if reason.remedy is not None and input.dtype in routing.DTYPES:
+        capability = planner.capability(planner.device_numbers(input.get_device()))
+        by_switches = class_by_switches(input.dtype, capability)
+        routing.refuse_if_ours(reason, input.dtype, word, scopes.now().word, by_switches)
     if isinstance(reason, routing.Unavailable):
         warn_once(reason)
     if _LOG.isEnabledFor(logging.INFO):
@@ -174,7 +183,7 @@ def _log_once(reason: routing.Reason, input: Any) -> None:
 
 def conv_transpose2d_then(
     input, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None,
-    epilogue: Sequence[Any],
+    backend=None, epilogue: Sequence[Any],
 ) -> Tensor:  # fmt: skip
     """Computes `conv_transpose2d`, then pointwise functions of PyTorch, in the kernel where it can.
 
@@ -186,16 +195,17 @@ def conv_transpose2d_then(
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:
-        return conv_transpose2d(*arguments, precision=precision)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(precision):
+        return conv_transpose2d(*arguments, precision=precision, backend=backend)
+    word = word_of(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
         return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
     if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
-        return apply(tracing.conv_transpose2d(*arguments, precision), epilogue)
-    result = fused.conv_transpose2d(*arguments, precision, epilogue)
+        return apply(tracing.conv_transpose2d(*arguments, word), epilogue)
+    result = fused.conv_transpose2d(*arguments, word, epilogue)
     if result is not None:
         return result
-    return apply_after(partial(conv_transpose2d, *arguments, precision=precision), epilogue)
+    return apply_after(partial(conv_transpose2d, *arguments, precision=precision, backend=backend), epilogue)
 
 
 # PyTorch's operator, even if a tool has replaced its name.
@@ -211,14 +221,14 @@ class _InsideOfTool(threading.local):
 _inside_of_tool = _InsideOfTool()
 
 
-def _is_for_tools(keyword: str | None) -> bool:
-    """Returns whether to call a tool's replacement of `torch.nn.functional.conv_transpose2d`: only without an explicit
-    precision, which the replacement does not accept."""
+def _is_for_tools(word: str | None) -> bool:
+    """Returns whether to call a tool's replacement of `torch.nn.functional.conv_transpose2d`: only without a precision
+    and a backend, which the replacement does not accept."""
     function = F.conv_transpose2d
     if _inside_of_tool.active or function is stand_in or function is conv_transpose2d:
         return False
-    word = scopes.traced_word() if is_compiling() else scopes.now().word
-    return keyword is None and word is None
+    in_force = scopes.traced_word() if is_compiling() else scopes.now().word
+    return word is None and in_force is None
 
 
 def _torchs_or_a_tools(*arguments: Any) -> Tensor:
@@ -246,7 +256,7 @@ def _log_tool_once() -> None:
         name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
         _LOG.warning(
             "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, unless a "
-            "precision is set",
+            "precision or a backend is set",
             name,
         )
 

@@ -44,17 +44,17 @@ _aten = torch.ops.aten
 
 
 def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, epilogue: Sequence[Any]
+    input, weight, bias, stride, padding, output_padding, groups, dilation, word, epilogue: Sequence[Any]
 ) -> Tensor | None:
     """Returns the result, or None if the caller must apply PyTorch's functions one after the other.
 
     Raises:
-        TypeError, ValueError: an entry that no kernel supports; a precision that `routing.route` rejects.
+        TypeError, ValueError: an entry that no kernel supports; a word that `routing.route` rejects.
     """
     asked = steps_of(epilogue)
     if asked is None:
         return None
-    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision

@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 
 from . import scopes
 from .functional import conv_transpose2d
-from .precision import checked_word, use_precision
+from .request import flags, keywords_of, parts_of, word_of
 
 if TYPE_CHECKING:
     from torch.nn.common_types import _size_2_t
@@ -29,14 +29,14 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
             padding_mode, device, dtype: as in `torch.nn.ConvTranspose2d`.
-        precision: None, or a precision class for every call of this module; see `convt_ext.conv_transpose2d`.
+        precision, backend: None, or those of every call of this module; see `convt_ext.conv_transpose2d`.
 
     Shape:
         input (N, C_in, H, W) or (C_in, H, W); weight (in_channels, out_channels / groups, kH, kW);
         bias (out_channels,); result (N, C_out, OH, OW) or (C_out, OH, OW).
 
     Raises:
-        ValueError: an unknown precision; a padding_mode other than "zeros"; an output_size out of reach.
+        ValueError: an unknown precision or backend; a padding_mode other than "zeros"; an output_size out of reach.
 
     Determinism and source of the formula: see `convt_ext.conv_transpose2d`.
 
@@ -50,8 +50,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     # Class attributes, because converted and unpickled modules may lack instance attributes. Type comments, because
     # TorchScript cannot read annotations here.
     precision = None  # type: str | None
+    backend = None  # type: str | None
     _frozen = None
-    # The `use_precision` class that was active when nn.DataParallel made this replica for a thread.
+    # The `flags` that were active when nn.DataParallel made this replica for a thread.
     _word = None  # type: str | None
 
     def __init__(
@@ -70,7 +71,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         dtype: Any = None,
         *,
         precision: str | None = None,
+        backend: str | None = None,
     ) -> None:
+        word_of(precision, backend)  # raises an error for unknown ones
         super().__init__(
             in_channels,
             out_channels,
@@ -85,7 +88,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             device,
             dtype,
         )
-        self.precision = checked_word(precision)
+        self.precision, self.backend = precision, backend
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Computes the transposed convolution; `output_size` (2 long or full rank) determines the output_padding."""
@@ -103,7 +106,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
                 self.dilation,
             )
         if self._word is not None and not scopes.is_entered():
-            with use_precision(self._word):
+            precision, backend = parts_of(self._word)
+            with flags(precision=precision, backend=backend or "auto"):
                 return self.forward(input, output_size)
         output_padding: Any = self.output_padding
         if output_size is not None:
@@ -114,8 +118,9 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             and frozen.weight is self._parameters.get("weight")  # a parametrization would compute `self.weight`
             and not is_compiling()
         ):
+            word = word_of(self.precision, self.backend)
             result = frozen.forward(
-                input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, self.precision
+                input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, word
             )
             if result is not None:
                 return result
@@ -129,6 +134,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
             precision=self.precision,
+            backend=self.backend,
         )
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
@@ -162,22 +168,22 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         return {name: value for name, value in state.items() if name != "_frozen"}
 
     def _replicate_for_data_parallel(self) -> ConvTranspose2d:
-        """Copies the active `use_precision` class to the replica, which runs in a thread that does not inherit it."""
+        """Copies the active `flags` to the replica, which runs in a thread that does not inherit it."""
         replica: ConvTranspose2d = super()._replicate_for_data_parallel()  # type: ignore[misc]
         replica._frozen = None
         replica._word = scopes.now().word or self._word
         return replica
 
     def extra_repr(self) -> str:
-        """Returns PyTorch's text, and the precision if one is set."""
-        text = super().extra_repr()
-        return text if self.precision is None else f"{text}, precision={self.precision!r}"
+        """Returns PyTorch's text, and precision and backend if they are set."""
+        word = word_of(self.precision, self.backend)
+        return super().extra_repr() + ("" if word is None else f", {keywords_of(word)}")
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]
     """`torch.nn.LazyConvTranspose2d` that becomes `convt_ext.ConvTranspose2d` when its first input sets in_channels.
 
-    `convert` turns PyTorch's lazy module into this class. Accepts `precision=` as `ConvTranspose2d` does.
+    `convert` turns PyTorch's lazy module into this class. Accepts `precision` and `backend` as `ConvTranspose2d` does.
 
     Raises:
         The errors of `ConvTranspose2d`.
@@ -191,6 +197,7 @@ class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ign
 
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]
 
-    def __init__(self, *args: Any, precision: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, precision: str | None = None, backend: str | None = None, **kwargs: Any) -> None:
+        word_of(precision, backend)
         super().__init__(*args, **kwargs)
-        self.precision = checked_word(precision)
+        self.precision, self.backend = precision, backend

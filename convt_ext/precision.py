@@ -1,8 +1,10 @@
-"""Selects the precision class of a call from PyTorch's switches, the `precision=` keyword and `use_precision`.
+"""Selects the precision class of a call and the implementations that may run it, from its request (request.py) and
+PyTorch's switches.
 
 Called by routing.py. The classes and their guarantees (float32 unless stated):
 
-    ieee     fused multiply-add chain, c_in ascending, then kh, then kw; bias last (also every other dtype)
+    ieee     fused multiply-add chain, c_in ascending, then kh, then kw; bias last (also every other dtype);
+             requested as "exact", or as "ieee" without the order
     aten     the order of PyTorch's own CUDA algorithm: one chain over c_in per tap, then the taps in order
     tf32x3   three TF32 products per term: float32 accuracy on tensor cores
     tf32     operands rounded to TF32, float32 accumulation
@@ -14,21 +16,19 @@ A call may run in a stricter class than the requested one. Reads PyTorch's switc
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple
 
 import torch
 
-from . import _torch, scopes
+from . import _torch
+from .request import Request
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
+# The classes of the op, and values of its `precision` argument. Tuning files contain these names.
+CLASSES = ("ieee", "aten", "tf32x3", "tf32", "half")
+CODES = {name: code for code, name in enumerate(CLASSES)} | {"f16": 4, "bf16": 4}
 
-WORDS = ("ieee", "aten", "tf32x3", "tf32", "half")
-
-# Values of the op's `precision` argument.
-CODES = {word: code for code, word in enumerate(WORDS)} | {"f16": 4, "bf16": 4}
+# Precisions that include the order of accumulation, which PyTorch's operator does not promise.
+_ORDERED = frozenset({"exact", "aten"})
 
 # The largest error of one call, by dtype or class: ||result - exact|| / ||exact||, exact in float64. docs/numerics.md
 # promises smaller errors for results of 4096 elements. Smaller results vary more, and float64 and the half types get
@@ -60,94 +60,64 @@ cudnn_enabled = _torch.get_cudnn_enabled
 _fp32_precision = _torch.get_fp32_precision
 
 
-class use_precision:
-    """Runs every `convt_ext` call inside in one precision class. Context manager and decorator.
+class Selection(NamedTuple):
+    """The class of a call, and what may run it.
 
-    Nests. A `precision=` keyword of a single call overrides it. `use_precision(None)` returns to PyTorch's switches.
-    "aten", "tf32x3" and "tf32" apply to float32, "half" to float16 and bfloat16, "ieee" to every dtype; other dtypes
-    are not affected.
-
-    Belongs to the `contextvars` context that enters it, and must be exited there: an asyncio task has its own class and
-    starts with the one that was active when the task was created; a thread starts with none. nn.DataParallel calls its
-    replicas in threads: `convt_ext.ConvTranspose2d` uses the class that was active around the call of DataParallel;
-    `convt_ext.conv_transpose2d` called by another module does not. Several may be exited in any order. A generator has
-    no context of its own: while a `with` in its body is open, its caller sees the class too. As a decorator of a
-    generator, coroutine or async generator function, it is active while the body runs, and not between its steps.
-
-    torch.compile uses the state at the time of tracing, and traces again if it changes. With fullgraph=True it supports
-    `with use_precision("ieee"):` and the decorator of functions and generators, but not a `with` of an instance that
-    was created outside the compiled function.
-
-    Args:
-        precision: "ieee", "aten", "tf32x3", "tf32", "half" or None; see `convt_ext.conv_transpose2d`.
-
-    Raises:
-        ValueError: an unknown precision.
-        RuntimeError: it is exited in a context that did not enter it.
-
-    Example:
-        >>> import torch, convt_ext
-        >>> x, weight = torch.ones(1, 2, 3, 3), torch.ones(2, 4, 2, 2)
-        >>> with convt_ext.use_precision("ieee"):
-        ...     y = convt_ext.conv_transpose2d(x, weight, stride=2)
-        >>> y.shape
-        torch.Size([1, 4, 6, 6])
+    Attributes:
+        served: the class.
+        backend: "auto", "convt_ext" or "torch".
+        is_explicit: whether an explicit precision selected the class, and not PyTorch's switches.
     """
 
-    def __init__(self, precision: str | None) -> None:
-        self.precision = checked_word(precision)
-
-    def __enter__(self) -> use_precision:
-        scopes.enter(self.precision, self)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        scopes.leave(self)
-
-    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """Wraps `function` so that it runs in this class. (Dynamo does not follow ContextDecorator's wrapper.)"""
-        precision = self.precision
-        in_steps = scopes.decorated_in_steps(function, precision)
-        if in_steps is not None:
-            return in_steps
-
-        @functools.wraps(function)
-        def inside(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-            with use_precision(precision):
-                return function(*args, **kwargs)
-
-        return inside
+    served: str
+    backend: str
+    is_explicit: bool
 
 
-def checked_word(precision: str | None) -> str | None:
-    """Returns `precision`, or raises a ValueError that lists the allowed values."""
-    if precision is not None and precision not in WORDS:
-        raise ValueError(
-            f"precision must be one of {', '.join(map(repr, WORDS))} or None, but got {precision!r}; "
-            "None follows PyTorch's switches"
-        )
-    return precision
+def select(asked: Request, dtype: torch.dtype, by_switches: str, was_float32: bool = False) -> Selection:
+    """Returns class and implementations for operands of `dtype`.
+
+    PyTorch's operator is a candidate for an explicit precision only if its switches ask for that arithmetic, and the
+    precision does not include the order of accumulation.
+
+    Args:
+        by_switches: the class in which PyTorch's operator would compute (`class_by_switches`).
+        was_float32: the input is float32, and autocast casts it to `dtype`.
+
+    Raises:
+        ValueError: a precision that the dtype does not support, or that PyTorch's operator does not compute now.
+    """
+    precision = asked.precision
+    served = None if precision is None else explicit_class(dtype, precision, asked.from_keyword, was_float32)
+    if served is None:
+        return Selection(by_switches, asked.backend, False)
+    agrees = served == by_switches or {served, by_switches} <= EXACT_CLASSES
+    if agrees and precision not in _ORDERED:
+        return Selection(served, asked.backend, True)
+    if asked.backend != "torch":
+        return Selection(served, "convt_ext", True)
+    name = str(dtype).removeprefix("torch.")
+    raise ValueError(
+        f'backend="torch" computes {name} as {by_switches!r}, as PyTorch\'s switches select, but got '
+        f"precision={precision!r}: leave precision=None, set torch.backends.cudnn.conv.fp32_precision for float32, or "
+        'use backend="convt_ext"'
+    )
 
 
-def requested(keyword: str | None) -> str | None:
-    """Returns the explicit class of a call: its keyword, else the innermost `use_precision`, else None."""
-    if keyword is not None:
-        return checked_word(keyword)
-    return scopes.now().word
-
-
-def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float32: bool = False) -> str | None:
-    """Returns the class that an explicit precision selects for `dtype`; None if `use_precision` does not apply to it.
+def explicit_class(dtype: torch.dtype, precision: str, from_keyword: bool, was_float32: bool = False) -> str | None:
+    """Returns the class that an explicit precision selects for `dtype`; None if `flags` do not apply to it.
 
     `was_float32`: the input is float32, and autocast casts it to `dtype`.
 
     Raises:
         ValueError: a keyword that does not support the dtype.
     """
-    if word == "half" and dtype in _HALVES:
+    if precision == "half" and dtype in _HALVES:
         return _HALVES[dtype]
-    if word == "ieee" or (word != "half" and dtype is torch.float32):
-        return word
+    if precision in ("exact", "ieee"):
+        return "ieee"
+    if precision != "half" and dtype is torch.float32:
+        return precision
     if not from_keyword:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -156,8 +126,8 @@ def explicit_class(dtype: torch.dtype, word: str, from_keyword: bool, was_float3
         is_another = f"autocast casts the input to {name}"
         instead = "make the call inside of torch.autocast(..., enabled=False), "
     raise ValueError(
-        f"precision={word!r} is for {'float16 and bfloat16' if word == 'half' else 'float32'} and {is_another}: "
-        f'{instead}leave precision=None, or use precision="ieee", which supports every dtype'
+        f"precision={precision!r} is for {'float16 and bfloat16' if precision == 'half' else 'float32'} and "
+        f'{is_another}: {instead}leave precision=None, or use precision="exact", which supports every dtype'
     )
 
 

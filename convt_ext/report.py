@@ -1,7 +1,7 @@
 """`report`: lists which implementation runs each transposed convolution of a program, per layer and direction.
 
 Runs the program once under a `__torch_function__` mode that watches PyTorch's functions, and asks routing.py and the
-planner what each call would run. Under such a mode a convt_ext call runs PyTorch's operator and passes its precision
+planner what each call would run. Under such a mode a convt_ext call runs PyTorch's operator and passes its keywords
 to the mode (functional.py).
 """
 
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from . import _torch, planner, routing
+from . import _torch, planner, routing, scopes
 from .chosen import Chosen
 from .directions import Eager, wanted_gradients
 from .explain import device_numbers
+from .request import reason_of
 from .tuning import restoring, verdicts
 
 _DIRECTIONS = {verdicts.FORWARD: "forward", verdicts.GRAD_INPUT: "input", verdicts.GRAD_WEIGHT: "weight"}
@@ -144,7 +145,7 @@ class _Watcher(TorchFunctionMode):
         self.device_name = ""
         self._device = device
         self._modules: list[str] = []
-        self._precisions: list[str | None] = []
+        self._words: list[str | None] = []
 
     @contextmanager
     def naming(self, names: dict[nn.Module, str]) -> Iterator[None]:
@@ -166,13 +167,13 @@ class _Watcher(TorchFunctionMode):
             for hook in hooks:
                 hook.remove()
 
-    def is_asked(self, precision: str | None) -> None:
-        """Records the precision of a convt_ext call that is about to call PyTorch's function."""
-        self._precisions.append(precision)
+    def is_asked(self, word: str | None) -> None:
+        """Records the keywords of a convt_ext call that is about to call PyTorch's function."""
+        self._words.append(word)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        asked, self._precisions = self._precisions, []
+        asked, self._words = self._words, []
         if function is _torch.conv_transpose2d:
             self._note(asked, *args, **kwargs)
         elif function in _OTHERS:
@@ -216,7 +217,7 @@ class _Answer(NamedTuple):
     reason: str = ""
 
 
-def _answer(directions: Eager, problem: planner.Problem, direction: int, precision: str | None) -> _Answer:
+def _answer(directions: Eager, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
     if isinstance(directions, Chosen):
@@ -227,7 +228,7 @@ def _answer(directions: Eager, problem: planner.Problem, direction: int, precisi
         kernel = candidates[verdict.candidate].get("kernel", "")
         return _Answer("convt_ext", kernel, ours_us, torch_us, verdict.why())
     of_kernel = candidates[directions.candidates[direction]]
-    reason = "use_precision asks for it" if precision is None else f"precision={precision!r} asks for it"
+    reason = reason_of(word, scopes.now().word)
     times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
     return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
 

@@ -1,9 +1,9 @@
 """Decides for each call whether convt_ext kernels may run it, or only PyTorch's operator, and why.
 
-Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. Without
-an explicit precision, `Chosen` (chosen.py) selects the faster implementation. The decision is made on every call and
-costs a few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the casts
-of autocast.
+Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. With
+backend="auto", `Chosen` (chosen.py) selects the faster implementation. The decision is made on every call and costs a
+few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the casts of
+autocast. A `word` is a request as one string (request.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from . import _extension, _torch, autocast, planner, scopes
+from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .chosen import Chosen
+from .chosen import Chosen, ChosenInClass
 from .directions import Eager
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
 from .tuning import files, race, verdicts
@@ -29,8 +29,8 @@ from .tuning import files, race, verdicts
 class Reason(NamedTuple):
     """Why PyTorch's operator runs a call.
 
-    With a `remedy`, an explicit precision raises an error that states the remedy; without one, PyTorch's operator runs
-    under every precision.
+    With a `remedy`, a request for a kernel of convt_ext raises an error that states the remedy; without one, PyTorch's
+    operator runs under every precision.
     """
 
     text: str
@@ -53,8 +53,9 @@ ARGUMENTS = Reason("the arguments are invalid or the result is empty, which PyTo
 TENSOR_CORES = Reason(
     "PyTorch uses tensor cores here, and convt_ext has estimates for tensor cores only on Hopper (compute capability "
     "9.0): torch.backends.cudnn.benchmark = True or convt_ext.tuning.tune() measures (8.0 or newer); "
-    'precision="tf32" or "half" runs the tensor-core kernels of convt_ext, "ieee" its exact kernels'
+    'backend="convt_ext" runs its tensor-core kernels, precision="exact" its exact kernels'
 )
+BACKEND = Reason('backend="torch" is set')
 RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
@@ -93,7 +94,7 @@ _NUM_DECISIONS = 4096
 
 
 def route(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers=None
+    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers=None
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
@@ -101,10 +102,8 @@ def route(
     `lowers` overrides whether it is.
 
     Raises:
-        ValueError: an unknown precision, or one that the dtype does not support.
+        ValueError: a precision that the dtype does not support, or that the backend does not compute.
     """
-    if precision is not None:
-        precisions.checked_word(precision)
     if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
         return NOT_PLAIN
     if has_torch_function_unary(input) and not only_default_device_modes():
@@ -120,7 +119,7 @@ def route(
     is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
     if type(groups) is int and not is_nested and precisions.cudnn_enabled():
         key = _key(
-            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), precision,
+            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), word,
             lowers, index,
         )  # fmt: skip
         known = _known.get(key)
@@ -131,7 +130,7 @@ def route(
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
     decision = op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
+        input, weight, bias, stride, padding, output_padding, groups, dilation, word,
         planner.device_numbers(index), lowers,
     )  # fmt: skip
     if type(decision) is tuple:
@@ -144,7 +143,7 @@ def route(
 
 
 def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> Eager | None:
-    """Returns the cached decision of `route` for a call without a precision and without autocast; None if the caller
+    """Returns the cached decision of `route` for a call without a request and without autocast; None if the caller
     must call `route`. The tensors must be plain and on one GPU, and the arguments pairs."""
     if _is_surrounded() or not precisions.cudnn_enabled():
         return None
@@ -185,7 +184,7 @@ _known = _Known()
 
 
 def _key(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, lowers, index
+    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers, index
 ) -> tuple[Any, ...]:
     """Returns all inputs of a decision while cuDNN is enabled; valid arguments are ints here."""
     dtype = input.dtype
@@ -193,7 +192,7 @@ def _key(
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
         None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
-        output_padding, groups, dilation, index, precision, scopes.now().word,
+        output_padding, groups, dilation, index, word, scopes.now().word,
         torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), race.is_wanted(),
     )  # fmt: skip
 
@@ -205,7 +204,7 @@ def forget() -> None:
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, device, lowers
+    input, weight, bias, stride, padding, output_padding, groups, dilation, word, device, lowers
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
     """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
@@ -213,9 +212,11 @@ def op_call(
         return NO_DTYPE
     if input.is_nested or weight.is_nested or (bias is not None and bias.is_nested):
         return NESTED  # nested tensors have no sizes
-    capability = planner.capability(device)
-    served, by_switches = served_class(dtype, precision, capability, input.dtype is torch.float32)
-    if by_switches and not may_be_ours(served, device):
+    selected = selection(dtype, word, planner.capability(device), input.dtype is torch.float32)
+    if selected.backend == "torch":
+        return BACKEND
+    chooses = selected.backend == "auto"
+    if chooses and not may_be_ours(selected.served, device):
         return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -235,30 +236,27 @@ def op_call(
         return reason
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
-        padding, output_padding, groups, dilation, dtype, served, by_switches, by_switches and race.is_wanted(),
+        padding, output_padding, groups, dilation, dtype, selected, chooses and race.is_wanted(),
         precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
 
 def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
-    """Returns whether convt_ext may run a call of this class without an explicit precision on the GPU with these
-    numbers: whether estimates or measurements exist."""
+    """Returns whether convt_ext may run a call of this class with backend="auto" on the GPU with these numbers: whether
+    estimates or measurements exist."""
     capability = planner.capability(device)
     return precisions.has_estimates(served, capability) or (
         precisions.may_be_measured(capability) and (race.is_wanted() or files.speak_of(device))
     )
 
 
-def served_class(
-    dtype: torch.dtype, precision: str | None, capability: tuple[int, int], was_float32: bool = False
-) -> tuple[str, bool]:
-    """Returns the precision class of a call, and whether PyTorch's switches selected it (no explicit precision)."""
-    word = precisions.requested(precision)
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None, was_float32)
-    if served is None:
-        return precisions.class_by_switches(dtype, capability), True
-    return served, False
+def selection(
+    dtype: torch.dtype, word: str | None, capability: tuple[int, int], was_float32: bool = False
+) -> precisions.Selection:
+    """Returns class and implementations of a call on a GPU of that capability, outside of traced code."""
+    by_switches = precisions.class_by_switches(dtype, capability)
+    return precisions.select(request.merged(word, scopes.now().word), dtype, by_switches, was_float32)
 
 
 @functools.lru_cache(maxsize=_NUM_DECISIONS)
@@ -274,21 +272,19 @@ def decide(
     groups,
     dilation,
     dtype,
-    served,
-    by_switches,
+    selected,
     races,
     cudnn_enabled,
     device,
 ) -> Reason | Eager:
-    """Decides what runs a 4-D problem of class `served`: a pure function of its hashable arguments and the tuning files
-    in force."""
+    """Decides what runs a 4-D problem: a pure function of its hashable arguments and the tuning files in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
         return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
     channels_last = result_is_channels_last(
         input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding, cudnn_enabled
     )
-    code = precisions.CODES[served]
+    code = precisions.CODES[selected.served]
     arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
     asked = planner.Problem(
         input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
@@ -296,8 +292,9 @@ def decide(
     )  # fmt: skip
     weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
     is_light = asked.tensor_bytes() <= _LIGHT_BYTES
-    if by_switches:
-        return Chosen(arguments, asked, races, weight_channels_last, is_light)
+    if selected.backend == "auto":
+        kind = ChosenInClass if selected.is_explicit else Chosen
+        return kind(arguments, asked, races, weight_channels_last, is_light)
     found = [verdicts.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if verdict is None else verdict.candidate for verdict in found]
     return Eager(arguments, candidates, weight_channels_last, is_light=is_light)
@@ -344,27 +341,31 @@ def only_default_device_modes() -> bool:
     return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
-def refuse_when_explicit(reason: Reason, dtype: torch.dtype, precision: str | None, word: str | None = None) -> None:
-    """Raises if an explicit precision is set, because `reason` (which has a remedy) prevents it.
+def refuse_if_ours(
+    reason: Reason, dtype: torch.dtype, keywords: str | None, in_force: str | None, by_switches: str
+) -> None:
+    """Raises if the request asks for a kernel of convt_ext, which `reason` (with a remedy) prevents.
 
-    `word` is the precision in force, if the caller knows it.
+    Args:
+        keywords, in_force: the words of the call's keywords and of `flags`.
+        by_switches: the class in which PyTorch's operator would compute.
 
     Raises:
-        RuntimeError: states the precision, the reason and the remedy.
-        ValueError: an unknown precision, or one that the dtype does not support.
+        RuntimeError: states request, reason and remedy.
+        ValueError: a precision that the dtype does not support, or that the backend does not compute.
     """
-    word = precisions.requested(precision) if word is None else word
-    if word is not None and precisions.explicit_class(dtype, word, precision is not None) is not None:
-        refuse(reason, word)
+    asked = request.merged(keywords, in_force)
+    if precisions.select(asked, dtype, by_switches).backend == "convt_ext":
+        refuse(reason, asked.word)
 
 
-def refuse(reason: Reason, word: str) -> NoReturn:
-    """Raises, because `reason` (which has a remedy) prevents the precision `word`.
+def refuse(reason: Reason, word: str | None) -> NoReturn:
+    """Raises, because `reason` (which has a remedy) prevents what `word` requests.
 
     Raises:
-        RuntimeError: states the precision, the reason and the remedy.
+        RuntimeError: states request, reason and remedy.
     """
     raise RuntimeError(
-        f"precision={word!r} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "
-        f"Remedy: {reason.remedy}; or leave precision=None, which uses PyTorch's operator"
+        f"{request.keywords_of(word)} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "
+        f'Remedy: {reason.remedy}; or leave precision=None and backend="auto", which uses PyTorch\'s operator'
     )

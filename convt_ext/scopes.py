@@ -1,7 +1,7 @@
-"""The precisions ("words") that `use_precision` puts in force: a stack of entries in each context of `contextvars`.
+"""The requests ("words", request.py) that `flags` puts in force: a stack of entries in each context of `contextvars`.
 
 Every asyncio task has its own stack, a copy of the stack of the context that created it; a thread starts with none.
-Called by precision.py and compile/tracing.py; must not know what a word means.
+Called by request.py and compile/tracing.py; must not know what a word means.
 
 Scopes end in any order: two generators, each inside its own `with`, or tasks that share one object. So `leave` removes
 only the entry of its owner; a token's `reset` would restore entries that have ended since.
@@ -43,12 +43,12 @@ class _State:
 
 
 _nothing = _State(())
-_state: ContextVar[_State] = ContextVar("convt_ext.use_precision", default=_nothing)
+_state: ContextVar[_State] = ContextVar("convt_ext.flags", default=_nothing)
 _State.now = property(_state.get)  # `get` receives the object as its default, which is right for `_nothing`
 
 
 class _Traced(threading.local):
-    """The words of `use_precision` inside code that Dynamo traces, where scopes end in reverse order.
+    """The words of `flags` inside code that Dynamo traces, where scopes end in reverse order.
 
     Words without owners, because torch 2.13 allows the body of a checkpoint to change only constants. An attribute of
     the instance and not of the class, because Dynamo guards on its location and the first write would change that.
@@ -70,7 +70,7 @@ def traced_word() -> str | None:
 
 
 def is_entered() -> bool:
-    """Returns whether a `use_precision` is active, including `use_precision(None)`."""
+    """Returns whether `flags` are active, including `flags()`."""
     return len(_traced.words) > 0 or len(_nothing.now.entries) > 0
 
 
@@ -106,8 +106,8 @@ def leave(owner: object) -> None:
             _put(entries[:index] + entries[index + 1 :])
             return
     raise RuntimeError(
-        "use_precision exits in a context (a thread or an asyncio task) that did not enter it. A `with` must exit in "
-        "the thread or task that entered it; decorate a generator that several of them run with @use_precision(...) "
+        "convt_ext.flags exit in a context (a thread or an asyncio task) that did not enter it. A `with` must exit in "
+        "the thread or task that entered it; decorate a generator that several of them run with @flags(...) "
         "instead"
     )
 

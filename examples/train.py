@@ -1,7 +1,7 @@
 """Trains a DCGAN generator twice, with PyTorch's modules and with convt_ext's: the same losses, two speeds.
 
     python examples/train.py              # a GPU: batch 64, width 64; the CPU: reduced
-    python examples/train.py --steps 200 --precision ieee
+    python examples/train.py --steps 200 --precision exact
 
 The data are made here: smooth images that depend on the noise, so that the generator has something to learn and
 the losses are comparable step by step. Only the line with `convert` differs between the two runs.
@@ -77,7 +77,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=100 if on_gpu else 12)
     parser.add_argument("--batch", type=int, default=64 if on_gpu else 4)
     parser.add_argument("--width", type=int, default=64 if on_gpu else 8)
-    parser.add_argument("--precision", choices=["ieee", "aten", "tf32x3", "tf32"], help="of convt_ext; not given: None")
+    parser.add_argument(
+        "--precision", choices=["exact", "aten", "ieee", "tf32x3", "tf32"], help="of convt_ext; not given: None"
+    )
     options = parser.parse_args(arguments)
 
     # Full float32 for both; PyTorch's default would be TF32.

@@ -112,8 +112,8 @@ def main(backend: str, device: str, folder: str, rank: int, world: int, served: 
     original = generator().to(place)
     models = {
         "original": (original, way),
-        "mine": (convert(copy.deepcopy(original), precision="ieee"), way),
-        "ddp": (convert(copy.deepcopy(original), precision="ieee"), "ddp"),
+        "mine": (convert(copy.deepcopy(original), precision="exact"), way),
+        "ddp": (convert(copy.deepcopy(original), precision="exact"), "ddp"),
     }
     counted = None if ops.grad_weight is None else Counted(ops)
     losses, calls, frames = {}, {}, {}

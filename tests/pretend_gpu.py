@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from convt_ext import _extension, planner, routing
+from convt_ext import _extension, planner, request, routing
 
 # GPUs as the planner sees them: with tensor cores that our portable kernels use, and with those that none does.
 A100 = (80, 108, 166912, 167936, 1410, 1400)
@@ -48,6 +48,9 @@ def operands(dtype=torch.float32, device="cuda"):
     )
 
 
-def decide(x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None):
+def decide(
+    x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None, backend=None
+):
     """What routing decides of a call."""
-    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    word = request.word_of(precision, backend)
+    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, word)

@@ -1,15 +1,15 @@
-"""The active precision of `use_precision`, for tests that enter and exit it."""
+"""The request of the active `flags`, for tests that enter and exit them."""
 
 from __future__ import annotations
 
 import pytest
 
-from convt_ext.precision import requested
+from convt_ext import scopes
 
 
 def word() -> str | None:
-    """Returns the precision of a call without a keyword."""
-    return requested(None)
+    """Returns the request of a call without keywords."""
+    return scopes.now().word
 
 
 @pytest.fixture(autouse=True)

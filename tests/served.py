@@ -82,3 +82,8 @@ def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
     finally:
         torch.set_autocast_enabled("cuda", before[0])
         torch.set_autocast_dtype("cuda", before[1])
+
+
+def on_kernels(precision: str | None) -> dict[str, str]:
+    """Returns the keywords of calls that kernels of convt_ext run in that precision; without one, no keywords."""
+    return {} if precision is None else {"precision": precision, "backend": "convt_ext"}

@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by-name",
         action="store_true",
-        help="use an explicit precision in every mode: bf16 as precision='half'",
+        help="use kernels of convt_ext in every mode: bf16 with backend='convt_ext'",
     )
     parser.add_argument("--steps", action="store_true", help="steps of whole networks in wall time, instead of layers")
     parser.add_argument(

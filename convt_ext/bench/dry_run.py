@@ -15,7 +15,7 @@ from convt_ext import _extension, planner, routing
 from convt_ext import precision as precisions
 from convt_ext.bench import floors, neighbour_report, runner
 from convt_ext.bench.layers import Layer
-from convt_ext.bench.modes import Mode, torch_switches
+from convt_ext.bench.modes import Mode, by_name, torch_switches
 from convt_ext.bench.operands import Operands
 from convt_ext.bench.program_rows import Case
 from convt_ext.bench.runner import Row
@@ -24,14 +24,14 @@ from convt_ext.gpus import GPUS, words_of
 
 def explain_on(gpu: str, layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
     """Explains a layer on a GPU of `convt_ext.gpus`, with tensors without storage."""
-    return convt_ext.explain(*_tensors(layer, mode, layout), **layer.arguments, precision=_word(mode, gpu), device=gpu)
+    keywords = {**layer.arguments, **_mode_on(gpu, mode).keywords}
+    return convt_ext.explain(*_tensors(layer, mode, layout), **keywords, device=gpu)
 
 
-def _word(mode: Mode, gpu: str) -> str | None:
-    """Returns the precision that selects convt_ext; half types need one on GPUs where PyTorch is the default."""
-    in_half = mode.dtype in (torch.float16, torch.bfloat16)
-    by_name = in_half and not precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
-    return "half" if mode.ours is None and by_name else mode.ours
+def _mode_on(gpu: str, mode: Mode) -> Mode:
+    """Returns the mode with a request for convt_ext, which half types need where PyTorch's operator is the default."""
+    has_estimates = precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
+    return mode if has_estimates else by_name(mode)
 
 
 def planned_rows(
@@ -45,7 +45,9 @@ def planned_rows(
     numbers = GPUS[gpu]
     for layer, direction, mode, layout in itertools.product(layers, directions, modes, layouts):
         call = _tensors(layer, mode, layout)
-        decision = routing.op_call(*call, **layer.arguments, precision=_word(mode, gpu), device=numbers, lowers=False)
+        decision = routing.op_call(
+            *call, **layer.arguments, word=_mode_on(gpu, mode).word, device=numbers, lowers=False
+        )
         if isinstance(decision, routing.Reason):
             raise ValueError(f"{layer.name} has no plan: {decision.text}")
         plan = runner.plan_of(decision, direction, numbers)

@@ -1,4 +1,4 @@
-"""The precision column of the benchmark: operand dtype, ``precision=`` of convt_ext, and PyTorch's switches.
+"""The precision column of the benchmark: operand dtype, the request to convt_ext, and PyTorch's switches.
 
 convt_ext and PyTorch always run with the same operands under the same switches, so a row compares equal precision.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+
+from convt_ext.request import parts_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Mode:
 
     name: str
     dtype: torch.dtype
-    ours: str | None  # the argument ``precision=``
+    word: str | None  # the request to convt_ext (request.py)
     torch_fp32: str | None = None  # PyTorch's float32 precision of convolutions; None does not change it
     cudnn: bool = True  # False: PyTorch's own CUDA algorithm
 
@@ -26,27 +29,32 @@ class Mode:
     def itemsize(self) -> int:
         return self.dtype.itemsize
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The request as keywords of `convt_ext.conv_transpose2d`."""
+        return dict(zip(("precision", "backend"), parts_of(self.word), strict=True))
 
-# tf32x3 has float32 accuracy, so it is compared with PyTorch's float32. float16 and bfloat16 run without an explicit
-# precision: they use tensor cores by default. `default` has no explicit precision either.
+
+# tf32x3 has float32 accuracy, so it is compared with PyTorch's float32. float16 and bfloat16 run without a
+# request: they use tensor cores by default. `default` has none either.
 MODES: dict[str, Mode] = {
     mode.name: mode
     for mode in (
-        Mode("ieee", torch.float32, "ieee", torch_fp32="ieee"),
+        Mode("ieee", torch.float32, "exact", torch_fp32="ieee"),
         Mode("aten", torch.float32, "aten", torch_fp32="ieee", cudnn=False),
         Mode("tf32x3", torch.float32, "tf32x3", torch_fp32="ieee"),
-        Mode("tf32", torch.float32, "tf32", torch_fp32="tf32"),
+        Mode("tf32", torch.float32, "convt_ext:tf32", torch_fp32="tf32"),
         Mode("f16", torch.float16, None),
         Mode("bf16", torch.bfloat16, None),
-        Mode("f64", torch.float64, "ieee"),
+        Mode("f64", torch.float64, "exact"),
         Mode("default", torch.float32, None),
     )
 }
 
 
 def by_name(mode: Mode) -> Mode:
-    """Returns the mode with an explicit precision, which always runs convt_ext kernels."""
-    return dataclasses.replace(mode, ours="half") if mode.dtype in (torch.float16, torch.bfloat16) else mode
+    """Returns the mode with a request that always runs convt_ext kernels."""
+    return dataclasses.replace(mode, word="convt_ext:") if mode.dtype in (torch.float16, torch.bfloat16) else mode
 
 
 @contextlib.contextmanager

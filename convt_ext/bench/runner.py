@@ -208,7 +208,7 @@ def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Ca
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
         arguments = layer.arguments
-        return lambda: convt_ext.conv_transpose2d(input, weight, bias, **arguments, precision=mode.ours)
+        return lambda: convt_ext.conv_transpose2d(input, weight, bias, **arguments, **mode.keywords)
     decision = _decision(layer, mode, operands)
     if isinstance(decision, routing.Reason):
         return torch_call(layer, direction, operands)
@@ -242,7 +242,7 @@ def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, A
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
     """Returns routing.route() of the layer's forward call, which also decides its gradients."""
     tensors = (operands.input, operands.weight, operands.bias)
-    return routing.route(*tensors, **layer.arguments, precision=mode.ours)
+    return routing.route(*tensors, **layer.arguments, word=mode.word)
 
 
 def _finite_error(reference: Reference | None, result: torch.Tensor) -> float | None:

@@ -13,7 +13,7 @@ program is compiled for these numbers and for the sizes of the weight, as with P
 size.
 
 Called by tracing.py while tracing, then by the compiled program. At run time, PyTorch's switches and the known times
-select the implementation, as in an eager call with `precision=None`. Gradients read the switches when they run, as
+select the implementation, as in an eager call with `backend="auto"`. Gradients read the switches when they run, as
 PyTorch's do, because a graph cannot store the class of its forward pass. traced_epilogues.py has the forward pass with
 pointwise steps.
 """
@@ -30,7 +30,8 @@ from .. import _torch, autograd, ops, routing, scopes
 from .._torch import forward_ad, register_flop_formula
 from ..directions import ByTorch, Directions, Eager, Gradients
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
-from ..precision import cudnn_enabled, use_precision
+from ..precision import cudnn_enabled
+from ..request import flags
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active
@@ -97,7 +98,7 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Returns the implementation of the three directions under PyTorch's current switches."""
     if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
-        with use_precision(None):
+        with flags():
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
     known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)

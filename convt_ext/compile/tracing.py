@@ -1,10 +1,10 @@
 """The operator under torch.compile and torch.export: Dynamo traces this module instead of routing.py.
 
-Called by functional.py while tracing. A call with an explicit precision, or in an export, becomes the compiled op
-`convt_ext::forward`: the class is part of the program. Other calls become `convt_ext::conv_transpose2d`
-(traced_ops.py), which decides each time it runs, as an eager call does. If only PyTorch's operator can run, that
-operator is traced, because Inductor supports it best. Exports trace it too if PyTorch uses tensor cores, because a
-program for other machines cannot decide.
+Called by functional.py while tracing. A call with an explicit precision or backend="convt_ext", or in an export,
+becomes the compiled op `convt_ext::forward`: the class is part of the program. Other calls become
+`convt_ext::conv_transpose2d` (traced_ops.py), which decides each time it runs, as an eager call does. If only PyTorch's
+operator can run, that operator is traced, because Inductor supports it best. Exports trace it too if PyTorch uses
+tensor cores, because a program for other machines cannot decide.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from .. import _extension, _torch, autocast, ops, planner, routing, scopes
+from .. import _extension, _torch, autocast, ops, planner, request, routing, scopes
 from .. import precision as precisions
 from ..arguments import legal_output_size, pair
 from ..geometry import result_is_channels_last
@@ -26,13 +26,13 @@ from . import mode, traced_ops, version
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
-def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, precision) -> Tensor:
-    """Traces `convt_ext.conv_transpose2d`."""
-    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision)
+def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word) -> Tensor:
+    """Traces `convt_ext.conv_transpose2d`; `word` contains its keywords (request.py)."""
+    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
     if isinstance(decision, routing.Reason):
-        word = _requested(precision)
-        if decision.remedy is not None and word is not None:
-            routing.refuse_when_explicit(decision, input.dtype, precision, word)
+        if decision.remedy is not None and input.dtype in routing.DTYPES:
+            by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
+            routing.refuse_if_ours(decision, input.dtype, word, scopes.traced_word(), by_switches)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
         return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -41,9 +41,8 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
     return result.squeeze(0) if input.dim() == 3 else result
 
 
-def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, precision):
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
-    precisions.checked_word(precision)
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
         return reason
@@ -55,14 +54,15 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     if reason is not None:
         return reason
     index = input.get_device()
-    word = _requested(precision)
-    served = None if word is None else precisions.explicit_class(dtype, word, precision is not None, was_float32)
-    by_switches = served is None
     exporting = _is_exporting()
-    if served is None:
-        served = _class_by_switches(dtype, index, exporting)
-        if not _may_be_ours(served, index, exporting):
-            return routing.TENSOR_CORES
+    asked = request.merged(word, scopes.traced_word())
+    selected = precisions.select(asked, dtype, _class_by_switches(dtype, index, exporting), was_float32)
+    if selected.backend == "torch":
+        return routing.BACKEND
+    # An op that chooses when it runs follows the switches of that moment, which an explicit precision must not.
+    chooses = selected.backend == "auto" and not selected.is_explicit
+    if chooses and not _may_be_ours(selected.served, index, exporting):
+        return routing.TENSOR_CORES
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS
@@ -82,7 +82,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         return routing.Unavailable("convt_ext kernels cannot run", unsupported)
     if not exporting:
         _teach_inductor()
-    if by_switches and not exporting:
+    if chooses and not exporting:
         if _is_unknown_compiler():
             return routing.COMPILER
         numbers = [*stride, *padding, *output_padding, groups, *dilation, _version()]
@@ -92,12 +92,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         exporting or _cudnn_enabled(),
     )  # fmt: skip
     arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return ops.forward, (*arguments, precisions.CODES[served], channels_last)
-
-
-def _requested(precision):
-    """As `precisions.requested`, for a checked word."""
-    return scopes.traced_word() if precision is None else precision
+    return ops.forward, (*arguments, precisions.CODES[selected.served], channels_last)
 
 
 def _reason_by_tensors(input, weight, bias):
@@ -145,7 +140,7 @@ def _class_by_switches(dtype: torch.dtype, index: int, exporting: bool) -> str:
 
 @constant
 def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
-    """Returns whether convt_ext may run a call without an explicit precision; in an export only exact classes may."""
+    """Returns whether convt_ext may run a call that chooses; in an export only one of an exact class."""
     if exporting:
         return served in precisions.EXACT_CLASSES
     return routing.may_be_ours(served, planner.device_numbers(index))

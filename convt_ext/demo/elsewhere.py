@@ -24,7 +24,7 @@ from convt_ext.report import Line
 _H200 = "H200"
 _SERIES: Series = ("TF32", "nchw")
 
-_NOTE = "Times are estimates; nothing was timed. Opt-in: with cudnn.benchmark, a tuning file or an explicit precision."
+_NOTE = "Times are estimates; nothing was timed. Opt-in: cudnn.benchmark, a tuning file or backend='convt_ext'."
 
 # The section of README.md, which is the description in a wheel's metadata.
 _FIGURES = re.compile(r"<!-- figures: speed -->\n(?:<picture>.*</picture>\n)?(.*?)<!-- /figures -->", re.DOTALL)
@@ -47,11 +47,13 @@ def show_elsewhere(console: Console, models: Sequence[Model], gpus: Sequence[str
     for model in models:
         table.add_section()
         table.add_row(f"[bold]{model.name}[/]")
-        by_gpu = {gpu: list(zip(_lines(model, gpu, None), _lines(model, gpu, "tf32"), strict=True)) for gpu in gpus}
+        by_gpu = {
+            gpu: list(zip(_lines(model, gpu, "auto"), _lines(model, gpu, "convt_ext"), strict=True)) for gpu in gpus
+        }
         for of_layer in zip(*by_gpu.values(), strict=True):
             line = of_layer[0][0]
             table.add_row(f"{line.layer}\n{line.call.removesuffix(' float32')}", *(_cell(*both) for both in of_layer))
-        for line in _lines(model, _H200, None):
+        for line in _lines(model, _H200, "auto"):
             speedup = _speedup(line)
             if speedup is not None:
                 bars[f"{model.name}, {line.layer}"] = {_SERIES: speedup}
@@ -60,17 +62,17 @@ def show_elsewhere(console: Console, models: Sequence[Model], gpus: Sequence[str
     show_bars(console, f"Speedups that the cost model expects on an NVIDIA {_H200}", bars, [_SERIES])
 
 
-def _lines(model: Model, gpu: str, precision: str | None) -> list[Line]:
-    """Returns a line for each layer of a forward pass, under PyTorch's switches or with an explicit precision."""
-    with convt_ext.use_precision(precision):
+def _lines(model: Model, gpu: str, backend: str) -> list[Line]:
+    """Returns a line for each layer of a forward pass."""
+    with convt_ext.flags(backend=backend):
         return list(convt_ext.report(model.module, torch.empty(model.shape, device="meta"), device=gpu).lines)
 
 
-def _cell(line: Line, asked: Line) -> str:
-    """Describes what runs a layer, and for PyTorch's operator also the kernel that an explicit precision selects."""
+def _cell(line: Line, opt_in: Line) -> str:
+    """Describes what runs a layer, and for PyTorch's operator also the kernel that backend="convt_ext" selects."""
     if line.runs == "convt_ext":
         return f"convt_ext{_us(line.us)}, PyTorch{_us(line.other_us)}:\n{line.kernel}"
-    return f"PyTorch{_us(line.us)}, opt-in{_us(asked.us)}:\n{asked.kernel}"
+    return f"PyTorch{_us(line.us)}, opt-in{_us(opt_in.us)}:\n{opt_in.kernel}"
 
 
 def _us(us: float | None) -> str:

@@ -67,7 +67,7 @@ def _layer_cells(
 
 def show_models(console: Console, models: Sequence[Model], device: torch.device, timer: Timer | None) -> bool:
     """Prints a table of models and their converted copies. Returns whether all outputs agree, as in ``show_layers``."""
-    table = Table(title="Models, convt_ext.convert(model, precision='ieee')", title_justify="left")
+    table = Table(title="Models, convt_ext.convert(model, precision='exact')", title_justify="left")
     table.add_column("model")
     times = () if timer is None else ("original µs", "converted µs", "speedup")
     for name in ("layers converted", *times, "elements that differ", "largest difference"):
@@ -75,7 +75,7 @@ def show_models(console: Console, models: Sequence[Model], device: torch.device,
     held = True
     for model in models:
         original, input = prepared(model, MODE, "nchw", device)
-        converted = convt_ext.convert(copy.deepcopy(original), precision=MODE.ours)
+        converted = convt_ext.convert(copy.deepcopy(original), **MODE.keywords)
         with console.status(model.name):
             differing, largest = compare(converted(input), original(input))
             of_both = [] if timer is None else timer.times_us([partial(original, input), partial(converted, input)])

@@ -42,15 +42,16 @@ class Functional:
         groups: int,
         dilation: Any,
         precision: str | None,
+        backend: str | None,
     ) -> None:
         self.weight, self.bias = weight, bias
         self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.groups, self.dilation, self.precision = groups, dilation, precision
+        self.groups, self.dilation, self.precision, self.backend = groups, dilation, precision, backend
 
     def forward(self, input: Any) -> Any:
         return conv_transpose2d(
             input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation,
-            precision=self.precision,
+            precision=self.precision, backend=self.backend,
         )  # fmt: skip
 
     __call__ = forward
@@ -120,7 +121,8 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
         return _apply_after(partial(conv, input), followers[num_taken:])
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
-    run = partial(conv_transpose2d_then, *arguments, precision=conv.precision, epilogue=entries)
+    keywords = {"precision": conv.precision, "backend": conv.backend}
+    run = partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries)
     return _apply_after(run, followers[num_taken:])
 
 

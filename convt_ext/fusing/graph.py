@@ -78,14 +78,14 @@ def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chai
     conv = _module(model, node)
     if isinstance(conv, ConvTranspose2d):
         return conv if len(node.args) == 1 and not node.kwargs else None
-    if node.target is not conv_transpose2d or len(node.args) != 8 or not node.kwargs.keys() <= {"precision"}:
+    if node.target is not conv_transpose2d or len(node.args) != 8 or not node.kwargs.keys() <= {"precision", "backend"}:
         return None
     _, weight, bias, stride, padding, output_padding, groups, dilation = node.args
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
     if type(groups) is not int or None in (stride, padding, output_padding, dilation):
         return None
-    precision: Any = node.kwargs.get("precision")
-    return chain.Functional(weight, bias, stride, padding, output_padding, groups, dilation, precision)
+    keywords: list[Any] = [node.kwargs.get("precision"), node.kwargs.get("backend")]
+    return chain.Functional(weight, bias, stride, padding, output_padding, groups, dilation, *keywords)
 
 
 def _chain_behind(

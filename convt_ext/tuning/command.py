@@ -23,7 +23,7 @@ from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.tuning import files
 from convt_ext.tuning.measuring import merge, tune
 
-# Modes without an explicit precision.
+# Modes without a request.
 _MODES = ("default", "f16", "bf16", "f64")
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _driver, _extension, planner
-from ..precision import WORDS
+from ..precision import CLASSES
 
 VARIABLE = "CONVT_EXT_TUNING"
 SHIPPED = Path(__file__).with_name("shipped.json")
@@ -97,7 +97,7 @@ def key_of(problem: planner.Problem, direction: int) -> str | None:
     axes = {name: getattr(problem, name) for name in ("stride", "padding", "output_padding", "dilation")}
     return " ".join(
         (
-            _DIRECTIONS[direction], WORDS[problem.code] if problem.dtype is not torch.float64 else "float64",
+            _DIRECTIONS[direction], CLASSES[problem.code] if problem.dtype is not torch.float64 else "float64",
             f"x={_by(problem.input_size)}:{formats[0]}", f"w={_by(problem.weight_size)}:{formats[1]}",
             f"y={'nhwc' if problem.channels_last else 'nchw'}", *(f"{name}={_by(axis)}" for name, axis in axes.items()),
             f"groups={problem.groups}",

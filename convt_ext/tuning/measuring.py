@@ -52,7 +52,7 @@ def tune(
         The measurements by environment and call, as in the file.
 
     Raises:
-        RuntimeError: no call was measured: no GPU is supported, or `target` makes no call without a `precision=` that
+        RuntimeError: no call was measured: no GPU is supported, or `target` makes no call with `backend="auto"` that
             a convt_ext kernel can run.
         ValueError, OSError: `file` cannot be read or written.
 
@@ -73,7 +73,7 @@ def tune(
     if not found:
         raise RuntimeError(
             "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels support (python -m convt_ext "
-            "info) and calls of convt_ext.conv_transpose2d or its modules without precision="
+            "info) and calls of convt_ext.conv_transpose2d or its modules with backend='auto'"
         )
     files.add(found)
     routing.forget()

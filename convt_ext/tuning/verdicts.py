@@ -85,7 +85,7 @@ def begun_again() -> Iterator[None]:
 
 
 def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
-    """Returns the choice of the tuning files in force, which also applies to calls with an explicit precision."""
+    """Returns the choice of the tuning files in force, which also applies to calls that request a kernel."""
     found = files.find(problem, direction) if ops.plan is not None else None
     if found is None:
         return None
@@ -105,7 +105,7 @@ def estimated(problem: planner.Problem, direction: int) -> Verdict:
     choice = planner.choice(problem, direction)
     if choice is None:
         return Verdict(True, 0, math.inf, 0.0, ESTIMATED)
-    is_known = precision.has_estimates(precision.WORDS[problem.code], planner.capability(problem.device))
+    is_known = precision.has_estimates(precision.CLASSES[problem.code], planner.capability(problem.device))
     by_torch = not is_known or 0 < choice.torch_us < choice.estimate_us
     return Verdict(by_torch, 0, choice.estimate_us, choice.torch_us, ESTIMATED)
 

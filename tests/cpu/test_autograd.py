@@ -21,7 +21,7 @@ __all__ = ["cpu_is_gpu"]
 
 
 @each_case()
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_gradients(case, precision):
     operands = leaves(case)
     mine = gradients(ours, case, operands, precision=precision)
@@ -35,7 +35,7 @@ def test_gradients(case, precision):
 def test_only_the_requested_gradients(requires, unbatched):
     case = named("k4s2p1")
     x, weight, bias = leaves(case, requires=requires)
-    result = ours(x[0] if unbatched else x, weight, bias, 2, 1, precision="ieee")
+    result = ours(x[0] if unbatched else x, weight, bias, 2, 1, precision="exact")
     assert result.requires_grad == any(requires)
     if any(requires):
         result.sum().backward()
@@ -47,10 +47,10 @@ def test_only_the_requested_gradients(requires, unbatched):
 def test_no_grad_and_detached_operands_record_nothing():
     x, weight, bias = leaves(named("k4s2p1"))
     with torch.no_grad():
-        assert not ours(x, weight, bias, 2, 1, precision="ieee").requires_grad
+        assert not ours(x, weight, bias, 2, 1, precision="exact").requires_grad
     with torch.inference_mode():
-        assert ours(x, weight, bias, 2, 1, precision="ieee").is_inference()
-    assert ours(x, weight, bias, 2, 1, precision="ieee").grad_fn is not None
+        assert ours(x, weight, bias, 2, 1, precision="exact").is_inference()
+    assert ours(x, weight, bias, 2, 1, precision="exact").grad_fn is not None
 
 
 @each_case("k4s2p1", "kb75", "k3s2p1op1", "gcd_2", "depthwise", "channels_last", "output_padding_over_stride",
@@ -73,7 +73,7 @@ def test_third_order():
         second = torch.autograd.grad(sum(grad.square().sum() for grad in first), operands[:2], create_graph=True)
         return torch.autograd.grad(sum(grad.square().sum() for grad in second), operands)
 
-    for mine, theirs in zip(third(lambda *a: ours(*a, precision="ieee")), third(F.conv_transpose2d), strict=True):
+    for mine, theirs in zip(third(lambda *a: ours(*a, precision="exact")), third(F.conv_transpose2d), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
@@ -89,13 +89,13 @@ def test_saves_the_operands_and_nothing_else():
     x, weight, bias = leaves(named("k4s2p1"))
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
-        ours(x, weight, bias, 2, 1, precision="ieee")
+        ours(x, weight, bias, 2, 1, precision="exact")
     assert [tensor.data_ptr() for tensor in saved] == [x.data_ptr(), weight.data_ptr()]
 
 
 def test_operands_changed_in_place_are_noticed():
     x, weight, bias = leaves(named("k4s2p1"))
-    result = ours(x, weight, bias, 2, 1, precision="ieee")
+    result = ours(x, weight, bias, 2, 1, precision="exact")
     with torch.no_grad():
         weight.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -107,7 +107,7 @@ def test_operands_changed_in_place_are_noticed():
 @pytest.mark.parametrize("grad_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_memory_formats_follow_input_and_weight(case, grad_format):
     x, weight, bias = leaves(case, torch.float32)
-    result = ours(x, weight, bias, **case.arguments, precision="ieee")
+    result = ours(x, weight, bias, **case.arguments, precision="exact")
     grad_output = torch.ones_like(result, memory_format=grad_format)
     grad_x, grad_weight, _ = torch.autograd.grad(result, (x, weight, bias), grad_output)
     last = case.layout != "contiguous" and case.name != "channels_last_op"
@@ -116,7 +116,7 @@ def test_memory_formats_follow_input_and_weight(case, grad_format):
         assert tensor.is_contiguous(memory_format=expected)
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("layout", ["channels_last_weight", "converted"])
 def test_the_weights_gradient_of_one_channel_follows_the_inputs_strides(layout, precision):
     """The weight makes the result channels_last; PyTorch then checks the input again, which is already dense."""
@@ -129,7 +129,7 @@ def test_the_weights_gradient_of_one_channel_follows_the_inputs_strides(layout, 
     assert grad_weight.stride() == torch.empty(1, 6, 4, 4).to(memory_format=expected).stride()
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_without_cudnn_everything_is_contiguous(precision):
     """PyTorch's results are contiguous too; a decision made before the switch is not reused after it."""
     case = named("channels_last")
@@ -166,7 +166,7 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slowe
     for one, theirs in zip(mine, gradients(F.conv_transpose2d, case, operands), strict=True):
         torch.testing.assert_close(one, theirs)
     RAN.clear()
-    gradients(ours, case, operands, precision="ieee")
+    gradients(ours, case, operands, precision="exact")
     assert everything == RAN
     RAN.clear()
     result = ours(*operands, **case.arguments)
@@ -238,7 +238,7 @@ def test_checkpoint_and_hooks():
 
     case = named("k4s2p1")
     operands = leaves(case)
-    call = lambda *tensors: ours(*tensors, 2, 1, precision="ieee").square().sum()  # noqa: E731
+    call = lambda *tensors: ours(*tensors, 2, 1, precision="exact").square().sum()  # noqa: E731
     plain = torch.autograd.grad(call(*operands), operands)
     again = torch.autograd.grad(checkpoint(call, *operands, use_reentrant=False), operands)
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))

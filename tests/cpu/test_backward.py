@@ -31,14 +31,14 @@ def test_only_what_is_asked_of_the_backward(asked, leaf, create_graph):
     roots = leaves(named("k4s2p1"))
     operands = roots if leaf else [tensor * 2 for tensor in roots]
     wanted = [operands[which] for which in asked]
-    result = ours(*operands, 2, 1, precision="ieee")
+    result = ours(*operands, 2, 1, precision="exact")
     RAN.clear()
     found = torch.autograd.grad(result.square().sum(), wanted, create_graph=create_graph)
     assert [NAMES[which] for which in asked] == RAN
     expected = torch.autograd.grad(F.conv_transpose2d(*operands, 2, 1).square().sum(), wanted, retain_graph=True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
-    result = ours(*operands, 2, 1, precision="ieee")
+    result = ours(*operands, 2, 1, precision="exact")
     RAN.clear()
     result.sum().backward(inputs=[roots[which] for which in asked], create_graph=create_graph)
     assert [NAMES[which] for which in asked] == RAN
@@ -49,7 +49,7 @@ def test_only_what_is_asked_of_the_backward(asked, leaf, create_graph):
 
 def test_only_what_is_asked_of_the_second_backward():
     x, weight, bias = leaves(named("k4s2p1"))
-    result = ours(x, weight, bias, 2, 1, precision="ieee")
+    result = ours(x, weight, bias, 2, 1, precision="exact")
     grads = torch.autograd.grad(result.square().sum(), (x, weight), create_graph=True)
     for grad, asked, ran in (
         (grads[0], x, ["forward", "grad_input"]),
@@ -70,7 +70,7 @@ def test_an_operand_that_leads_to_what_is_asked_for_is_computed():
         twice = call(weight, weight.transpose(0, 1), None, 2, 1)
         return [torch.autograd.grad(result.square().sum(), weight)[0] for result in (behind, twice)]
 
-    found = gradients_of_weight(lambda *a: ours(*a, precision="ieee"))
+    found = gradients_of_weight(lambda *a: ours(*a, precision="exact"))
     torch.testing.assert_close(found, gradients_of_weight(F.conv_transpose2d))
     assert RAN == ["forward"] * 2 + ["grad_input", "grad_weight"] * 2
 
@@ -86,8 +86,8 @@ def test_a_backward_inside_of_a_backward_asks_for_itself():
         @staticmethod
         def backward(ctx, grad):
             with torch.enable_grad():
-                torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="ieee").sum(), weight)
-                ours(x, weight, bias, 2, 1, precision="ieee").sum().backward()
+                torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="exact").sum(), weight)
+                ours(x, weight, bias, 2, 1, precision="exact").sum().backward()
             return grad
 
     one = torch.ones(1, requires_grad=True)
@@ -112,8 +112,8 @@ def test_forward_mode_around_a_backward():
     found = tangents_of_gradients(ours)
     assert not any(tangent is None for tangent in found)
     torch.testing.assert_close(found, tangents_of_gradients(F.conv_transpose2d))
-    with pytest.raises(RuntimeError, match=r"precision='ieee'.*its backward.*forward-mode.*outside of the dual level"):
-        tangents_of_gradients(lambda *a: ours(*a, precision="ieee"))
+    with pytest.raises(RuntimeError, match=r"precision='exact'.*its backward.*forward-mode.*outside of the dual level"):
+        tangents_of_gradients(lambda *a: ours(*a, precision="exact"))
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

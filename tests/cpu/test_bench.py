@@ -146,7 +146,7 @@ def test_a_failing_side_is_recorded_and_the_other_one_kept(monkeypatch):
 
 
 def test_a_result_that_is_not_finite_is_a_failure(monkeypatch):
-    def poisoned(input, weight, bias, *, precision, **arguments):
+    def poisoned(input, weight, bias, *, precision, backend, **arguments):
         return F.conv_transpose2d(input, weight, bias, **arguments) * float("nan")
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", poisoned)

@@ -21,7 +21,7 @@ from convt_ext import precision as precisions
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
 
-PRECISIONS = [None, "ieee"]
+PRECISIONS = [None, "exact"]
 
 
 def step(call, x, weight, bias, arguments, precision):
@@ -124,7 +124,7 @@ class _Wrapped(nn.Module):
 def test_a_context_is_taken_while_tracing():
     """Whether a compiled function is recompiled for it depends on the release of PyTorch."""
     x, weight, bias = named("k4s2p1").tensors()
-    for context in (contextlib.nullcontext(), convt_ext.use_precision("ieee")):
+    for context in (contextlib.nullcontext(), convt_ext.use_precision("exact")):
         torch._dynamo.reset()
         with tf32(True), context:
             torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
@@ -146,7 +146,7 @@ def test_autocast(dtype):
 
     def call(x, weight, bias):
         with torch.autocast("cpu", dtype=dtype):
-            return ours(x, weight, bias, 2, 1, precision="ieee")
+            return ours(x, weight, bias, 2, 1, precision="exact")
 
     result = torch.compile(call, backend="aot_eager", fullgraph=True)(x, weight, bias)
     assert result.dtype is dtype
@@ -201,7 +201,7 @@ def test_export_bakes_the_class_in(strict, precision):
 
 
 def test_an_exported_program_trains():
-    layer = convt_ext.ConvTranspose2d(4, 6, 4, stride=2, padding=1, precision="ieee")
+    layer = convt_ext.ConvTranspose2d(4, 6, 4, stride=2, padding=1, precision="exact")
     x = torch.randn(2, 4, 5, 6)
     program = torch.export.export(layer, (x,))
     module = program.module()
@@ -237,7 +237,7 @@ def test_opcheck_of_the_bias(grads):
 def test_what_cannot_be_served_is_refused_while_tracing(monkeypatch):
     monkeypatch.setattr(convt_ext._extension, "unsupported_reason", lambda index: "install another wheel")
     x, weight, bias = named("k4s2p1").tensors()
-    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision="ieee"), backend="aot_eager", fullgraph=True)
+    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision="exact"), backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match="install another wheel"):
         call(x, weight, bias)
     assert routing.DEVICE_TYPE == "cpu"

@@ -190,7 +190,7 @@ def test_sizes_that_are_symbols_leave_our_op_alone(pretend):
 
 def test_an_explicit_precision_is_never_pytorchs(pretend):
     pretend(FAST[ORIGINAL])
-    model = layer(precision="ieee")
+    model = layer(precision="exact")
     graph = rewritten(lambda x: model(x).relu(), X)
     assert [node.target for node in graph.nodes if "convt_ext" in str(node.target)] == [convt_ext.ops.forward]
 

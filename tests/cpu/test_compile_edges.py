@@ -31,11 +31,11 @@ def compiled(function, backend="aot_eager", **options):
 
 
 def in_context(x, weight):
-    with use_precision("ieee"):
+    with use_precision("exact"):
         return ours(x, weight, stride=2)
 
 
-@use_precision("ieee")
+@use_precision("exact")
 def decorated(x, weight):
     return ours(x, weight, stride=2)
 
@@ -74,7 +74,7 @@ def test_a_context_inside_of_a_compiled_function_in_another_thread():
             program(x, weight)
     assert failures == []
     assert RAN == ["forward"] * 6
-    assert convt_ext.precision.requested(None) is None
+    assert convt_ext.scopes.now().word is None
 
 
 def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():
@@ -103,7 +103,7 @@ DATA_DEPENDENT = [(Masked(), torch.tensor([True, False, True])), (Cropped(), tor
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
 def test_sizes_that_hang_on_data(module, chosen, precision, layout):
     x = torch.randn(3, 4, 5, 6).to(memory_format=layout)
@@ -124,10 +124,10 @@ def test_sizes_that_hang_on_data(module, chosen, precision, layout):
 @pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
 def test_export_of_sizes_that_hang_on_data(module, chosen, strict):
     x, weight = torch.randn(3, 4, 5, 6), torch.randn(4, 6, 3, 3)
-    program = torch.export.export(module, (x, chosen, weight, "ieee"), strict=strict)
+    program = torch.export.export(module, (x, chosen, weight, "exact"), strict=strict)
     assert "convt_ext.forward.default" in str(program.graph)
     torch.testing.assert_close(
-        program.module()(x, chosen, weight, "ieee"), module(x, chosen, weight), rtol=1e-5, atol=1e-5
+        program.module()(x, chosen, weight, "exact"), module(x, chosen, weight), rtol=1e-5, atol=1e-5
     )
 
 
@@ -186,15 +186,15 @@ def test_autocast_around_a_program_lowers_nothing_a_second_time():
 def test_arguments_that_a_tracer_does_not_know_are_refused_when_explicit(arguments):
     """Eager calls read them; a tracer replaces them by tensors."""
     x, weight, _ = named("k4s2p1").tensors()
-    ours(x, weight, **arguments, precision="ieee")
+    ours(x, weight, **arguments, precision="exact")
     assert RAN == ["forward"]
     with pytest.raises(Exception, match=r"pass plain ints, such as int\(stride\)"):
-        compiled(lambda *tensors: ours(*tensors, **arguments, precision="ieee"))(x, weight)
+        compiled(lambda *tensors: ours(*tensors, **arguments, precision="exact"))(x, weight)
     compiled(lambda *tensors: ours(*tensors, **arguments), backend="eager")(x, weight)
     assert RAN == ["forward"]
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_function_modes_are_pytorchs_while_tracing(precision):
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -210,7 +210,7 @@ def test_function_modes_are_pytorchs_while_tracing(precision):
     assert RAN == ["forward"]
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_an_unbatched_input(precision):
     x, weight, bias = named("k4s2p1").tensors()
     found = compiled(lambda *tensors: ours(*tensors, 2, 1, precision=precision))(x[0], weight, bias)
@@ -220,7 +220,7 @@ def test_an_unbatched_input(precision):
 
 def traced_route(x, weight, bias, **changes):
     """Returns the decision of tracing.py without a tracer."""
-    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "precision": "ieee"}
+    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "word": "exact"}
     return tracing._route(x, weight, bias, **(arguments | changes))
 
 

@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import precision, use_precision
+from convt_ext import precision, scopes, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -46,13 +46,13 @@ class Traced:
 
     def __call__(self, x, weight):
         self.program(x, weight)
-        assert precision.requested(None) == self.word_before
+        assert scopes.now().word == self.word_before
         return ours_in(self.counter.graphs[-1])
 
     def under(self, word, x, weight):
         context = contextlib.nullcontext() if word == DEFAULT else use_precision(word)
         with context:
-            self.word_before = precision.requested(None)
+            self.word_before = scopes.now().word
             return self(x, weight)
 
 
@@ -63,11 +63,11 @@ def plain(x, weight):
 def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_weight):
     traced = Traced(plain)
     assert traced.under(DEFAULT, *x_and_weight) == [DEFAULT]
-    assert traced.under("ieee", *x_and_weight) == [0]
+    assert traced.under("exact", *x_and_weight) == [0]
     assert traced.under("aten", *x_and_weight) == [1]
     assert traced.under(None, *x_and_weight) == [DEFAULT]
     assert traced.counter.frame_count == 4
-    for word in (DEFAULT, None, "ieee", "aten"):
+    for word in (DEFAULT, None, "exact", "aten"):
         traced.under(word, *x_and_weight)
         if word != DEFAULT:
             with use_precision("tf32"):  # how deep a word lies counts for nothing
@@ -87,7 +87,7 @@ def test_tasks_and_threads_run_the_program_of_their_own_word(x_and_weight):
                 await asyncio.sleep(0)
 
     async def main():
-        await asyncio.gather(work("ieee"), work("aten"), work("tf32x3"))
+        await asyncio.gather(work("exact"), work("aten"), work("tf32x3"))
 
     asyncio.run(main())
     failures = []
@@ -148,7 +148,7 @@ def decorated_inside(x, weight):
 def test_contexts_inside_of_a_program(function, by_default, under_ieee, x_and_weight):
     traced = Traced(function)
     assert traced.under(DEFAULT, *x_and_weight) == by_default
-    assert traced.under("ieee", *x_and_weight) == under_ieee
+    assert traced.under("exact", *x_and_weight) == under_ieee
 
 
 def test_a_checkpoint_of_a_decorated_function_is_compiled(x_and_weight):
@@ -174,7 +174,7 @@ def test_a_graph_break_inside_of_a_context(x_and_weight):
     for _ in range(2):
         torch.testing.assert_close(program(*x_and_weight), broken(*x_and_weight))
     assert [code for graph in counter.graphs for code in ours_in(graph)] in ([1], [1, 1])
-    assert precision.requested(None) is None
+    assert scopes.now().word is None
 
 
 def test_a_context_that_is_not_left_properly_is_an_error_while_tracing(x_and_weight):

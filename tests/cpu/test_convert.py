@@ -116,11 +116,11 @@ def test_copy_of_a_parametrized_module_is_not_converted_with_it():
 
 def test_lazy_module_becomes_ours_when_it_knows_its_channels():
     model = nn.Sequential(nn.LazyConvTranspose2d(4, 3))
-    convert(model, precision="ieee")
+    convert(model, precision="exact")
     assert isinstance(model[0], nn.LazyConvTranspose2d)
     model(X)
     assert type(model[0]) is ConvTranspose2d
-    assert model[0].precision == "ieee"
+    assert model[0].precision == "exact"
 
 
 class Unknown(nn.ConvTranspose2d):
@@ -163,13 +163,13 @@ class OtherPadding(nn.ConvTranspose2d):
 def test_subclasses_that_change_no_computation_are_converted():
     model = nn.Sequential(Upsampling(4), parametrizations.weight_norm(Upsampling(4)))
     expected = model(X)
-    convert(model, precision="ieee")
+    convert(model, precision="exact")
     for one in (model, copy.deepcopy(model[:1]), pickle.loads(pickle.dumps(model[:1]))):
         assert isinstance(one[0], Upsampling)
         assert isinstance(one[0], ConvTranspose2d)
         assert type(one[0]) is type(model[0])
         assert type(one[0]).__name__ == "Upsampling"
-        assert one[0].precision == "ieee"
+        assert one[0].precision == "exact"
         assert torch.equal(one[0].doubled(X), 2 * model[0](X))
     assert torch.equal(model(X), expected)
     parametrize.remove_parametrizations(model[1], "weight")
@@ -182,7 +182,7 @@ def test_revert():
     lazy = nn.Sequential(nn.LazyConvTranspose2d(4, 3))
     model = nn.ModuleList([layer(), Upsampling(4), *(make(layer()) for make in PARAMETRIZATIONS.values()), lazy])
     types = [type(one) for one in model.modules()]
-    convert(model, precision="ieee", fuse=False)
+    convert(model, precision="exact", fuse=False)
     assert isinstance(model[0], ConvTranspose2d)
     convt_ext.freeze(model.eval()[0])
     assert revert(model) is model
@@ -240,10 +240,10 @@ def test_precision():
     model = nn.Sequential(layer(), ConvTranspose2d(4, 4, 3, precision="aten"))
     convert(model)
     assert [one.precision for one in model] == [None, "aten"]
-    convert(model, precision="ieee")
-    assert [one.precision for one in model] == ["ieee", "ieee"]
+    convert(model, precision="exact")
+    assert [one.precision for one in model] == ["exact", "exact"]
     convert(model)
-    assert [one.precision for one in model] == ["ieee", "ieee"]
+    assert [one.precision for one in model] == ["exact", "exact"]
     convert(model, precision=None)
     assert [one.precision for one in model] == [None, None]
     for precision in ("fast", 1):
@@ -259,10 +259,10 @@ def test_what_is_no_module_is_an_error():
 def test_converted_models_survive_copies_and_state_dicts():
     model = nn.Sequential(layer(), nn.ReLU())
     plain = copy.deepcopy(model)
-    convert(model, precision="ieee")
+    convert(model, precision="exact")
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert type(other[0]) is convt_ext.ConvTranspose2d
-        assert other[0].precision == "ieee"
+        assert other[0].precision == "exact"
         assert torch.equal(other(X), model(X))
     plain.load_state_dict(model.state_dict())
     model.load_state_dict(plain.state_dict())

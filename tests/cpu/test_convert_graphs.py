@@ -276,7 +276,7 @@ def test_advice_works_once_it_was_given(fused_calls):
 @pytest.mark.usefixtures("cpu_is_gpu")
 def test_calls_of_our_function_are_fused_with_their_precision(fused_calls):
     def both(x, weight):
-        return torch.relu(conv_transpose2d(x, weight, stride=2, precision="ieee"))
+        return torch.relu(conv_transpose2d(x, weight, stride=2, precision="exact"))
 
     weight = torch.randn(4, 6, 3, 3, requires_grad=True)
     model = convert(fx.symbolic_trace(both), fuse=True)

@@ -30,14 +30,14 @@ def meta(dtype=torch.float32, device="meta"):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
-    found = explain(*meta(device=device), precision="ieee")
+    found = explain(*meta(device=device), precision="exact")
     assert isinstance(found, Explanation)
     assert (found.served_by, found.precision) == ("convt_ext", "ieee")
     assert "as if the tensors were on one" in found.device
     first, second, third, *others = str(found).splitlines()
     assert first.endswith("with weight (64, 64, 3, 3), ieee")
     assert "PyTorch's operator, because the tensors are not on a GPU" in second
-    assert third == "served by         convt_ext: precision='ieee' asks for it"
+    assert third == "served by         convt_ext: precision='exact' asks for it"
     assert len(others) <= 2
 
 
@@ -71,7 +71,7 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
 def test_context_and_switches_are_the_reason(monkeypatch):
     with use_precision("aten"):
         found = explain(*meta())
-    assert (found.precision, found.reason) == ("aten", "use_precision('aten') is active")
+    assert (found.precision, found.reason) == ("aten", "flags(precision='aten') asks for it")
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     found = explain(*named("k4s2p1").tensors(), stride=2, padding=1)
     assert found.served_by == "convt_ext"
@@ -87,12 +87,12 @@ def test_a_slower_kernel_is_the_reason(monkeypatch):
     ours_us, torch_us = found.plan["plan"]["estimate_us"], found.plan["torch_us"]
     assert 0 < torch_us < ours_us
     assert found.reason == (
-        f"estimated {ours_us:.0f} us for convt_ext, PyTorch about {torch_us:.0f} us; precision='ieee' runs convt_ext"
+        f'estimated {ours_us:.0f} us for convt_ext, PyTorch about {torch_us:.0f} us; backend="convt_ext" runs convt_ext'
     )
     assert f"served by         torch: {found.reason}" in str(found)
     assert "convt_ext kernel" in str(found)
-    assert explain(*kb69, precision="ieee").served_by == "convt_ext"
-    with use_precision("ieee"):
+    assert explain(*kb69, precision="exact").served_by == "convt_ext"
+    with use_precision("exact"):
         assert explain(*kb69).served_by == "convt_ext"
 
 
@@ -103,7 +103,7 @@ def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(monkeypatch):
     assert "benchmark" not in explain(*operands).reason
     with switch(torch.backends.cudnn, "benchmark", True):
         found = explain(*operands)
-        assert "benchmark" not in explain(*operands, precision="ieee").reason
+        assert "benchmark" not in explain(*operands, precision="exact").reason
     calls = re.search(r"; benchmarked after (\d+) calls, because torch.backends.cudnn.benchmark is on$", found.reason)
     assert calls is not None
     assert int(calls[1]) > 600
@@ -124,7 +124,7 @@ def test_gradients_are_judged_one_by_one(monkeypatch):
         found = explain(*meta())
         assert found.gradients == {"input": "convt_ext", "weight": "torch"}
         assert "gradients         input: convt_ext, weight: torch" in str(found)
-        assert explain(*meta(), precision="ieee").gradients == {"input": "convt_ext", "weight": "convt_ext"}
+        assert explain(*meta(), precision="exact").gradients == {"input": "convt_ext", "weight": "convt_ext"}
     finally:
         routing.forget()
 
@@ -144,7 +144,7 @@ def test_without_a_binary_nothing_is_compared(monkeypatch):
 @needs_binary
 @each_case()
 def test_plan_of_every_case(case):
-    found = explain(*case.tensors(), **case.arguments, precision="ieee")
+    found = explain(*case.tensors(), **case.arguments, precision="exact")
     assert found.served_by == "convt_ext"
     of_simt = SIMT_KEYS if found.plan["plan"]["family"] == "simt" else set()
     assert set(found.plan["plan"]) >= PLAN_KEYS | of_simt
@@ -153,7 +153,7 @@ def test_plan_of_every_case(case):
     assert found.plan["plan"]["kernel"] in str(found)
     assert "candidates" not in str(found)
     text = found.text(verbose=True)
-    assert text == str(explain(*case.tensors(), **case.arguments, precision="ieee", verbose=True))
+    assert text == str(explain(*case.tensors(), **case.arguments, precision="exact", verbose=True))
     assert "candidates" in text
     assert "floor" in text
 
@@ -178,14 +178,15 @@ def test_stricter_class_is_told():
 @needs_binary
 @pytest.mark.parametrize("word", ["tf32", "half"])
 @pytest.mark.parametrize("number", [80, 86, 89, 100, 120])
-def test_other_gpus_have_tensor_cores_by_name(number, word):
+def test_other_gpus_have_tensor_cores_on_request(number, word):
     dtype = torch.float32 if word == "tf32" else torch.bfloat16
     x = torch.empty(4, 128, 64, 64, dtype=dtype, device="meta")
     weight = torch.empty(128, 64, 4, 4, dtype=dtype, device="meta")
-    found = explain(x, weight, stride=2, padding=1, precision=word, device=(number, 108, 101376, 102400, 1410, 1400))
+    asked = {"stride": 2, "padding": 1, "precision": word, "backend": "convt_ext"}
+    found = explain(x, weight, **asked, device=(number, 108, 101376, 102400, 1410, 1400))
     assert (found.served_by, found.plan["plan"]["engine"]) == ("convt_ext", "portable")
     assert found.plan["plan"]["served_precision"] == word
-    turing = explain(x, weight, stride=2, padding=1, precision=word, device=TURING)
+    turing = explain(x, weight, **asked, device=TURING)
     assert turing.plan["plan"]["served_precision"] == "ieee"
 
 
@@ -193,19 +194,19 @@ def test_other_gpus_have_tensor_cores_by_name(number, word):
 def test_device_numbers():
     small = list(H200)
     small[1] = 14
-    found = explain(*meta(), precision="ieee", device=small)
+    found = explain(*meta(), precision="exact", device=small)
     assert found.device == "the GPU described by device="
-    assert found.plan["plan"]["estimate_us"] > explain(*meta(), precision="ieee").plan["plan"]["estimate_us"]
+    assert found.plan["plan"]["estimate_us"] > explain(*meta(), precision="exact").plan["plan"]["estimate_us"]
 
 
 def test_what_pytorch_judges():
     x, weight = meta()
     for found in (
-        explain(x, weight, stride=(2, 2, 2), precision="ieee"),
-        explain(x[:0], weight, precision="ieee"),
-        explain(x, weight, groups=3, precision="ieee"),
-        explain(x, weight.double(), precision="ieee"),
-        explain(x.to(torch.complex64), weight.to(torch.complex64), precision="ieee"),
+        explain(x, weight, stride=(2, 2, 2), precision="exact"),
+        explain(x[:0], weight, precision="exact"),
+        explain(x, weight, groups=3, precision="exact"),
+        explain(x, weight.double(), precision="exact"),
+        explain(x.to(torch.complex64), weight.to(torch.complex64), precision="exact"),
         explain(x, None),
         explain(3, weight),
         explain(x, weight, [0.0]),
@@ -218,7 +219,7 @@ def test_what_pytorch_judges():
 
 def test_unbatched_and_forms():
     x, weight, bias = named("k4s2p1").tensors()
-    found = explain(x[0], weight, bias, [2], (1, 1), precision="ieee")
+    found = explain(x[0], weight, bias, [2], (1, 1), precision="exact")
     assert found.served_by == "convt_ext"
 
 
@@ -231,12 +232,12 @@ def test_precision_that_the_call_refuses():
 
 def test_gpu_tensors(pretend_gpu):  # noqa: F811
     x, weight = meta(device="cuda")
-    found = explain(x, weight, precision="ieee")
+    found = explain(x, weight, precision="exact")
     assert (found.served_by, found.device) == ("convt_ext", "NVIDIA H200")
     weight.requires_grad_()
-    assert explain(x, weight, precision="ieee").served_by == "convt_ext"
+    assert explain(x, weight, precision="exact").served_by == "convt_ext"
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match="dual level"):
-        explain(x, weight, precision="ieee")
+        explain(x, weight, precision="exact")
 
 
 @needs_binary

@@ -28,7 +28,7 @@ def random_layer(draw: random.Random) -> tuple[torch.Tensor, torch.Tensor, dict]
     dtype = draw.choice((torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.float64))
     x = torch.empty(size, dtype=dtype, device="meta").to(memory_format=memory_format)
     weight = torch.empty(c_in, c_out // groups, *kernel, dtype=dtype, device="meta")
-    words = ("ieee", "aten", "tf32x3", "tf32", None) if dtype is torch.float32 else ("ieee", None)
+    words = ("exact", "aten", "tf32x3", "tf32", None) if dtype is torch.float32 else ("exact", None)
     return x, weight, {"stride": stride, "groups": groups, "precision": draw.choice(words)}
 
 

@@ -63,7 +63,7 @@ def test_the_first_call_of_a_size_packs(frozen):
 
 def test_a_plan_that_packs_nothing_changes_nothing(packing):
     packing["packed"] = 0
-    made = layer(precision="ieee")
+    made = layer(precision="exact")
     convt_ext.freeze(made)
     assert ran(made) == ran(made) == ["forward"]
 
@@ -387,7 +387,7 @@ def test_an_input_between_vectors_has_no_part_in_copies(frozen):
 
 def test_autocast_is_served_without_the_copy(frozen):
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert ran(lambda x: convert(frozen, precision="ieee")(x)) == ["forward"]
+        assert ran(lambda x: convert(frozen, precision="exact")(x)) == ["forward"]
 
 
 def test_it_says_what_it_needs():

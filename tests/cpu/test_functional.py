@@ -22,14 +22,14 @@ from convt_ext import _extension, explain, functional, ops, routing
 from convt_ext import conv_transpose2d as ours
 
 
-def test_signature_is_pytorchs_and_three_keywords():
+def test_signature_is_pytorchs_and_four_keywords():
     names = list(inspect.signature(ours).parameters)
     assert names == ["input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation",
-                     "precision", "residual", "activation"]  # fmt: skip
-    for name in ("precision", "residual", "activation"):
+                     "precision", "backend", "residual", "activation"]  # fmt: skip
+    for name in ("precision", "backend", "residual", "activation"):
         assert inspect.signature(ours).parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
     defaults = [parameter.default for parameter in inspect.signature(ours).parameters.values()]
-    assert defaults[2:] == [None, 1, 0, 0, 1, 1, None, None, None]
+    assert defaults[2:] == [None, 1, 0, 0, 1, 1, None, None, None, None]
 
 
 @each_case()
@@ -42,7 +42,7 @@ def test_cpu_gives_pytorchs_bits(case, dtype):
     assert mine.stride() == theirs.stride()
 
 
-@pytest.mark.parametrize("word", ["ieee", "aten", "tf32x3", "tf32"])
+@pytest.mark.parametrize("word", ["exact", "aten", "tf32x3", "tf32"])
 def test_cpu_gives_pytorchs_result_for_every_word(word):
     x, weight, bias = named("k4s2p1").tensors(torch.float64)
     theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
@@ -52,7 +52,7 @@ def test_cpu_gives_pytorchs_result_for_every_word(word):
 
 
 @bad_input.each_bad_input()
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_errors_are_pytorchs(row, precision):
     arguments = bad_input.arguments(row, "cpu")
     theirs = bad_input.outcome(F.conv_transpose2d, *arguments)
@@ -64,7 +64,7 @@ def test_errors_are_pytorchs(row, precision):
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["input", "weight", "bias"])
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # noqa: F811
     """Also on a GPU, with tensors that the kernels would support if they were strided."""
     operands = list(named("plain").tensors())
@@ -78,7 +78,7 @@ def test_a_sparse_operand_is_pytorchs_error(which, precision, cpu_is_gpu):  # no
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["input", "weight", "bias"])
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_operand_is_pytorchs_error(which, precision, dims, cpu_is_gpu):  # noqa: F811
@@ -121,7 +121,7 @@ def test_unbatched_complex_and_empty():
 
 def test_meta_tensors():
     x, weight = torch.empty(2, 4, 5, 6, device="meta"), torch.empty(4, 6, 3, 3, device="meta")
-    result = ours(x, weight, stride=2, precision="ieee")
+    result = ours(x, weight, stride=2, precision="exact")
     assert result.is_meta
     assert result.shape == (2, 6, 11, 13)
 
@@ -151,19 +151,19 @@ def test_torch_function_gets_pytorchs_function():
 def test_autograd_and_transforms_on_the_cpu():
     x, weight, bias = named("k4s2p1").tensors(torch.float64)
     inputs = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
-    grads = torch.autograd.grad(ours(*inputs, 2, 1, precision="ieee").sum(), inputs)
+    grads = torch.autograd.grad(ours(*inputs, 2, 1, precision="exact").sum(), inputs)
     theirs = torch.autograd.grad(F.conv_transpose2d(*inputs, 2, 1).sum(), inputs)
     assert all(torch.equal(a, b) for a, b in zip(grads, theirs, strict=True))
     batched = torch.func.vmap(lambda one: ours(one, weight, bias, 2, 1))(x)
     assert torch.allclose(batched, ours(x, weight, bias, 2, 1))
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_traces_in_one_graph(precision):
     x, weight, bias = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision=precision), backend="eager", fullgraph=True)
     assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
-    with convt_ext.use_precision("ieee"):
+    with convt_ext.use_precision("exact"):
         assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
 
 
@@ -181,7 +181,7 @@ def test_explicit_precision_where_our_kernels_cannot_serve(pretend_gpu):  # noqa
     x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
     with forward_ad.dual_level():
         with pytest.raises(RuntimeError, match=r"forward-mode.*dual level.*precision=None"):
-            ours(x, weight, precision="ieee")
+            ours(x, weight, precision="exact")
         with pytest.raises(RuntimeError, match="forward-mode"), convt_ext.use_precision("aten"):
             ours(x, weight)
 
@@ -191,7 +191,7 @@ def test_missing_binary(pretend_gpu, monkeypatch):  # noqa: F811
     monkeypatch.setattr(functional, "_warned", False)
     x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
     with pytest.raises(RuntimeError, match="install a wheel"):
-        ours(x, weight, precision="ieee")
+        ours(x, weight, precision="exact")
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
     with pytest.warns(RuntimeWarning, match=r"uses PyTorch's operator.*install a wheel") as caught:
         assert ours(x, weight).shape == (2, 6, 7, 8)
@@ -208,8 +208,8 @@ def test_the_faster_one_serves_unless_a_precision_is_asked_for(pretend_gpu, monk
     assert served_by(ours, x, weight) == "torch"
     kb71 = torch.empty(8, 32, 512, 1024, device="cuda"), torch.empty(32, 32, 3, 3, device="cuda")
     assert served_by(ours, *kb71) == "convt_ext"
-    assert served_by(ours, x, weight, precision="ieee") == "convt_ext"
-    with convt_ext.use_precision("ieee"):
+    assert served_by(ours, x, weight, precision="exact") == "convt_ext"
+    with convt_ext.use_precision("exact"):
         assert served_by(ours, x, weight) == "convt_ext"
 
 
@@ -221,6 +221,6 @@ def test_op_gets_what_it_needs(case, unbatched, pretend_gpu):  # noqa: F811
     x = torch.empty(case.n, case.c_in, case.h, case.w, device="cuda")
     weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device="cuda")
     bias = torch.empty(case.c_out, device="cuda") if case.bias else None
-    result = ours(x.select(0, 0) if unbatched else x, weight, bias, **case.arguments, precision="ieee")
+    result = ours(x.select(0, 0) if unbatched else x, weight, bias, **case.arguments, precision="exact")
     assert result.device.type == "cuda"
     assert tuple(result.shape) == case.output_size[1 if unbatched else 0 :]

@@ -166,7 +166,7 @@ def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unkn
     with pytest.warns(RuntimeWarning, match="does not support this release of torch's compiler.*no_such_name"):
         assert compiled_gradients(layout) == set()
     assert "no_such_name" in mode.words()
-    assert "no_such_name" in str(convt_ext.explain(*named("k4s2p1").tensors(), 2, 1, precision="ieee"))
+    assert "no_such_name" in str(convt_ext.explain(*named("k4s2p1").tensors(), 2, 1, precision="exact"))
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
@@ -233,7 +233,7 @@ def num_recomputed(layer, budget, **named) -> int:
     return sum(node.target in forwards for node in graph.graph.nodes)
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("budget", [0.2, 0.5, 0.8])
 def test_no_more_is_recomputed_than_of_pytorchs_operator(budget, precision):
     theirs = num_recomputed(nn.ConvTranspose2d, budget)

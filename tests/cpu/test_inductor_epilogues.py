@@ -147,7 +147,7 @@ FUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("name", FUSED)
 def test_fused(graphs, name, precision):
     after, expected_operations = FUSED[name]
@@ -169,7 +169,7 @@ NORMS = {
 
 @pytest.mark.parametrize(("groups", "has_bias"), [(1, True), (1, False), (2, True)])
 @pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_a_norm_is_two_steps(graphs, name, groups, has_bias, precision):
     after, expected_operations = NORMS[name]
     arguments = 2, 1, 0, groups

@@ -50,18 +50,19 @@ def test_constructor_takes_pytorchs_arguments():
     assert positional.weight.dtype is torch.float64
     assert (positional.groups, positional.bias) == (2, None)
     with pytest.raises(TypeError):
-        ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64, "ieee")
+        ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64, "exact")
     for arguments in ({"padding_mode": "reflect"}, {"groups": 3}, {"groups": 0}):
         theirs = bad_input.outcome(nn.ConvTranspose2d, 4, 6, 3, **arguments)
         assert bad_input.outcome(ConvTranspose2d, 4, 6, 3, **arguments) == theirs
 
 
 def test_constructor_has_pytorchs_signature():
-    """The names, the order and the defaults are PyTorch's; `precision` is a keyword."""
-    *mine, precision = inspect.signature(ConvTranspose2d).parameters.values()
+    """The names, the order and the defaults are PyTorch's; the others are keywords."""
+    *mine, precision, backend = inspect.signature(ConvTranspose2d).parameters.values()
     theirs = list(inspect.signature(nn.ConvTranspose2d).parameters.values())
     assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
     assert (precision.name, precision.kind) == ("precision", inspect.Parameter.KEYWORD_ONLY)
+    assert (backend.name, backend.kind) == ("backend", inspect.Parameter.KEYWORD_ONLY)
 
 
 def test_forward_has_pytorchs_signature():
@@ -93,21 +94,24 @@ def test_padding_mode_set_later_is_an_error():
 
 
 def test_precision():
-    layer = ConvTranspose2d(4, 6, 3, precision="ieee")
-    assert layer.precision == "ieee"
-    assert "precision='ieee'" in repr(layer)
+    layer = ConvTranspose2d(4, 6, 3, precision="exact")
+    assert layer.precision == "exact"
+    assert "precision='exact'" in repr(layer)
     assert "precision" not in repr(ConvTranspose2d(4, 6, 3))
+    assert repr(ConvTranspose2d(4, 6, 3, backend="torch")).endswith(", backend='torch')")
+    with pytest.raises(ValueError, match="backend must be one of 'auto', 'convt_ext', 'torch', but got 'cudnn'"):
+        ConvTranspose2d(4, 6, 3, backend="cudnn")
     with pytest.raises(ValueError, match="precision must be one of"):
         ConvTranspose2d(4, 6, 3, precision="fast")
     assert layer(torch.ones(1, 4, 2, 2)).shape == (1, 6, 4, 4)
 
 
-def test_precision_reaches_the_functional(monkeypatch):
-    seen = {}
-    monkeypatch.setattr("convt_ext.modules.conv_transpose2d", lambda *args, **named: seen.update(named))
-    ConvTranspose2d(4, 6, 3, precision="aten")(torch.ones(1, 4, 2, 2))
+def test_precision_and_backend_reach_the_functional(monkeypatch):
+    seen = []
+    monkeypatch.setattr("convt_ext.modules.conv_transpose2d", lambda *args, **named: seen.append(named))
+    ConvTranspose2d(4, 6, 3, precision="aten", backend="convt_ext")(torch.ones(1, 4, 2, 2))
     ConvTranspose2d(4, 6, 3)(torch.ones(1, 4, 2, 2))
-    assert seen == {"precision": None}
+    assert seen == [{"precision": "aten", "backend": "convt_ext"}, {"precision": None, "backend": None}]
 
 
 @pytest.mark.parametrize("copier", ["deepcopy", "pickle", "torch.save"])
@@ -132,7 +136,7 @@ def test_a_converted_model_loads_with_weights_only():
     """It loads as PyTorch's does, if convt_ext's classes are registered as safe instead of PyTorch's."""
     buffers, loaded = [], []
     original = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, stride=2), nn.ReLU())
-    for model, safe in ((original, nn.ConvTranspose2d), (convert(copy.deepcopy(original), "ieee"), ConvTranspose2d)):
+    for model, safe in ((original, nn.ConvTranspose2d), (convert(copy.deepcopy(original), "exact"), ConvTranspose2d)):
         buffers.append(io.BytesIO())
         torch.save(model, buffers[-1])
         buffers[-1].seek(0)
@@ -140,7 +144,7 @@ def test_a_converted_model_loads_with_weights_only():
             loaded.append(torch.load(buffers[-1], weights_only=True))
     x = torch.randn(1, 4, 3, 3)
     assert type(loaded[1][0]) is ConvTranspose2d
-    assert loaded[1][0].precision == "ieee"
+    assert loaded[1][0].precision == "exact"
     assert torch.equal(loaded[1](x), loaded[0](x))
 
 
@@ -154,12 +158,12 @@ def test_state_of_an_older_object():
 
 
 def test_lazy():
-    lazy = LazyConvTranspose2d(6, 3, stride=2, precision="ieee")
+    lazy = LazyConvTranspose2d(6, 3, stride=2, precision="exact")
     assert isinstance(lazy, nn.LazyConvTranspose2d)
     x = torch.randn(2, 4, 5, 6)
     first = lazy(x)
     assert type(lazy) is ConvTranspose2d
-    assert (lazy.in_channels, lazy.precision) == (4, "ieee")
+    assert (lazy.in_channels, lazy.precision) == (4, "exact")
     assert torch.equal(lazy(x), first)
 
 
@@ -170,7 +174,7 @@ def test_half_and_to():
 
 
 def test_gradients_reach_the_parameters():
-    _, ours = both(precision="ieee")
+    _, ours = both(precision="exact")
     ours(torch.ones(1, 4, 2, 2)).sum().backward()
     assert all(parameter.grad is not None for parameter in ours.parameters())
 
@@ -190,6 +194,7 @@ def test_symbolic_trace_keeps_the_precision(precision):
         def __init__(self):
             super().__init__()
             _, self.up = both(precision=precision, stride=2)
+            self.up.backend = "convt_ext"
             self.output_size = None
 
         def forward(self, x):
@@ -202,7 +207,8 @@ def test_symbolic_trace_keeps_the_precision(precision):
     model, x = Model(), torch.randn(2, 4, 5, 6)
     traced = torch.fx.symbolic_trace(model)
     calls = [node for node in traced.graph.nodes if node.op == "call_function"]
-    assert [(node.target, node.kwargs) for node in calls] == [(conv_transpose2d, {"precision": precision})]
+    keywords = {"precision": precision, "backend": "convt_ext"}
+    assert [(node.target, node.kwargs) for node in calls] == [(conv_transpose2d, keywords)]
     for one in (traced, pickle.loads(pickle.dumps(traced))):
         assert torch.equal(one(x), model(x))
     model.output_size = (12, 14)
@@ -212,7 +218,7 @@ def test_symbolic_trace_keeps_the_precision(precision):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_scripts(precision):
     """TorchScript runs PyTorch's operator for any precision, as docs/guide.md states."""
     _, ours = both(precision=precision, stride=2)

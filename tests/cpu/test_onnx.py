@@ -32,7 +32,7 @@ def exported(dynamo: bool, precision: str | None) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("served", ["pytorch", "ours"])
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
 def test_ops(dynamo, precision, served, request):
     """On the CPU, and for calls that convt_ext's ops would run."""

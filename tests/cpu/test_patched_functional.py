@@ -85,12 +85,12 @@ def test_without_a_tool_nothing_changes(seen, monkeypatch):
 
 
 def test_an_explicit_precision_runs_our_kernels(seen):
-    ours(*operands(), 2, 1, precision="ieee")
-    with use_precision("ieee"):
+    ours(*operands(), 2, 1, precision="exact")
+    with use_precision("exact"):
         ours(*operands(), 2, 1)
     assert seen == []
     assert RAN == ["forward"] * 2
-    ours(*(tensor.to(torch.complex64) for tensor in operands()), 2, 1, precision="ieee")  # which is PyTorch's
+    ours(*(tensor.to(torch.complex64) for tensor in operands()), 2, 1, precision="exact")  # which is PyTorch's
     assert len(seen) == 1
 
 

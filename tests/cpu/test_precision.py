@@ -1,4 +1,4 @@
-"""precision.py: precision names, `use_precision`, and every state of PyTorch's switches."""
+"""precision.py and request.py: names of precisions, `use_precision`, and every state of PyTorch's switches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+from scope_words import word
 from served import tf32
 
 from convt_ext import precision, use_precision
@@ -18,51 +19,49 @@ HOPPER, TURING = (9, 0), (7, 5)
 
 
 def test_no_word_is_requested_by_default():
-    assert precision.requested(None) is None
-    assert precision.requested("aten") == "aten"
+    assert word() is None
 
 
 def test_context_nests_and_resets():
-    with use_precision("ieee"):
-        assert precision.requested(None) == "ieee"
+    with use_precision("exact"):
+        assert word() == "exact"
         with use_precision("tf32x3"):
-            assert precision.requested(None) == "tf32x3"
-            assert precision.requested("aten") == "aten"
+            assert word() == "tf32x3"
             with use_precision(None):
-                assert precision.requested(None) is None
-            assert precision.requested(None) == "tf32x3"
-        assert precision.requested(None) == "ieee"
-    assert precision.requested(None) is None
+                assert word() is None
+            assert word() == "tf32x3"
+        assert word() == "exact"
+    assert word() is None
 
 
 def test_context_ends_with_an_exception():
-    with pytest.raises(KeyError), use_precision("ieee"):
+    with pytest.raises(KeyError), use_precision("exact"):
         raise KeyError
-    assert precision.requested(None) is None
+    assert word() is None
 
 
 def test_one_object_can_be_entered_twice():
-    context = use_precision("ieee")
+    context = use_precision("exact")
     with context:
         with context:
-            assert precision.requested(None) == "ieee"
-        assert precision.requested(None) == "ieee"
-    assert precision.requested(None) is None
+            assert word() == "exact"
+        assert word() == "exact"
+    assert word() is None
 
 
 def test_decorator():
     @use_precision("aten")
     def inner(depth: int) -> str | None:
-        return inner(depth - 1) if depth else precision.requested(None)
+        return inner(depth - 1) if depth else word()
 
     assert inner(2) == "aten"
-    assert precision.requested(None) is None
+    assert word() is None
 
 
 def test_context_belongs_to_its_thread():
     found = []
-    with use_precision("ieee"):
-        thread = threading.Thread(target=lambda: found.append(precision.requested(None)))
+    with use_precision("exact"):
+        thread = threading.Thread(target=lambda: found.append(word()))
         thread.start()
         thread.join()
     assert found == [None]
@@ -70,7 +69,7 @@ def test_context_belongs_to_its_thread():
 
 def test_leaving_without_entering_is_an_error():
     with pytest.raises(RuntimeError, match="did not enter"):
-        use_precision("ieee").__exit__(None, None, None)
+        use_precision("exact").__exit__(None, None, None)
 
 
 def test_a_word_of_float32_is_refused_for_what_the_input_is():
@@ -93,11 +92,10 @@ def test_the_word_of_halves(dtype):
         precision.explicit_class(dtype, "half", from_keyword=True)
 
 
-@pytest.mark.parametrize("word", ["fp32", "IEEE", "", 1, ["ieee"]])
-def test_other_words_are_errors(word):
-    for call in (use_precision, precision.requested, precision.checked_word):
-        with pytest.raises(ValueError, match="'ieee', 'aten', 'tf32x3', 'tf32'"):
-            call(word)
+@pytest.mark.parametrize("wrong", ["fp32", "IEEE", "", 1, ["exact"]])
+def test_other_precisions_are_errors(wrong):
+    with pytest.raises(ValueError, match="'exact', 'aten', 'ieee', 'tf32x3', 'tf32', 'half' or None"):
+        use_precision(wrong)
 
 
 def test_half_and_double_do_not_depend_on_switches():

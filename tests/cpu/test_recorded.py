@@ -32,7 +32,7 @@ def grads(call, operands, **named):
     return torch.autograd.grad(result, operands, torch.randn_like(result))
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_light_calls_are_recorded_by_torch(monkeypatch, precision):
     operands = leaves(torch.float32)
     assert name_of_node(ours(*operands, 2, 1, precision=precision)) == BY_TORCH
@@ -94,7 +94,7 @@ def test_a_dual_grad_output_is_differentiated():
 
 def test_a_dual_grad_output_of_a_call_by_name_is_refused():
     operands = leaves()
-    result = ours(*operands, 2, 1, precision="ieee")
+    result = ours(*operands, 2, 1, precision="exact")
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.ones_like(result), torch.ones_like(result))
         with pytest.raises(RuntimeError, match="forward-mode"):
@@ -122,7 +122,7 @@ def test_batches_of_backwards(batched):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_where_memory_is_short(monkeypatch, precision):
     operands = leaves(torch.float32)
     expected = grads(F.conv_transpose2d, operands)

@@ -66,7 +66,7 @@ def test_a_converted_model():
 def test_it_agrees_with_explain():
     layer, x = convt_ext.ConvTranspose2d(64, 64, 4, 2, 1), image()
     for name in ("H200", "A100"):
-        for precision in (None, "ieee", "tf32"):
+        for precision in (None, "exact", "tf32"):
             layer.precision = precision
             (line,) = report(layer.requires_grad_(False), x, device=name).lines
             said = convt_ext.explain(x, layer.weight, layer.bias, stride=2, padding=1, precision=precision, device=name)
@@ -102,13 +102,13 @@ def test_precisions_of_calls_and_blocks():
     x, weight = image(), torch.randn(64, 8, 3, 3)
 
     def function():
-        conv_transpose2d(x, weight, precision="ieee")
+        conv_transpose2d(x, weight, precision="exact")
         with use_precision("tf32x3"):
             conv_transpose2d(x, weight, activation="relu")
         conv_transpose2d(x, weight)
 
     reasons = [line.reason for line in report(function).lines]
-    assert reasons[:2] == ["precision='ieee' asks for it", "use_precision asks for it"]
+    assert reasons[:2] == ["precision='exact' asks for it", "flags(precision='tf32x3') asks for it"]
     assert reasons[2].startswith("estimated")
 
 

@@ -12,7 +12,7 @@ from served import cuda_autocast, tf32
 
 from convt_ext import explain, ops, planner, routing, use_precision
 from convt_ext.bench.layers import KERNELBENCH
-from convt_ext.precision import WORDS
+from convt_ext.request import PRECISIONS
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
 __all__ = ["a100", "pretend_gpu"]
@@ -49,7 +49,7 @@ def test_every_case_reaches_the_op(case):
     x = torch.empty(case.n, case.c_in, case.h, case.w, device="cuda")
     weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device="cuda")
     bias = torch.empty(case.c_out, device="cuda") if case.bias else None
-    decision = routing.route(x, weight, bias, case.s, case.p, case.op, case.g, case.d, "ieee")
+    decision = routing.route(x, weight, bias, case.s, case.p, case.op, case.g, case.d, "exact")
     assert not isinstance(decision, routing.Reason), decision
     assert decision[3].arguments[:6] == (case.s, case.p, case.op, case.g, case.d, 0)
 
@@ -63,7 +63,7 @@ def test_ints_become_pairs_and_an_unbatched_input_gets_a_batch():
 
 @pytest.mark.parametrize("groups", [1, np.int64(1)], ids=["int", "numpy"])
 def test_groups_become_an_int(groups):
-    found = arguments_of(*operands(), groups=groups, precision="ieee")[3]
+    found = arguments_of(*operands(), groups=groups, precision="exact")[3]
     assert type(found) is int
     assert found == 1
 
@@ -72,8 +72,8 @@ def test_groups_become_an_int(groups):
 @pytest.mark.parametrize("value", [1.5, 1.0, True, [1, 1, 1], {}], ids=str)
 def test_one_argument_that_is_no_int_is_pytorchs(name, value):
     """Even if the call with an int is cached: 1, 1.0 and True compare equal."""
-    decide(*operands(), **{name: 1}, precision="ieee")
-    assert decide(*operands(), **{name: value}, precision="ieee") is routing.ARGUMENTS
+    decide(*operands(), **{name: 1}, precision="exact")
+    assert decide(*operands(), **{name: value}, precision="exact") is routing.ARGUMENTS
 
 
 def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
@@ -82,13 +82,13 @@ def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
         for on, code in ((True, 3), (False, 0)):
             with tf32(on):
                 assert arguments_of(x, weight, bias)[CODE] == code
-        assert arguments_of(x, weight, bias, precision="ieee")[CODE] == 0
-        assert decide(x, weight.cpu(), bias, precision="ieee") is routing.MIXED
-        assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
-        assert decide(x, weight.double(), bias, precision="ieee") is routing.MIXED
+        assert arguments_of(x, weight, bias, precision="exact")[CODE] == 0
+        assert decide(x, weight.cpu(), bias, precision="exact") is routing.MIXED
+        assert decide(x, weight, bias.cpu(), precision="exact") is routing.MIXED
+        assert decide(x, weight.double(), bias, precision="exact") is routing.MIXED
 
 
-@pytest.mark.parametrize(("word", "code"), [("ieee", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
+@pytest.mark.parametrize(("word", "code"), [("exact", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
 def test_words_have_codes(word, code):
     assert arguments_of(*operands(), precision=word)[CODE] == code
     with use_precision(word):
@@ -97,7 +97,7 @@ def test_words_have_codes(word, code):
 
 def test_keyword_beats_context():
     with use_precision("aten"):
-        assert arguments_of(*operands(), precision="ieee")[CODE] == 0
+        assert arguments_of(*operands(), precision="exact")[CODE] == 0
 
 
 def test_switches_decide_without_a_word(no_tf32):
@@ -130,7 +130,7 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("word", ["aten", "tf32x3", "tf32"])
 def test_words_for_float32_alone(dtype, word, a100):
-    with pytest.raises(ValueError, match='precision="ieee"'):
+    with pytest.raises(ValueError, match='precision="exact"'):
         decide(*operands(dtype), precision=word)
     with use_precision(word):  # a context speaks of float32 alone
         decision = decide(*operands(dtype))
@@ -139,24 +139,24 @@ def test_words_for_float32_alone(dtype, word, a100):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_ieee_serves_every_dtype(dtype):
-    assert arguments_of(*operands(dtype), precision="ieee")[CODE] == 0
-    with use_precision("ieee"):
+    assert arguments_of(*operands(dtype), precision="exact")[CODE] == 0
+    with use_precision("exact"):
         assert arguments_of(*operands(dtype))[CODE] == 0
 
 
 def test_unknown_word_is_an_error_everywhere():
     for device in ("cuda", "cpu"):
-        with pytest.raises(ValueError, match="'ieee', 'aten', 'tf32x3', 'tf32'"):
+        with pytest.raises(ValueError, match="'exact', 'aten', 'ieee', 'tf32x3', 'tf32'"):
             decide(*operands(device=device), precision="fast")
 
 
 def test_memory_format_follows_the_strides():
     x, weight, _ = operands()
     last = x.to(memory_format=torch.channels_last)
-    assert arguments_of(last, weight, precision="ieee")[CHANNELS_LAST] is True
-    assert arguments_of(x, weight.to(memory_format=torch.channels_last), precision="ieee")[CHANNELS_LAST] is True
-    assert arguments_of(last.double(), weight.double(), precision="ieee")[CHANNELS_LAST] is False
-    assert arguments_of(last, weight, stride=1, output_padding=1, dilation=2, precision="ieee")[CHANNELS_LAST] is False
+    assert arguments_of(last, weight, precision="exact")[CHANNELS_LAST] is True
+    assert arguments_of(x, weight.to(memory_format=torch.channels_last), precision="exact")[CHANNELS_LAST] is True
+    assert arguments_of(last.double(), weight.double(), precision="exact")[CHANNELS_LAST] is False
+    assert arguments_of(last, weight, stride=1, output_padding=1, dilation=2, precision="exact")[CHANNELS_LAST] is False
 
 
 @needs_binary
@@ -170,7 +170,7 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
     assert verdict.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
     assert "PyTorch about" in verdict.why()
     assert arguments_of(x, weight, **layer.arguments)[CODE] == 0
-    for word in WORDS:
+    for word in PRECISIONS:
         if word == "half":
             continue
         assert not isinstance(decide(x, weight, **layer.arguments, precision=word), routing.Reason)
@@ -187,7 +187,7 @@ def test_half_by_name_is_ours(dtype):
     assert arguments_of(x, weight, precision="half")[CODE] == 4
     with use_precision("half"):
         assert arguments_of(x, weight)[CODE] == 4
-        assert arguments_of(x.float(), weight.float(), precision="ieee")[CODE] == 0
+        assert arguments_of(x.float(), weight.float(), precision="exact")[CODE] == 0
     with pytest.raises(ValueError, match="is for float16 and bfloat16"):
         decide(x.float(), weight.float(), precision="half")
 
@@ -196,7 +196,7 @@ def test_half_by_name_is_ours(dtype):
 def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
     assert verdict_of(x.double(), weight.double()).by_torch
-    assert arguments_of(x.double(), weight.double(), precision="ieee")[CODE] == 0
+    assert arguments_of(x.double(), weight.double(), precision="exact")[CODE] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
     assert arguments_of(x, weight)[CODE] == 1
     assert not verdict_of(x, weight).by_torch  # PyTorch's columns take far longer here
@@ -245,26 +245,26 @@ def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
     verdict = verdict_of(x, weight, **arguments)
     assert verdict.by_torch
     assert verdict.why() == "no convt_ext kernel has a tile that fits this problem"
-    assert arguments_of(x, weight, **arguments, precision="ieee")[CODE] == 0
+    assert arguments_of(x, weight, **arguments, precision="exact")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)
     assert "no convt_ext kernel" in str(found)
     with pytest.raises(ValueError, match="no kernel's tile fits"):
-        explain(x, weight, **arguments, precision="ieee")
+        explain(x, weight, **arguments, precision="exact")
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_gradients_are_no_reason(which):
     arguments = operands()
     arguments[which].requires_grad_()
-    assert arguments_of(*arguments, precision="ieee")[CODE] == 0
+    assert arguments_of(*arguments, precision="exact")[CODE] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_autocast_casts(dtype, a100):
     x, weight, bias = operands(dtype)
     with cuda_autocast(torch.bfloat16):
-        decision = decide(x, weight, bias, precision="ieee")
+        decision = decide(x, weight, bias, precision="exact")
         default = decide(x, weight, bias)
         words = "autocast casts the input to bfloat16: make" if dtype is torch.float32 else "the input is .*: leave"
         with pytest.raises(ValueError, match=words):
@@ -280,5 +280,5 @@ def test_a_decision_costs_microseconds():
 
     x, weight, bias = operands()
     with torch.no_grad():
-        seconds = min(timeit.repeat(lambda: decide(x, weight, bias, precision="ieee"), number=200, repeat=5)) / 200
+        seconds = min(timeit.repeat(lambda: decide(x, weight, bias, precision="exact"), number=200, repeat=5)) / 200
     assert seconds < 200e-6

@@ -9,28 +9,28 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from convt_ext import _extension, routing, use_precision
+from convt_ext import _extension, routing
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
 __all__ = ["a100", "pretend_gpu"]
 
 
-def refuses(reason: routing.Reason, match: str, precision: str = "ieee", dtype=torch.float32):
+def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=torch.float32):
     with pytest.raises(RuntimeError, match=match):
-        routing.refuse_when_explicit(reason, dtype, precision)
+        routing.refuse_if_ours(reason, dtype, precision, None, "tf32")
 
 
 def test_other_tensors_are_pytorchs():
     x, weight, bias = operands()
-    assert decide(*operands(device="cpu"), precision="ieee") is routing.NOT_CUDA
-    assert decide(x, weight.cpu(), precision="ieee") is routing.MIXED
-    assert decide(x, weight, bias.cpu(), precision="ieee") is routing.MIXED
-    assert decide(x, weight.double(), precision="ieee") is routing.MIXED
-    assert decide(x, weight, bias.double(), precision="ieee") is routing.MIXED
-    assert decide(*operands(torch.complex64), precision="ieee") is routing.NO_DTYPE
-    assert decide(*operands(torch.int32), precision="ieee") is routing.NO_DTYPE
-    assert decide([1.0], weight, precision="ieee") is routing.NOT_PLAIN
-    assert decide(x, weight, 3, precision="ieee") is routing.NOT_PLAIN
+    assert decide(*operands(device="cpu"), precision="exact") is routing.NOT_CUDA
+    assert decide(x, weight.cpu(), precision="exact") is routing.MIXED
+    assert decide(x, weight, bias.cpu(), precision="exact") is routing.MIXED
+    assert decide(x, weight.double(), precision="exact") is routing.MIXED
+    assert decide(x, weight, bias.double(), precision="exact") is routing.MIXED
+    assert decide(*operands(torch.complex64), precision="exact") is routing.NO_DTYPE
+    assert decide(*operands(torch.int32), precision="exact") is routing.NO_DTYPE
+    assert decide([1.0], weight, precision="exact") is routing.NOT_PLAIN
+    assert decide(x, weight, 3, precision="exact") is routing.NOT_PLAIN
 
 
 def test_parameters_are_plain():
@@ -46,23 +46,23 @@ class Mode(TorchFunctionMode):
 def test_function_modes_are_pytorchs():
     arguments = operands()
     with Mode():
-        assert decide(*arguments, precision="ieee") is routing.MODE
+        assert decide(*arguments, precision="exact") is routing.MODE
 
 
 def test_a_default_device_is_no_reason():
     arguments = operands()
     with torch.device("cuda"):
-        assert not isinstance(decide(*arguments, precision="ieee"), routing.Reason)
+        assert not isinstance(decide(*arguments, precision="exact"), routing.Reason)
 
 
 def test_disabled_by_the_environment(monkeypatch):
     monkeypatch.setattr(_extension, "DISABLED", True)
-    assert decide(*operands(), precision="ieee") is routing.DISABLED
+    assert decide(*operands(), precision="exact") is routing.DISABLED
 
 
 def test_forward_mode_is_pytorchs():
     with forward_ad.dual_level():
-        assert decide(*operands(), precision="ieee") is routing.FORWARD_AD
+        assert decide(*operands(), precision="exact") is routing.FORWARD_AD
     refuses(routing.FORWARD_AD, "dual level")
 
 
@@ -71,7 +71,7 @@ def test_transforms_are_pytorchs():
     x, weight, bias = operands()
 
     def inside(one):
-        found.append(decide(x, weight, bias, precision="ieee"))
+        found.append(decide(x, weight, bias, precision="exact"))
         return one
 
     torch.func.vmap(inside)(torch.zeros(2))
@@ -83,19 +83,19 @@ def test_transforms_are_pytorchs():
 def test_tracing_is_pytorchs(monkeypatch, exports, reason):
     monkeypatch.setattr(routing, "_tracing_state", lambda: "a trace")
     monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: exports)
-    assert decide(*operands(), precision="ieee") is reason
+    assert decide(*operands(), precision="exact") is reason
 
 
 def test_nothing_to_compute_is_pytorchs():
     x, weight, _ = operands()
-    assert decide(x.narrow(0, 0, 0), weight, precision="ieee") is routing.ARGUMENTS
+    assert decide(x.narrow(0, 0, 0), weight, precision="exact") is routing.ARGUMENTS
     assert (
         decide(
             torch.ones(2, 4, 1, 1, device="cuda"),
             torch.ones(4, 6, 2, 2, device="cuda"),
             stride=1,
             padding=1,
-            precision="ieee",
+            precision="exact",
         )
         is routing.ARGUMENTS
     )
@@ -103,32 +103,40 @@ def test_nothing_to_compute_is_pytorchs():
 
 def test_what_does_not_fit_is_refused_or_pytorchs():
     one = torch.ones(1, 1, 1, 1, device="cuda")
-    assert decide(one, one, stride=2**30, padding=0, precision="ieee") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63 - 1, padding=0, precision="ieee") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63, padding=0, precision="ieee") is routing.ARGUMENTS
-    assert decide(one, one, stride=2**30, padding=2**30, precision="ieee") is routing.ARGUMENTS
-    assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="ieee"), routing.Reason)
+    assert decide(one, one, stride=2**30, padding=0, precision="exact") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63 - 1, padding=0, precision="exact") is routing.TOO_LARGE
+    assert decide(one, one, stride=2**63, padding=0, precision="exact") is routing.ARGUMENTS
+    assert decide(one, one, stride=2**30, padding=2**30, precision="exact") is routing.ARGUMENTS
+    assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="exact"), routing.Reason)
     refuses(routing.TOO_LARGE, "split the input")
 
 
 def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
     with pytest.raises(ValueError, match="the input is float16: leave"):
-        routing.served_class(torch.float16, "tf32", (9, 0))
+        routing.selection(torch.float16, "tf32", (9, 0))
     with pytest.raises(ValueError, match="autocast casts the input to float16"):
-        routing.served_class(torch.float16, "tf32", (9, 0), was_float32=True)
+        routing.selection(torch.float16, "tf32", (9, 0), was_float32=True)
 
 
-def test_a_word_that_does_not_speak_of_the_dtype_refuses_nothing():
-    with use_precision("tf32"):
-        routing.refuse_when_explicit(routing.TRANSFORM, torch.float16, None)
-        with pytest.raises(RuntimeError):
-            routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
-    routing.refuse_when_explicit(routing.TRANSFORM, torch.float32, None)
+def test_only_a_request_for_a_kernel_is_refused():
+    """PyTorch's operator runs a precision of another dtype, and one that its switches select."""
+    routing.refuse_if_ours(routing.TRANSFORM, torch.float16, None, "tf32", "f16")
+    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, "tf32", "tf32")
+    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, None, "tf32")
+    for keywords, in_force in (
+        ("tf32", None),
+        (None, "tf32"),
+        ("exact", None),
+        (None, "convt_ext:"),
+        ("tf32", "auto:"),
+    ):
+        with pytest.raises(RuntimeError, match="asks for a kernel of convt_ext"):
+            routing.refuse_if_ours(routing.TRANSFORM, torch.float32, keywords, in_force, "ieee")
 
 
 def test_a_gpu_without_code(monkeypatch, a100):
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install another wheel")
-    decision = decide(*operands(), precision="ieee")
+    decision = decide(*operands(), precision="exact")
     assert isinstance(decision, routing.Unavailable)
     refuses(decision, "install another wheel")
     # Where PyTorch serves anyway, a missing binary is nobody's concern.

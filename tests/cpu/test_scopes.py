@@ -1,6 +1,6 @@
 """`use_precision` under concurrency: asyncio tasks, threads, generators, and exits in any order.
 
-Makes no calls: `precision.requested(None)` is the precision that a call would get.
+Makes no calls: `word()` is the request that a call would have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scope_words import nothing_stays_in_force, word
 
 from convt_ext import use_precision
-from convt_ext.precision import WORDS
+from convt_ext.request import PRECISIONS
 
 __all__ = ["nothing_stays_in_force"]
 
@@ -32,7 +32,7 @@ def inside(precision):
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 @pytest.mark.parametrize("ends", ["exhausted", "closed", "dropped"])
 def test_generators_end_in_any_order(order, ends):
-    precisions = ("ieee", "aten", None)
+    precisions = ("exact", "aten", None)
     generators = [inside(precision) for precision in precisions]
     assert [next(generator) for generator in generators] == [*precisions]
     open_ones = list(range(3))
@@ -49,7 +49,7 @@ def test_generators_end_in_any_order(order, ends):
 @given(st.lists(st.integers(-10, 5)))
 def test_any_sequence_of_entering_and_leaving(steps):
     """Compares with a list: a negative number exits an entered object, which removes its last entry."""
-    objects = [use_precision(one) for one in (*WORDS, None, "ieee")]
+    objects = {use_precision(one): one for one in (*PRECISIONS, None)}
     entered = []
 
     def leave(one):
@@ -58,10 +58,10 @@ def test_any_sequence_of_entering_and_leaving(steps):
 
     for step in [*steps, *[-1] * len(steps)]:
         if step >= 0:
-            entered.append(objects[step].__enter__())
+            entered.append(list(objects)[step].__enter__())
         elif entered:
             leave(entered[step % len(entered)])
-        assert word() == (entered[-1].precision if entered else None)
+        assert word() == (objects[entered[-1]] if entered else None)
 
 
 # Tasks and threads.
@@ -77,7 +77,7 @@ def test_each_task_has_its_own_word():
 
     async def main():
         found = await asyncio.gather(
-            *(work(one, 2 + index) for index, one in enumerate(("ieee", "aten", None, "tf32")))
+            *(work(one, 2 + index) for index, one in enumerate(("exact", "aten", None, "tf32")))
         )
         return found, word()
 
@@ -94,36 +94,36 @@ def test_a_task_begins_with_the_word_at_its_creation():
 
     async def main():
         parent_left = asyncio.Event()
-        with use_precision("ieee"):
+        with use_precision("exact"):
             task = asyncio.create_task(child(parent_left))
             await asyncio.sleep(0)
         assert word() is None
         parent_left.set()
         return await task
 
-    assert asyncio.run(main()) == ("ieee", "ieee", "aten")
+    assert asyncio.run(main()) == ("exact", "exact", "aten")
 
 
 def test_a_thread_begins_with_none_unless_it_is_given_a_context():
     async def main():
-        with use_precision("ieee"):
+        with use_precision("exact"):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, word), await asyncio.to_thread(word)
 
-    assert asyncio.run(main()) == (None, "ieee")  # as asyncio says of the two
+    assert asyncio.run(main()) == (None, "exact")  # as asyncio says of the two
 
 
 def test_one_object_in_many_tasks_and_threads():
-    shared = use_precision("ieee")
+    shared = use_precision("exact")
 
     async def task(turns):
         with shared:
             for _ in range(turns):
                 await asyncio.sleep(0)
-                assert word() == "ieee"
+                assert word() == "exact"
             with shared:
                 await asyncio.sleep(0)
-            assert word() == "ieee"
+            assert word() == "exact"
         return word()
 
     async def main():
@@ -139,7 +139,7 @@ def test_one_object_in_many_tasks_and_threads():
 
 
 def test_leaving_elsewhere_is_an_error_and_changes_nothing():
-    one = use_precision("ieee")
+    one = use_precision("exact")
 
     def leave():
         with use_precision("aten"):
@@ -150,7 +150,7 @@ def test_leaving_elsewhere_is_an_error_and_changes_nothing():
 
     with one:
         contextvars.Context().run(leave)
-        assert word() == "ieee"
+        assert word() == "exact"
     thread = threading.Thread(target=leave)
     thread.start()
     thread.join()

@@ -1,6 +1,6 @@
 """`use_precision` as a decorator of generators, coroutines, async generators and methods.
 
-Makes no calls: `precision.requested(None)` is the precision that a call would get.
+Makes no calls: `word()` is the request that a call would have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from convt_ext import use_precision
 __all__ = ["nothing_stays_in_force"]
 
 
-@use_precision("ieee")
+@use_precision("exact")
 def echo(count):
     """Yields the precision and the sent value; records how it ended."""
     sent = None
@@ -36,20 +36,20 @@ def test_a_decorated_generator_holds_its_word_while_it_runs_alone():
     assert inspect.isgenerator(steps)
     assert echo.__name__ == "echo"
     assert word() is None
-    assert next(steps) == ("ieee", None)
+    assert next(steps) == ("exact", None)
     assert word() is None
     with use_precision("aten"):
-        assert steps.send("sent") == ("ieee", "sent")
+        assert steps.send("sent") == ("exact", "sent")
         assert word() == "aten"
-    assert steps.throw(KeyError("thrown")) == ("ieee", "thrown")
+    assert steps.throw(KeyError("thrown")) == ("exact", "thrown")
     assert word() is None
     with pytest.raises(StopIteration) as end:
         next(steps)
-    assert end.value.value == ("ieee", "end")
+    assert end.value.value == ("exact", "end")
 
 
 def test_exceptions_of_a_decorated_generator_pass():
-    @use_precision("ieee")
+    @use_precision("exact")
     def fails():
         try:
             yield
@@ -58,7 +58,7 @@ def test_exceptions_of_a_decorated_generator_pass():
 
     steps = fails()
     next(steps)
-    with pytest.raises(ValueError, match="ieee"):
+    with pytest.raises(ValueError, match="exact"):
         steps.throw(KeyError())
     with pytest.raises(StopIteration):
         next(steps)
@@ -68,7 +68,7 @@ def test_exceptions_of_a_decorated_generator_pass():
 def test_a_decorated_generator_cleans_up_with_its_word(ends):
     found = []
 
-    @use_precision("ieee")
+    @use_precision("exact")
     def cleans():
         try:
             yield
@@ -81,11 +81,11 @@ def test_a_decorated_generator_cleans_up_with_its_word(ends):
         steps.close()
     del steps
     gc.collect()
-    assert found == ["ieee"]
+    assert found == ["exact"]
 
 
 def test_a_decorated_generator_that_goes_on_after_close_is_an_error():
-    @use_precision("ieee")
+    @use_precision("exact")
     def stubborn():
         try:
             yield
@@ -100,7 +100,7 @@ def test_a_decorated_generator_that_goes_on_after_close_is_an_error():
 
 
 def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_change():
-    @use_precision("ieee")
+    @use_precision("exact")
     def body(outer):
         yield word()
         with use_precision("tf32"):
@@ -112,7 +112,7 @@ def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_chang
 
     outer = use_precision("aten")
     steps = body(outer)
-    assert next(steps) == "ieee"
+    assert next(steps) == "exact"
     outer.__enter__()
     assert next(steps) == "tf32"
     assert word() == "aten"
@@ -121,11 +121,11 @@ def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_chang
         assert word() is None
     assert next(steps) == "tf32"
     assert word() is None
-    assert list(steps) == ["ieee"]
+    assert list(steps) == ["exact"]
 
 
 def test_decorated_generators_in_two_tasks_at_once():
-    @use_precision("ieee")
+    @use_precision("exact")
     def steps():
         while True:
             yield word()
@@ -133,7 +133,7 @@ def test_decorated_generators_in_two_tasks_at_once():
     async def work(generator, precision):
         with use_precision(precision):
             for _ in range(3):
-                assert next(generator) == "ieee"
+                assert next(generator) == "exact"
                 assert word() == precision
                 await asyncio.sleep(0)
 
@@ -161,7 +161,7 @@ class Pause:
 
 
 def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
-    @use_precision("ieee")
+    @use_precision("exact")
     async def work():
         found = [word()]
         await Pause()
@@ -172,8 +172,8 @@ def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
         return found
 
     assert inspect.iscoroutinefunction(work)
-    assert run_by_hand(work()) == ([None, None], ["ieee", "aten", "ieee"])
-    assert asyncio.run(asyncio.wait_for(_slept(work), 10)) == ["ieee", "aten", "ieee"]
+    assert run_by_hand(work()) == ([None, None], ["exact", "aten", "exact"])
+    assert asyncio.run(asyncio.wait_for(_slept(work), 10)) == ["exact", "aten", "exact"]
 
 
 async def _slept(work):
@@ -191,7 +191,7 @@ async def _slept(work):
 def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
     found = []
 
-    @use_precision("ieee")
+    @use_precision("exact")
     async def work():
         try:
             await asyncio.sleep(60)
@@ -206,7 +206,7 @@ def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
             await task
 
     asyncio.run(main())
-    assert found == ["ieee"]
+    assert found == ["exact"]
 
 
 def test_a_task_that_a_decorated_coroutine_starts_has_its_word():
@@ -214,14 +214,14 @@ def test_a_task_that_a_decorated_coroutine_starts_has_its_word():
         await asyncio.sleep(0)
         return word()
 
-    @use_precision("ieee")
+    @use_precision("exact")
     async def work():
         return await asyncio.gather(child(), asyncio.create_task(child()))
 
-    assert asyncio.run(work()) == ["ieee", "ieee"]
+    assert asyncio.run(work()) == ["exact", "exact"]
 
 
-@use_precision("ieee")
+@use_precision("exact")
 async def aecho(count, ended=None):
     sent = None
     try:
@@ -243,20 +243,20 @@ def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
         steps = aecho(4, ended)
         assert inspect.isasyncgenfunction(aecho)
         assert inspect.isasyncgen(steps)
-        assert await anext(steps) == ("ieee", None)
+        assert await anext(steps) == ("exact", None)
         assert word() is None
         with use_precision("aten"):
-            assert await steps.asend("sent") == ("ieee", "sent")
+            assert await steps.asend("sent") == ("exact", "sent")
             assert word() == "aten"
-        assert await asyncio.create_task(steps.athrow(KeyError("thrown"))) == ("ieee", "thrown")
-        assert [one async for one in steps] == [("ieee", None)]
-        assert ended == ["ieee"]
+        assert await asyncio.create_task(steps.athrow(KeyError("thrown"))) == ("exact", "thrown")
+        assert [one async for one in steps] == [("exact", None)]
+        assert ended == ["exact"]
         with pytest.raises(StopAsyncIteration):
             await anext(steps)
         other = aecho(4, ended)
         await anext(other)
         await other.aclose()
-        assert ended == ["ieee", "ieee"]
+        assert ended == ["exact", "exact"]
         assert word() is None
 
     asyncio.run(main())
@@ -280,11 +280,11 @@ def test_a_decorated_async_generator_that_is_not_finished(kept, monkeypatch):
 
     asyncio.run(main())
     assert lost == []
-    assert ended == ["ieee"]
+    assert ended == ["exact"]
 
 
 def test_an_error_of_a_decorated_async_generator_passes():
-    @use_precision("ieee")
+    @use_precision("exact")
     async def fails():
         yield 1
         raise ValueError(word())
@@ -292,7 +292,7 @@ def test_an_error_of_a_decorated_async_generator_passes():
     async def main():
         steps = fails()
         await anext(steps)
-        with pytest.raises(ValueError, match="ieee"):
+        with pytest.raises(ValueError, match="exact"):
             await anext(steps)
         assert word() is None
 
@@ -303,13 +303,13 @@ def test_decorated_methods():
     class Model:
         precision = "aten"
 
-        @use_precision("ieee")
+        @use_precision("exact")
         def steps(self):
             yield word(), self.precision
 
-        @use_precision("ieee")
+        @use_precision("exact")
         async def work(self):
             return word(), self.precision
 
-    assert list(Model().steps()) == [("ieee", "aten")]
-    assert asyncio.run(Model().work()) == ("ieee", "aten")
+    assert list(Model().steps()) == [("exact", "aten")]
+    assert asyncio.run(Model().work()) == ("exact", "aten")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_losses_are_the_originals(precision, layout):
     original = generator().to(memory_format=layout)
@@ -40,7 +40,7 @@ def test_autocast_casts_and_leaves_get_float32(dtype):
     case = named("k4s2p1")
     x, weight, bias = leaves(case, torch.float32)
     with torch.autocast("cpu", dtype=dtype):
-        result = ours(x, weight, bias, 2, 1, precision="ieee")
+        result = ours(x, weight, bias, 2, 1, precision="exact")
         theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
     assert RAN == ["forward"]
     assert result.dtype is theirs.dtype is dtype
@@ -64,23 +64,23 @@ def test_autocast_without_a_precision_is_pytorchs(monkeypatch):
 def test_autocast_leaves_float64_alone_and_mixes_the_rest():
     x, weight, bias = leaves(named("k4s2p1"), torch.float64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert ours(x, weight, bias, 2, 1, precision="ieee").dtype is torch.float64
-        mixed = ours(x.half(), weight.float(), bias.bfloat16(), 2, 1, precision="ieee")
+        assert ours(x, weight, bias, 2, 1, precision="exact").dtype is torch.float64
+        mixed = ours(x.half(), weight.float(), bias.bfloat16(), 2, 1, precision="exact")
         assert mixed.dtype is torch.bfloat16
         with pytest.raises(RuntimeError, match=r"should be the same|expected"):
-            ours(x, weight.float(), bias, 2, 1, precision="ieee")
+            ours(x, weight.float(), bias, 2, 1, precision="exact")
 
 
 def test_backward_under_autocast():
     """First and second derivatives use the dtype of their forward pass."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32)
-    (grad,) = torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="ieee").square().sum(), x, create_graph=True)
+    (grad,) = torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="exact").square().sum(), x, create_graph=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         grad.square().sum().backward()
     assert weight.grad.dtype is torch.float32
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_deterministic_mode(precision):
     operands = leaves(named("k4s2p1"), torch.float32)
     torch.use_deterministic_algorithms(True)
@@ -94,7 +94,7 @@ def test_deterministic_mode(precision):
 @each_case("k4s2p1", "k3s2p1op1", "kb81", "gcd_2")
 def test_flops_of_a_step_are_pytorchs(case):
     counts = []
-    for call in (lambda *a, **n: ours(*a, **n, precision="ieee"), F.conv_transpose2d):
+    for call in (lambda *a, **n: ours(*a, **n, precision="exact"), F.conv_transpose2d):
         operands = leaves(case, torch.float32)
         with FlopCounterMode(display=False) as counter:
             call(*operands, **case.arguments).sum().backward()

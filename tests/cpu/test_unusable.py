@@ -94,7 +94,7 @@ def cpu_as_gpu(monkeypatch):
     monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
 
 
-@pytest.mark.parametrize("precision", [None, "ieee", "tf32"])
+@pytest.mark.parametrize("precision", [None, "exact", "tf32"])
 def test_route_returns_the_reason(reason, fake_gpu, precision):
     decision = routing.route(*operands(), 2, 1, 0, 1, 1, precision)
     assert isinstance(decision, routing.Unavailable)
@@ -137,7 +137,7 @@ def test_an_epilogue_and_frozen_weights_warn_too(reason, cpu_as_gpu, monkeypatch
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 def test_an_explicit_precision_raises(reason, cpu_as_gpu, how):
     def call(*tensors):
-        return ours(*tensors, 2, 1, precision="ieee")
+        return ours(*tensors, 2, 1, precision="exact")
 
     if how == "compiled":
         call = torch.compile(call, backend="eager", fullgraph=True)
@@ -153,7 +153,7 @@ def test_explain_tells(reason, fake_gpu):
     assert found.plan is None
     assert str(found)
     with pytest.raises(RuntimeError, match="asks for a kernel of convt_ext"):
-        explain(*operands(), precision="ieee")
+        explain(*operands(), precision="exact")
 
 
 def test_tune_measures_nothing(reason, cpu_as_gpu):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from cases import each_case, named
 from gradients import assert_within_budget, gradients, leaves
 from raw_ops import assert_same_bits
-from served import SeenOps, cudnn, switch, tf32
+from served import SeenOps, cudnn, on_kernels, switch, tf32
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from convt_ext import conv_transpose2d as ours
@@ -31,9 +31,9 @@ def exact_pytorch():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gradients(case, dtype):
     operands = leaves(case, dtype, "cuda")
-    found = gradients(ours, case, operands, precision="ieee")
+    found = gradients(ours, case, operands, precision="exact")
     assert_within_budget(found, case, operands)
-    again = gradients(ours, case, operands, precision="ieee")
+    again = gradients(ours, case, operands, precision="exact")
     for one, other in zip(found, again, strict=True):
         assert_same_bits(one, other)
 
@@ -42,7 +42,7 @@ def test_gradients(case, dtype):
 @pytest.mark.parametrize("precision", ["aten", "tf32x3", "tf32", None])
 def test_gradients_of_other_classes(case, precision):
     operands = leaves(case, device="cuda", dtype=torch.float32)
-    found = gradients(ours, case, operands, precision=precision)
+    found = gradients(ours, case, operands, **on_kernels(precision))
     reference = gradients(F.conv_transpose2d, case, leaves(case))
     for one, right in zip(found, reference, strict=True):
         bound = 5e-4 if precision == "tf32" else 5e-6
@@ -52,7 +52,7 @@ def test_gradients_of_other_classes(case, precision):
 @each_case()
 def test_shapes_and_formats_are_pytorchs(case):
     operands = leaves(case, torch.float32, "cuda")
-    found = gradients(ours, case, operands, precision="ieee")
+    found = gradients(ours, case, operands, precision="exact")
     for one, theirs in zip(found, gradients(F.conv_transpose2d, case, operands), strict=True):
         assert one.dtype is theirs.dtype
         assert one.shape == theirs.shape
@@ -64,7 +64,7 @@ def test_shapes_and_formats_are_pytorchs(case):
 def test_only_the_requested_gradients(requires, unbatched):
     x, weight, bias = leaves(named("k4s2p1"), torch.float32, "cuda", requires)
     with SeenOps() as seen:
-        result = ours(x[0] if unbatched else x, weight, bias, 2, 1, precision="ieee")
+        result = ours(x[0] if unbatched else x, weight, bias, 2, 1, precision="exact")
         assert result.requires_grad == any(requires)
         if any(requires):
             result.sum().backward()
@@ -78,7 +78,7 @@ def test_only_the_requested_gradients(requires, unbatched):
 def test_gradients_of_the_result_in_any_layout(kind):
     case = named("k4s2p1")
     operands = leaves(case, torch.float32, "cuda")
-    result = ours(*operands, **case.arguments, precision="ieee")
+    result = ours(*operands, **case.arguments, precision="exact")
     dense = torch.randn_like(result)
     if kind == "expanded":
         given, dense = torch.ones((), device="cuda").expand_as(result), torch.ones_like(result)
@@ -101,7 +101,7 @@ def test_gradients_of_the_result_in_any_layout(kind):
            "no_bias", "kernel_over_input")  # fmt: skip
 def test_gradcheck_twice(case):
     operands = [tensor for tensor in leaves(case, torch.float64, "cuda") if tensor is not None]
-    call = lambda *tensors: ours(*tensors, **case.arguments, precision="ieee")  # noqa: E731
+    call = lambda *tensors: ours(*tensors, **case.arguments, precision="exact")  # noqa: E731
     assert gradcheck(call, operands, fast_mode=True, check_batched_grad=True)
     assert gradgradcheck(call, operands, fast_mode=True, check_batched_grad=True)
     unasked = lambda *tensors: ours(*tensors, **case.arguments)  # noqa: E731
@@ -114,7 +114,7 @@ def test_only_what_is_asked_of_the_backward(which):
     node of PyTorch's, whose backward enters the dispatcher with a mask and no more."""
     operands = leaves(named("k4s2p1"), torch.float32, "cuda")
     with SeenOps() as seen:
-        result = ours(*operands, 2, 1, precision="ieee")
+        result = ours(*operands, 2, 1, precision="exact")
         torch.autograd.grad(result.sum(), operands[which])
     seen.names.remove("convt_ext.forward.default")
     assert set(seen.names) & OURS == {f"convt_ext.grad_{('input', 'weight', 'bias')[which]}.default"}
@@ -130,7 +130,7 @@ def test_double_backward_in_float32(case):
         return torch.autograd.grad((grad.norm() - 1).square(), operands)
 
     with SeenOps() as seen:
-        found = penalty(lambda *a, **n: ours(*a, **n, precision="ieee"), leaves(case, torch.float32, "cuda"))
+        found = penalty(lambda *a, **n: ours(*a, **n, precision="exact"), leaves(case, torch.float32, "cuda"))
     assert not [name for name in seen.names if "convolution" in name]
     reference = penalty(F.conv_transpose2d, leaves(case))
     for one, right in zip(found, reference, strict=True):
@@ -179,7 +179,7 @@ def test_without_cudnn_the_gradients_are_contiguous():
     case = named("channels_last")
     with cudnn(False):
         operands = leaves(case, torch.float32, "cuda")
-        assert all(grad.is_contiguous() for grad in gradients(ours, case, operands, precision="ieee"))
+        assert all(grad.is_contiguous() for grad in gradients(ours, case, operands, precision="exact"))
 
 
 def test_transforms_and_forward_mode():
@@ -225,14 +225,14 @@ def test_lazy_negation_is_seen():
     x, weight, _ = named("k4s2p1").tensors(device="cuda")
     negative = torch._neg_view(x)
     assert torch.equal(
-        ours(negative, weight, None, 2, 1, precision="ieee"), ours(-x, weight, None, 2, 1, precision="ieee")
+        ours(negative, weight, None, 2, 1, precision="exact"), ours(-x, weight, None, 2, 1, precision="exact")
     )
 
 
 def test_no_tensor_changes_and_peak_memory_is_bounded():
     x = torch.randn(8, 64, 32, 32, device="cuda", requires_grad=True)
     weight = torch.randn(64, 64, 4, 4, device="cuda", requires_grad=True)
-    result = ours(x, weight, stride=2, padding=1, precision="ieee")
+    result = ours(x, weight, stride=2, padding=1, precision="exact")
     grad_output = torch.randn_like(result)
     before = [(tensor.detach().clone(), tensor._version) for tensor in (x, weight, grad_output)]
     torch.cuda.synchronize()
@@ -251,5 +251,5 @@ def test_saves_the_operands_and_nothing_else(dtype):
     x, weight, bias = leaves(named("k4s2p1"), dtype, "cuda")
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
-        ours(x, weight, bias, 2, 1, precision="ieee")
+        ours(x, weight, bias, 2, 1, precision="exact")
     assert [tensor.data_ptr() for tensor in saved] == [x.data_ptr(), weight.data_ptr()]

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from cases import each_case, named
 from gradients import leaves
-from served import allow_tf32, tf32
+from served import allow_tf32, on_kernels, tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from convt_ext import ConvTranspose2d, explain, ops
@@ -54,7 +54,7 @@ def assert_same(found, expected):
 
 
 @each_case("k4s2p1", "kb75", "channels_last_weight", "channel_slice", "no_bias")
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_forward_and_backward_in_one_graph(case, precision, dynamic):
     counter = CompileCounterWithBackend("aot_eager")
@@ -66,14 +66,14 @@ def test_forward_and_backward_in_one_graph(case, precision, dynamic):
     (graph,) = counter.graphs
     op = "convt_ext.conv_transpose2d.default" if precision is None else "convt_ext.forward.default"
     assert op in {str(node.target) for node in graph.graph.nodes}
-    assert_same(found, with_gradients(lambda operands: step(operands, case, "ieee"), case))
+    assert_same(found, with_gradients(lambda operands: step(operands, case, "exact"), case))
 
 
 @each_case("k4s2p1", "channels_last", "input_1x1")
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_inductor(case, precision):
     compiled = torch.compile(lambda operands: step(operands, case, precision), fullgraph=True)
-    assert_same(with_gradients(compiled, case), with_gradients(lambda operands: step(operands, case, "ieee"), case))
+    assert_same(with_gradients(compiled, case), with_gradients(lambda operands: step(operands, case, "exact"), case))
 
 
 @pytest.mark.parametrize("on", [False, True], ids=["ieee", "tf32"])
@@ -101,12 +101,12 @@ def test_switches_are_read_at_run_time(monkeypatch):
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend=counter, fullgraph=True)
     with tf32(False):
         first = call(*operands)
-        assert torch.equal(first, ours(*operands, 2, 1, precision="ieee"))
+        assert torch.equal(first, ours(*operands, 2, 1, precision="exact"))
     with tf32(True):
         second = call(*operands)
         if torch.cuda.get_device_capability() == (9, 0):
             assert explain(*operands, 2, 1).plan["plan"]["served_precision"] == "tf32"
-            assert torch.equal(second, ours(*operands, 2, 1, precision="tf32"))
+            assert torch.equal(second, ours(*operands, 2, 1, **on_kernels("tf32")))
             assert not torch.equal(second, first)
         else:  # PyTorch's operator serves, which need not have the same bits twice
             torch.testing.assert_close(second, first, rtol=1e-2, atol=1e-2)
@@ -119,7 +119,7 @@ def test_switches_are_read_at_run_time(monkeypatch):
 def test_autocast(dtype):
     def call(operands):
         with torch.autocast("cuda", dtype=dtype):
-            return ours(*operands, 2, 1, precision="ieee")
+            return ours(*operands, 2, 1, precision="exact")
 
     operands = leaves(named("k4s2p1"), torch.float32, "cuda")
     result = torch.compile(call, fullgraph=True)(operands)
@@ -129,7 +129,7 @@ def test_autocast(dtype):
     assert all(tensor.grad.dtype is torch.float32 for tensor in operands)
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_reduce_overhead(precision):
     """CUDA graphs around our ops."""
     model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
@@ -147,7 +147,7 @@ def test_reduce_overhead(precision):
         model.zero_grad()
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_export(precision):
     model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
     x = torch.randn(2, 8, 5, 6, device="cuda")
@@ -158,9 +158,9 @@ def test_export(precision):
         assert torch.equal(program.module()(x), model(x))
 
 
-@pytest.mark.parametrize("precision", [None, "ieee", "tf32"])
+@pytest.mark.parametrize("precision", [None, "exact", "tf32"])
 def test_export_in_channels_last(precision):
-    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
+    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", **on_kernels(precision))
     model.to(memory_format=torch.channels_last)
     x = torch.randn(2, 8, 5, 6, device="cuda").contiguous(memory_format=torch.channels_last)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
@@ -208,7 +208,7 @@ def test_aot_inductor(tmp_path):
     for kind in ("torch.nn", "convt_ext"):
         script = textwrap.dedent(f"""
             import convt_ext, torch
-            named = {{"precision": "ieee"}} if "{kind}" == "convt_ext" else {{}}
+            named = {{"precision": "exact"}} if "{kind}" == "convt_ext" else {{}}
             model = {kind}.ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", **named).eval()
             x = torch.randn(2, 8, 5, 6, device="cuda")
             with torch.no_grad():

@@ -104,7 +104,7 @@ def test_gradients_are_as_near_float64_as_pytorchs(monkeypatch, after, dtype, la
         assert (one - reference).norm() <= allowed
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32x3"])
+@pytest.mark.parametrize("precision", ["exact", "tf32x3"])
 def test_a_precision_by_name(precision):
     torch.manual_seed(0)
     layer = convt_ext.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1, precision=precision).cuda()

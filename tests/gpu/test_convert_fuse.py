@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from fusing_models import folding_bound, randomized
-from served import tf32
+from served import on_kernels, tf32
 from torch import fx, nn
 
 import convt_ext
@@ -48,7 +48,7 @@ def inputs(channels_last=False, dtype=torch.float32):
 @pytest.mark.parametrize(
     "followers", [(nn.ReLU(),), (nn.Dropout(), nn.LeakyReLU(0.2), nn.Hardtanh(-0.1, 0.2))], ids=str
 )
-@pytest.mark.parametrize("precision", ["ieee", "aten"])
+@pytest.mark.parametrize("precision", ["exact", "aten"])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_exact_classes_keep_their_bits(calls, followers, precision, channels_last):
     model = nn.Sequential(layer(), *followers).cuda().eval()
@@ -67,7 +67,7 @@ def test_folding_is_within_its_bound(calls, dtype, groups, bias, channels_last):
     model = randomized(nn.Sequential(layer(groups=groups, bias=bias), nn.BatchNorm2d(24), nn.ReLU())).to("cuda", dtype)
     x = inputs(channels_last, dtype)
     exact, bound = copy.deepcopy(model).double()(x.double()), folding_bound(model[0], model[1], x)
-    convert(model, precision="ieee", fuse=True)
+    convert(model, precision="exact", fuse=True)
     assert ((model(x).double() - exact).abs() <= bound).all()
     convt_ext.freeze(model[0])
     for _ in range(2):  # folding, and what it kept
@@ -76,7 +76,7 @@ def test_folding_is_within_its_bound(calls, dtype, groups, bias, channels_last):
 
 
 def test_new_weights_are_seen_also_by_a_graph(calls):
-    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24), nn.Tanh())).cuda(), "ieee", fuse=True)
+    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24), nn.Tanh())).cuda(), "exact", fuse=True)
     plain, x = nn.Sequential(*model), inputs()
     model(x)
     torch.cuda.synchronize()
@@ -91,7 +91,7 @@ def test_new_weights_are_seen_also_by_a_graph(calls):
 
 
 def test_writes_that_pytorch_does_not_count_are_seen(calls):
-    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "ieee", fuse=True)
+    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "exact", fuse=True)
     x = inputs()
     model(x)
     for one in (*model.parameters(), model[1].running_mean, model[1].running_var):
@@ -101,7 +101,7 @@ def test_writes_that_pytorch_does_not_count_are_seen(calls):
 
 
 def test_another_stream_uses_what_was_folded(calls):
-    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "ieee", fuse=True)
+    model = convert(randomized(nn.Sequential(layer(), nn.BatchNorm2d(24))).cuda(), "exact", fuse=True)
     convt_ext.freeze(model[0])
     x = inputs()
     expected = model(x)
@@ -119,8 +119,8 @@ def test_residual_in_a_traced_model(calls):
         def forward(self, x):
             return torch.relu(self.up(x) + self.side(x)) * 0.5
 
-    plain = convert(Net().cuda().eval(), precision="ieee")
-    model = convert(fx.symbolic_trace(Net().cuda().eval()), precision="ieee", fuse=True)
+    plain = convert(Net().cuda().eval(), precision="exact")
+    model = convert(fx.symbolic_trace(Net().cuda().eval()), precision="exact", fuse=True)
     model.load_state_dict(plain.state_dict())
     x = inputs()
     assert torch.equal(model(x), plain(x))
@@ -136,7 +136,7 @@ def test_in_place_operands_keep_the_dtype(calls):
         def forward(self, x, residual):
             return torch.relu(torch.tanh(self.up(x)).add_(residual))
 
-    plain = fx.symbolic_trace(convert(Net().cuda().eval(), precision="half").bfloat16())
+    plain = fx.symbolic_trace(convert(Net().cuda().eval(), **on_kernels("half")).bfloat16())
     model = convert(copy.deepcopy(plain), fuse=True)
     x = inputs(dtype=torch.bfloat16)
     for residual in (torch.rand(24, 1, 1, device="cuda"), torch.rand(24, 1, 1, device="cuda").bfloat16()):
@@ -148,8 +148,8 @@ def test_in_place_operands_keep_the_dtype(calls):
 
 def test_training_step(calls):
     model = nn.Sequential(layer(), nn.BatchNorm2d(24), nn.ReLU(), nn.ConvTranspose2d(24, 3, 3), nn.Tanh()).cuda()
-    plain = convert(copy.deepcopy(model), precision="ieee")
-    convert(model, precision="ieee", fuse=True)
+    plain = convert(copy.deepcopy(model), precision="exact")
+    convert(model, precision="exact", fuse=True)
     x = inputs()
     with torch.enable_grad():
         for one in (model, plain):

@@ -7,11 +7,11 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from served import switch
+from served import on_kernels, switch
 from torch import nn
 
 import convt_ext
-from convt_ext import convert, use_precision
+from convt_ext import convert, flags
 
 
 def model():
@@ -43,7 +43,7 @@ def kernels(monkeypatch):
 def test_inference_is_that_of_a_converted_model(kernels, lowers):
     plain, x = model(), image()
     lowered = torch.autocast("cuda", torch.bfloat16, enabled=lowers)
-    with torch.no_grad(), use_precision("half" if lowers else "ieee"), lowered:
+    with torch.no_grad(), flags(**on_kernels("half" if lowers else "exact")), lowered:
         expected = convert(copy.deepcopy(plain))(x)
         assert len(kernels) == 2
         with convt_ext.enabled():

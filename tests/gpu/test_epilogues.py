@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from served import allow_tf32, switch
+from served import allow_tf32, on_kernels, switch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -25,8 +25,8 @@ LAYERS = {
     "dilated": ((2, 32, 12, 13), (32, 16, 3, 3), {"stride": 1, "dilation": 2}),
 }
 CLASSES = [
-    (torch.float32, "ieee"), (torch.float32, "aten"), (torch.float32, "tf32x3"), (torch.float32, "tf32"),
-    (torch.float64, "ieee"), (torch.float16, "half"), (torch.bfloat16, "half"), (torch.bfloat16, "ieee"),
+    (torch.float32, "exact"), (torch.float32, "aten"), (torch.float32, "tf32x3"), (torch.float32, "tf32"),
+    (torch.float64, "exact"), (torch.float16, "half"), (torch.bfloat16, "half"), (torch.bfloat16, "exact"),
 ]  # fmt: skip
 CHAINS = {
     "relu": [torch.relu],
@@ -76,12 +76,12 @@ def test_as_pytorchs_functions_on_the_bare_result(dtype, word, chain, channels_l
     with torch.no_grad():
         for name in LAYERS:
             operands, arguments = layer(name, dtype, channels_last)
-            bare = ours(*operands, **arguments, precision=word)
+            bare = ours(*operands, **arguments, **on_kernels(word))
             entries = chain_for(chain, bare)
             expected = epilogues.apply(bare, entries)
-            found = conv_transpose2d_then(*operands, **arguments, precision=word, epilogue=entries)
+            found = conv_transpose2d_then(*operands, **arguments, **on_kernels(word), epilogue=entries)
             assert found.stride() == bare.stride()
-            if word in ("ieee", "aten") and chain not in ROUNDED:
+            if word in ("exact", "aten") and chain not in ROUNDED:
                 assert torch.equal(found, expected), name
                 continue
             eps = torch.finfo(dtype).eps
@@ -120,7 +120,7 @@ def test_gradients(monkeypatch, last, small_bytes):
             residual = torch.randn_like(bare).requires_grad_()
             leaves.append(residual)
             entries = [(torch.mul, 0.5), (torch.add, residual), last]
-            found = conv_transpose2d_then(*leaves[:3], **arguments, precision="ieee", epilogue=entries)
+            found = conv_transpose2d_then(*leaves[:3], **arguments, precision="exact", epilogue=entries)
             expected = epilogues.apply(bare, entries)
             # Where a slope changes, the last bit of the sum decides it.
             before = epilogues.apply(bare, entries[:2]).detach()

@@ -33,7 +33,7 @@ def assert_same_outcome(arguments, precision):
 
 
 @bad_input.each_bad_input()
-@pytest.mark.parametrize("precision", [None, "ieee", "aten"])
+@pytest.mark.parametrize("precision", [None, "exact", "aten"])
 def test_row(row, precision):
     with tf32(False):
         theirs = assert_same_outcome(bad_input.arguments(row, "cuda"), precision)
@@ -47,11 +47,11 @@ def test_row(row, precision):
     "output_padding_too_large", "dilation_0", "output_negative", "height_0", "stride_float",
 )  # fmt: skip
 def test_row_of_other_dtypes(row, dtype):
-    assert_same_outcome(bad_input.arguments(row, "cuda", dtype), "ieee")
+    assert_same_outcome(bad_input.arguments(row, "cuda", dtype), "exact")
 
 
 @pytest.mark.parametrize("on_cpu", ["input", "weight", "bias"])
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_devices_differ(on_cpu, precision):
     tensors = {"input": torch.ones(2, 4, 5, 6), "weight": torch.ones(4, 6, 3, 3), "bias": torch.ones(6)}
     placed = [tensor if name == on_cpu else tensor.cuda() for name, tensor in tensors.items()]
@@ -62,7 +62,7 @@ def test_devices_differ(on_cpu, precision):
 @pytest.mark.needs_two_gpus
 def test_gpus_differ():
     x, weight = torch.ones(2, 4, 5, 6, device="cuda:0"), torch.ones(4, 6, 3, 3, device="cuda:1")
-    assert issubclass(assert_same_outcome((x, weight, None, 1, 0, 0, 1, 1), "ieee")[0], RuntimeError)
+    assert issubclass(assert_same_outcome((x, weight, None, 1, 0, 0, 1, 1), "exact")[0], RuntimeError)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_gpus_differ():
         (torch.int32, torch.float32, None),
     ],
 )
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_dtypes_differ(input_dtype, weight_dtype, bias_dtype, precision):
     x = torch.ones(2, 4, 5, 6, device="cuda", dtype=input_dtype)
     weight = torch.ones(4, 6, 3, 3, device="cuda", dtype=weight_dtype)
@@ -87,8 +87,8 @@ def test_dtypes_differ(input_dtype, weight_dtype, bias_dtype, precision):
 
 def test_explicit_precision_names_what_is_in_its_way():
     x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
-    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=r"precision='ieee'.*forward-mode.*dual level"):
-        ours(x, weight, precision="ieee")
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=r"precision='exact'.*forward-mode.*dual level"):
+        ours(x, weight, precision="exact")
     with pytest.raises(ValueError, match="'tf32' is for float32 and the input is float16"):
         ours(x.half(), weight.half(), precision="tf32")
 
@@ -104,4 +104,4 @@ def test_the_op_of_other_devices_is_still_none_of_cudas():
 
 def test_the_gpu_works_after_all_that():
     x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
-    assert ours(x, weight, padding=1, precision="ieee")[:, :, 1:-1, 1:-1].eq(36).all()
+    assert ours(x, weight, padding=1, precision="exact")[:, :, 1:-1, 1:-1].eq(36).all()

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from served import served_by, switch, tf32
+from served import on_kernels, served_by, switch, tf32
 from torch import nn
 from torch.nn.utils import parametrizations
 
@@ -47,14 +47,14 @@ def test_module_is_the_functional():
 
 def test_precision_of_a_module():
     x = torch.randn(2, 70, 5, 6, device="cuda")
-    for precision in ("ieee", "aten", "tf32x3", "tf32"):
-        layer = ConvTranspose2d(70, 3, 3, stride=2, precision=precision, device="cuda")
+    for precision in ("exact", "aten", "tf32x3", "tf32"):
+        layer = ConvTranspose2d(70, 3, 3, stride=2, **on_kernels(precision), device="cuda")
         with tf32(True):
             assert served_by(layer, x) == "convt_ext"
-            assert torch.equal(layer(x), conv_transpose2d(x, layer.weight, layer.bias, 2, precision=precision))
+            assert torch.equal(layer(x), conv_transpose2d(x, layer.weight, layer.bias, 2, **on_kernels(precision)))
 
 
-@pytest.mark.parametrize("precision", [None, "ieee", "aten"])
+@pytest.mark.parametrize("precision", [None, "exact", "aten"])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_converted_generator(precision, channels_last):
     model = generator().eval()
@@ -82,14 +82,14 @@ def test_converted_parametrization():
     layer = parametrizations.weight_norm(nn.ConvTranspose2d(8, 6, 3, stride=2)).cuda()
     x = torch.randn(2, 8, 5, 6, device="cuda")
     before = layer(x)
-    convert(layer, precision="ieee")
+    convert(layer, precision="exact")
     torch.testing.assert_close(layer(x), before, rtol=1e-4, atol=1e-5)
     assert isinstance(copy.deepcopy(layer), ConvTranspose2d)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes(dtype):
-    model = convert(generator().eval().to(dtype), precision="ieee")
+    model = convert(generator().eval().to(dtype), precision="exact")
     z = torch.randn(4, 16, 1, 1, device="cuda", dtype=dtype)
     assert model(z).dtype is dtype
     assert torch.isfinite(model(z)).all()
@@ -98,7 +98,7 @@ def test_other_dtypes(dtype):
 def test_a_converted_model_has_the_originals_gradients():
     model = generator()
     plain = copy.deepcopy(model)
-    convert(model, precision="ieee")
+    convert(model, precision="exact")
     z = torch.randn(4, 16, 1, 1, device="cuda")
     with torch.enable_grad():
         for one in (model, plain):
@@ -108,7 +108,7 @@ def test_a_converted_model_has_the_originals_gradients():
         assert (mine.grad - theirs.grad).norm() <= 1e-4 * theirs.grad.norm()
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_autocast(precision):
     layer = convert(nn.ConvTranspose2d(8, 6, 3, stride=2).cuda(), precision=precision)
     x = torch.randn(2, 8, 5, 6, device="cuda")
@@ -129,6 +129,6 @@ def test_lazy_module():
 def test_data_parallel_keeps_a_precision():
     layer = ConvTranspose2d(64, 32, 4, stride=2, padding=1, device="cuda:0")
     x = torch.randn(4, 64, 16, 16, device="cuda:0")
-    with use_precision("ieee"):
+    with use_precision("exact"):
         expected = layer(x)
         assert torch.equal(nn.DataParallel(layer, [0, 1])(x), expected)

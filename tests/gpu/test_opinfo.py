@@ -1,4 +1,4 @@
-"""PyTorch's own test data on the GPU, in every dtype of ours, with nobody asking for a precision and with "ieee"."""
+"""PyTorch's own test data on the GPU, in every dtype of ours, with nobody asking for a precision and with "exact"."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DTYPES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.float16: 2e-3, torch.
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
-@pytest.fixture(params=[None, "ieee"], autouse=True)
+@pytest.fixture(params=[None, "exact"], autouse=True)
 def precision(request):
-    """float64 and float32 are ours under both, float16 and bfloat16 under "ieee"."""
+    """float64 and float32 are ours under both, float16 and bfloat16 under "exact"."""
     context = contextlib.nullcontext() if request.param is None else use_precision(request.param)
     with tf32(False), switch(torch.backends.cudnn, "deterministic", True), context:
         yield request.param

@@ -39,11 +39,12 @@ def test_every_candidate_is_right(gpu):
 CALL = """
 import torch, convt_ext
 x = torch.randn(4, 64, 32, 32, device="cuda", requires_grad=True)
-layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1, precision="tf32").cuda()
+layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1, precision="tf32", backend="convt_ext").cuda()
 exact = torch.nn.ConvTranspose2d(64, 32, 4, 2, 1).double()
 exact.load_state_dict(layer.state_dict())
 y, expected = layer(x), exact(x.detach().double().cpu())
-print(convt_ext.explain(x, layer.weight, stride=2, padding=1, precision="tf32").plan["plan"]["engine"])
+with convt_ext.flags(precision="tf32", backend="convt_ext"):
+    print(convt_ext.explain(x, layer.weight, stride=2, padding=1).plan["plan"]["engine"])
 print(float((y.double().cpu() - expected).norm() / expected.norm()))
 y.sum().backward()
 assert x.grad.isfinite().all() and layer.weight.grad.isfinite().all()

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from served import cudnn, served_by, switch, tf32
+from served import cudnn, on_kernels, served_by, switch, tf32
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import explain, use_precision
+from convt_ext import explain, flags, use_precision
 from convt_ext.bench.layers import KERNELBENCH, select_layers
 from convt_ext.bench.operands import make_operands
 
@@ -31,7 +31,7 @@ def operands(case=WIDE, dtype=torch.float32):
 
 
 def call(precision=None, case=WIDE, dtype=torch.float32):
-    return ours(*operands(case, dtype), **case.arguments, precision=precision)
+    return ours(*operands(case, dtype), **case.arguments, **on_kernels(precision))
 
 
 def theirs(case=WIDE, dtype=torch.float32):
@@ -73,7 +73,7 @@ def test_default_without_tf32_is_ieee():
     with tf32(False):
         assert served_by(call, case=CASE) == "convt_ext"
         default = call(case=CASE)
-    assert torch.equal(default, call("ieee", CASE))
+    assert torch.equal(default, call("exact", CASE))
 
 
 @pytest.mark.parametrize("name", ["kb65", "kb69", "kb75", "kb78", "kb81"])
@@ -87,8 +87,8 @@ def test_default_without_tf32_is_the_faster_one(name):
         assert served_by(ours, x, weight, bias, **layer.arguments) == server
         found = explain(x, weight, bias, **layer.arguments)
         assert found.served_by == server
-        assert served_by(ours, x, weight, bias, **layer.arguments, precision="ieee") == "convt_ext"
-        with use_precision("ieee"):
+        assert served_by(ours, x, weight, bias, **layer.arguments, precision="exact") == "convt_ext"
+        with use_precision("exact"):
             assert served_by(ours, x, weight, bias, **layer.arguments) == "convt_ext"
         if server == "torch":
             assert "PyTorch about" in found.reason
@@ -113,15 +113,15 @@ def test_default_in_float64_is_ours_whatever_the_switches():
     for on in (False, True):
         with tf32(on):
             assert served_by(call, case=CASE, dtype=torch.float64) == "convt_ext"
-    assert torch.equal(call(case=CASE, dtype=torch.float64), call("ieee", case=CASE, dtype=torch.float64))
+    assert torch.equal(call(case=CASE, dtype=torch.float64), call("exact", case=CASE, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("word", ["ieee", "aten", "tf32x3", "tf32"])
+@pytest.mark.parametrize("word", ["exact", "aten", "tf32x3", "tf32"])
 def test_explicit_precision_runs_ours(word):
     for on in (False, True):
         with tf32(on):
             assert served_by(call, word) == "convt_ext"
-            with use_precision(word):
+            with flags(**on_kernels(word)):
                 assert served_by(call) == "convt_ext"
                 assert torch.equal(call(), call(word))
 
@@ -129,7 +129,7 @@ def test_explicit_precision_runs_ours(word):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_runs_ours_with_the_same_bits_every_time(dtype):
     assert served_by(call, "half", dtype=dtype) == "convt_ext"
-    with use_precision("half"):
+    with flags(**on_kernels("half")):
         assert served_by(call, dtype=dtype) == "convt_ext"
         assert torch.equal(call(dtype=dtype), call("half", dtype=dtype))
     with pytest.raises(ValueError, match="is for float16 and bfloat16"):
@@ -137,9 +137,9 @@ def test_half_runs_ours_with_the_same_bits_every_time(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_ieee_runs_ours_in_every_dtype(dtype):
-    assert served_by(call, "ieee", dtype=dtype) == "convt_ext"
-    with use_precision("ieee"):
+def test_exact_runs_ours_in_every_dtype(dtype):
+    assert served_by(call, "exact", dtype=dtype) == "convt_ext"
+    with use_precision("exact"):
         assert served_by(call, dtype=dtype) == "convt_ext"
     with use_precision("tf32"):  # speaks of float32 alone
         asked = {torch.float64: "ieee", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
@@ -148,23 +148,23 @@ def test_ieee_runs_ours_in_every_dtype(dtype):
 
 def test_keyword_beats_context_and_none_resets():
     with use_precision("aten"):
-        assert torch.equal(call("ieee"), call("ieee"))
+        assert torch.equal(call("exact"), call("exact"))
         with use_precision(None), tf32(True):
             assert explain(*operands(), **WIDE.arguments).precision == "tf32"
-    assert not torch.equal(call("ieee"), call("aten"))  # 70 channels: the two orders round differently
+    assert not torch.equal(call("exact"), call("aten"))  # 70 channels: the two orders round differently
 
 
 def test_classes_are_close_to_float64():
     x, weight, bias = (tensor.double() for tensor in WIDE.tensors())
     exact = F.conv_transpose2d(x, weight, bias, **WIDE.arguments)
-    for word, bound in (("ieee", 1e-6), ("aten", 1e-6), ("tf32x3", 1e-6), ("tf32", 5e-4)):
+    for word, bound in (("exact", 1e-6), ("aten", 1e-6), ("tf32x3", 1e-6), ("tf32", 5e-4)):
         result = call(word).double().cpu()
         assert (result - exact).norm() / exact.norm() < bound
 
 
 def test_context_belongs_to_its_thread():
     found = []
-    with use_precision("ieee"), tf32(True):
+    with use_precision("exact"), tf32(True):
         thread = threading.Thread(target=lambda: found.append(explain(*operands(), **WIDE.arguments).precision))
         thread.start()
         thread.join()
@@ -172,13 +172,13 @@ def test_context_belongs_to_its_thread():
     assert found == ["tf32", "ieee"]
 
 
-@pytest.mark.parametrize("word", [None, "ieee", "aten", "tf32x3", "tf32"])
+@pytest.mark.parametrize("word", [None, "exact", "aten", "tf32x3", "tf32"])
 @pytest.mark.parametrize("on", [False, True])
 def test_explain_tells_the_truth(word, on):
     with tf32(on):
-        found = explain(*operands(), **WIDE.arguments, precision=word)
+        found = explain(*operands(), **WIDE.arguments, **on_kernels(word))
         assert found.served_by == served_by(call, word)
-    assert found.precision == (word or ("tf32" if on else "ieee"))
+    assert found.precision == {None: "tf32" if on else "ieee", "exact": "ieee"}.get(word, word)
     assert found.device == torch.cuda.get_device_name()
     plan = found.plan["plan"]
     assert plan["requested_precision"] == found.precision

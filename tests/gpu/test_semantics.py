@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from served import served_by, switch, tf32
+from served import on_kernels, served_by, switch, tf32
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,7 +32,7 @@ def tensors(name="k4s2p1", dtype=torch.float32):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_ieee_is_exact_on_integers(case, dtype):
     operands = case.tensors(dtype, device="cuda", integers=True)
-    result = ours(*operands, **case.arguments, precision="ieee")
+    result = ours(*operands, **case.arguments, precision="exact")
     assert result.dtype is dtype
     assert result.is_cuda
     torch.testing.assert_close(result.cpu(), exact(case, dtype), rtol=0, atol=0)
@@ -42,14 +42,14 @@ def test_ieee_is_exact_on_integers(case, dtype):
 @pytest.mark.parametrize("precision", ["aten", "tf32x3", "tf32"])
 def test_other_words_are_exact_on_integers(case, precision):
     operands = case.tensors(device="cuda", integers=True)
-    result = ours(*operands, **case.arguments, precision=precision)
+    result = ours(*operands, **case.arguments, **on_kernels(precision))
     torch.testing.assert_close(result.cpu(), exact(case, torch.float32), rtol=0, atol=0)
 
 
 @each_case()
 def test_every_case_runs_ours_in_inference(case):
     operands = case.tensors(device="cuda")
-    assert served_by(ours, *operands, **case.arguments, precision="ieee") == "convt_ext"
+    assert served_by(ours, *operands, **case.arguments, precision="exact") == "convt_ext"
     if case.name == "many_channels_in":  # a long sum for few outputs, of which PyTorch's has the shorter estimate
         return
     with tf32(False):
@@ -59,17 +59,17 @@ def test_every_case_runs_ours_in_inference(case):
 @each_case("k4s2p1", "kb75", "channels_last", "no_bias", "gcd_2")
 def test_unbatched(case):
     x, weight, bias = case.tensors(device="cuda")
-    batched = ours(x, weight, bias, **case.arguments, precision="ieee")
+    batched = ours(x, weight, bias, **case.arguments, precision="exact")
     for n in range(case.n):
-        assert torch.equal(ours(x[n], weight, bias, **case.arguments, precision="ieee"), batched[n])
+        assert torch.equal(ours(x[n], weight, bias, **case.arguments, precision="exact"), batched[n])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_empty_batch_and_empty_result(dtype):
     x, weight, bias = tensors(dtype=dtype)
-    assert ours(x[:0], weight, bias, 2, 1, precision="ieee").shape == (0, 6, 10, 12)
+    assert ours(x[:0], weight, bias, 2, 1, precision="exact").shape == (0, 6, 10, 12)
     assert ours(x[:0], weight, bias, 2, 1).shape == (0, 6, 10, 12)
-    nothing = ours(x[:, :, :1], weight, bias, 1, (2, 0), precision="ieee")
+    nothing = ours(x[:, :, :1], weight, bias, 1, (2, 0), precision="exact")
     assert nothing.shape == (2, 6, 0, 9)
 
 
@@ -78,8 +78,8 @@ def test_empty_batch_and_empty_result(dtype):
 def test_layout_does_not_change_a_bit(layout, dtype):
     plain = named("odd_sizes")
     x, weight, bias = dataclasses.replace(plain, layout=layout).tensors(dtype, device="cuda")
-    result = ours(x, weight, bias, **plain.arguments, precision="ieee")
-    dense = ours(x.contiguous(), weight.contiguous(), bias, **plain.arguments, precision="ieee")
+    result = ours(x, weight, bias, **plain.arguments, precision="exact")
+    dense = ours(x.contiguous(), weight.contiguous(), bias, **plain.arguments, precision="exact")
     assert torch.equal(result, dense)
 
 
@@ -91,10 +91,10 @@ def test_one_channel_out_of_a_weight_in_channels_last(name, dtype):
     x, weight, bias = case.tensors(dtype, device="cuda", integers=True)
     assert weight.stride(1) == 1
     expected = exact(case, dtype)
-    for precision in (None, "ieee", *(["tf32", "tf32x3"] if dtype is torch.float32 else [])):
+    for precision in (None, "exact", *(["tf32", "tf32x3"] if dtype is torch.float32 else [])):
         for on in (False, True):
             with tf32(on):
-                result = ours(x, weight, bias, **case.arguments, precision=precision)
+                result = ours(x, weight, bias, **case.arguments, **on_kernels(precision))
                 theirs = F.conv_transpose2d(x, weight, bias, **case.arguments)
             assert result.stride() == theirs.stride(), precision
             torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
@@ -102,13 +102,13 @@ def test_one_channel_out_of_a_weight_in_channels_last(name, dtype):
 
 def test_bias_of_any_stride():
     x, weight, bias = tensors()
-    expected = ours(x, weight, bias, 2, 1, precision="ieee")
+    expected = ours(x, weight, bias, 2, 1, precision="exact")
     wide = torch.full((12,), float("nan"), device="cuda")
     wide[::2] = bias
-    assert torch.equal(ours(x, weight, wide[::2], 2, 1, precision="ieee"), expected)
+    assert torch.equal(ours(x, weight, wide[::2], 2, 1, precision="exact"), expected)
     one = torch.ones(1, device="cuda").expand(6)
     assert torch.equal(
-        ours(x, weight, one, 2, 1, precision="ieee"), ours(x, weight, one.contiguous(), 2, 1, precision="ieee")
+        ours(x, weight, one, 2, 1, precision="exact"), ours(x, weight, one.contiguous(), 2, 1, precision="exact")
     )
 
 
@@ -119,22 +119,22 @@ def test_bias_of_any_stride():
 )
 def test_forms_run_ours(stride):
     x, weight, bias = tensors()
-    assert served_by(ours, x, weight, bias, stride, 1, precision="ieee") == "convt_ext"
+    assert served_by(ours, x, weight, bias, stride, 1, precision="exact") == "convt_ext"
     assert torch.equal(
-        ours(x, weight, bias, stride, 1, precision="ieee"), ours(x, weight, bias, 2, 1, precision="ieee")
+        ours(x, weight, bias, stride, 1, precision="exact"), ours(x, weight, bias, 2, 1, precision="exact")
     )
 
 
 def test_arguments_by_name():
     x, weight, bias = tensors()
-    named_call = ours(input=x, weight=weight, bias=bias, stride=2, padding=1, dilation=1, groups=1, precision="ieee")
-    assert torch.equal(named_call, ours(x, weight, bias, 2, 1, precision="ieee"))
+    named_call = ours(input=x, weight=weight, bias=bias, stride=2, padding=1, dilation=1, groups=1, precision="exact")
+    assert torch.equal(named_call, ours(x, weight, bias, 2, 1, precision="exact"))
 
 
 def test_no_tensor_changes():
     operands = tensors()
     before = [(tensor.clone(), tensor._version) for tensor in operands]
-    ours(*operands, 2, 1, precision="ieee")
+    ours(*operands, 2, 1, precision="exact")
     torch.cuda.synchronize()
     for tensor, (copy, version) in zip(operands, before, strict=True):
         assert torch.equal(tensor, copy)
@@ -144,18 +144,18 @@ def test_no_tensor_changes():
 def test_result_is_new_memory_and_nothing_else():
     """Peak memory is the result: no workspace."""
     x, weight = torch.randn(2, 16, 64, 64, device="cuda"), torch.randn(16, 16, 4, 4, device="cuda")
-    ours(x, weight, stride=2, precision="ieee")
+    ours(x, weight, stride=2, precision="exact")
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_stats()["requested_bytes.all.current"]
-    result = ours(x, weight, stride=2, precision="ieee")
+    result = ours(x, weight, stride=2, precision="exact")
     assert torch.cuda.memory_stats()["requested_bytes.all.peak"] - before == result.numel() * 4
 
 
 def test_other_dtypes_are_pytorchs():
     x, weight, _ = tensors()
     operands = x.to(torch.complex64), weight.to(torch.complex64)
-    assert served_by(ours, *operands, precision="ieee") == "torch"
+    assert served_by(ours, *operands, precision="exact") == "torch"
     torch.testing.assert_close(ours(*operands), F.conv_transpose2d(*operands))
 
 
@@ -169,35 +169,35 @@ def test_subclasses_and_modes_are_pytorchs():
             return func(*args, **(kwargs or {}))
 
     x, weight, bias = tensors()
-    assert type(ours(x.as_subclass(Marked), weight, bias, precision="ieee")) is Marked
+    assert type(ours(x.as_subclass(Marked), weight, bias, precision="exact")) is Marked
     seen = []
     with Mode():
-        ours(x, weight, bias, precision="ieee")
+        ours(x, weight, bias, precision="exact")
     assert F.conv_transpose2d in seen
 
 
 def test_default_device_does_not_matter():
     x, weight, bias = tensors()
     with torch.device("cuda"):
-        assert served_by(ours, x, weight, bias, precision="ieee") == "convt_ext"
+        assert served_by(ours, x, weight, bias, precision="exact") == "convt_ext"
 
 
 def test_disabled(monkeypatch):
     monkeypatch.setattr(_extension, "DISABLED", True)
-    assert served_by(ours, *tensors(), precision="ieee") == "torch"
+    assert served_by(ours, *tensors(), precision="exact") == "torch"
 
 
-@pytest.mark.parametrize("precision", [None, "ieee", "aten"])
+@pytest.mark.parametrize("precision", [None, "exact", "aten"])
 def test_deterministic_mode(precision):
     x, weight, bias = tensors()
     torch.use_deterministic_algorithms(True, warn_only=False)
     try:
         with tf32(False), switch(torch.backends.cudnn, "deterministic", True):
-            first = ours(x, weight, bias, 2, 1, precision=precision)
+            first = ours(x, weight, bias, 2, 1, **on_kernels(precision))
     finally:
         torch.use_deterministic_algorithms(False)
     with tf32(False):
-        assert torch.equal(first, ours(x, weight, bias, 2, 1, precision=precision))
+        assert torch.equal(first, ours(x, weight, bias, 2, 1, **on_kernels(precision)))
 
 
 def test_transforms_are_pytorchs():
@@ -211,24 +211,24 @@ def test_transforms_are_pytorchs():
 def test_inference_mode_and_parameters():
     x, weight, bias = tensors()
     parameter = torch.nn.Parameter(weight)
-    expected = ours(x, weight, bias, precision="ieee")
+    expected = ours(x, weight, bias, precision="exact")
     with torch.inference_mode():
-        assert torch.equal(ours(x, parameter, bias, precision="ieee"), expected)
+        assert torch.equal(ours(x, parameter, bias, precision="exact"), expected)
     with torch.no_grad():
-        assert torch.equal(ours(x, parameter, bias, precision="ieee"), expected)
+        assert torch.equal(ours(x, parameter, bias, precision="exact"), expected)
     assert not expected.requires_grad
 
 
 def test_side_stream():
     x, weight, bias = tensors()
-    expected = ours(x, weight, bias, 2, 1, precision="ieee")
+    expected = ours(x, weight, bias, 2, 1, precision="exact")
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         late = x.clone()
         torch.cuda._sleep(10_000_000)
         late.mul_(2).div_(2)
-        result = ours(late, weight, bias, 2, 1, precision="ieee")
+        result = ours(late, weight, bias, 2, 1, precision="exact")
     stream.synchronize()
     assert torch.equal(result, expected)
 
@@ -238,29 +238,29 @@ def test_cuda_graph():
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        ours(x, weight, bias, 2, 1, precision="ieee")
+        ours(x, weight, bias, 2, 1, precision="exact")
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = ours(x, weight, bias, 2, 1, precision="ieee")
+        result = ours(x, weight, bias, 2, 1, precision="exact")
     x.mul_(-1)
     graph.replay()
     torch.cuda.synchronize()
-    assert torch.equal(result, ours(x, weight, bias, 2, 1, precision="ieee"))
+    assert torch.equal(result, ours(x, weight, bias, 2, 1, precision="exact"))
 
 
 @pytest.mark.needs_two_gpus
 def test_another_gpu_than_the_current_one():
     operands = [tensor.to("cuda:1") for tensor in tensors()]
-    result = ours(*operands, 2, 1, precision="ieee")
+    result = ours(*operands, 2, 1, precision="exact")
     assert result.device.index == 1
-    assert torch.equal(result.cpu(), ours(*tensors(), 2, 1, precision="ieee").cpu())
+    assert torch.equal(result.cpu(), ours(*tensors(), 2, 1, precision="exact").cpu())
 
 
 @each_case("k4s2p1", "kb75", "gcd_2", "depthwise")
 def test_flops_are_pytorchs(case):
     counts = []
-    for call in (lambda *args, **named: ours(*args, **named, precision="ieee"), F.conv_transpose2d):
+    for call in (lambda *args, **named: ours(*args, **named, precision="exact"), F.conv_transpose2d):
         with FlopCounterMode(display=False) as counter:
             call(*case.tensors(device="cuda"), **case.arguments)
         counts.append(counter.get_total_flops())
@@ -289,15 +289,15 @@ def test_a_nan_reaches_only_what_the_formula_says():
     reached = torch.zeros(x.shape)
     reached[1, 2, 3, 4] = 1
     expected = F.conv_transpose2d(reached, torch.ones(weight.shape), None, **case.arguments) != 0
-    for precision in ("ieee", "aten"):
-        result = ours(x, weight, bias, **case.arguments, precision=precision)
+    for precision in ("exact", "aten"):
+        result = ours(x, weight, bias, **case.arguments, **on_kernels(precision))
         assert torch.equal(result.isnan().cpu(), expected)
 
 
 def test_an_infinite_weight_does_not_meet_padding():
     x, weight = torch.ones(1, 2, 3, 3, device="cuda"), torch.ones(2, 3, 3, 3, device="cuda")
     weight[:, :, 0, 0] = float("inf")
-    for precision in ("ieee", "aten"):
-        result = ours(x, weight, stride=2, precision=precision)
+    for precision in ("exact", "aten"):
+        result = ours(x, weight, stride=2, **on_kernels(precision))
         assert not result.isnan().any()
         assert result.isinf().sum() == 3 * 9

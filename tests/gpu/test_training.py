@@ -30,7 +30,7 @@ def exact_pytorch():
         yield
 
 
-def pair_of_models(precision="ieee"):
+def pair_of_models(precision="exact"):
     """The original and the converted generator, with the same weights."""
     original = generator().cuda()
     return original, convert(copy.deepcopy(original), precision=precision)
@@ -42,7 +42,7 @@ def step_of(model, noise, images):
     return loss
 
 
-@pytest.mark.parametrize("precision", [None, "ieee", "aten"])
+@pytest.mark.parametrize("precision", [None, "exact", "aten"])
 def test_losses_are_the_originals(precision):
     original, mine = pair_of_models(precision)
     theirs, losses = train(original, 20, "cuda"), train(mine, 20, "cuda")
@@ -64,7 +64,7 @@ def test_a_hundred_steps_twice_give_the_same_bits():
     try:
         runs = []
         for _ in range(2):
-            model = convert(generator().cuda(), precision="ieee")
+            model = convert(generator().cuda(), precision="exact")
             train(model, 100, "cuda")
             runs.append([parameter.detach().clone() for parameter in model.parameters()])
     finally:
@@ -73,7 +73,7 @@ def test_a_hundred_steps_twice_give_the_same_bits():
         assert_same_bits(one, other)
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_deterministic_mode_does_not_raise(precision):
     operands = leaves(named("k4s2p1"), torch.float32, "cuda")
     torch.use_deterministic_algorithms(True, warn_only=False)
@@ -85,7 +85,7 @@ def test_deterministic_mode_does_not_raise(precision):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_autocast(dtype, precision):
     case = named("many_channels_in")
     x, weight, bias = leaves(case, torch.float32, "cuda")
@@ -94,7 +94,7 @@ def test_autocast(dtype, precision):
     with torch.autocast("cuda", dtype=dtype):
         theirs = F.conv_transpose2d(x, weight, bias, **case.arguments)
     assert result.dtype is theirs.dtype is dtype
-    assert ("convt_ext.forward.default" in seen.names) == (precision == "ieee")
+    assert ("convt_ext.forward.default" in seen.names) == (precision == "exact")
     found = torch.autograd.grad(result.float().square().sum(), (x, weight, bias))
     expected = torch.autograd.grad(theirs.float().square().sum(), (x, weight, bias))
     for one, other in zip((result, *found), (theirs, *expected), strict=True):
@@ -106,14 +106,14 @@ def test_autocast(dtype, precision):
 def test_autocast_leaves_float64_alone():
     x, weight, bias = leaves(named("k4s2p1"), torch.float64, "cuda")
     with torch.autocast("cuda", dtype=torch.float16):
-        assert ours(x, weight, bias, 2, 1, precision="ieee").dtype is torch.float64
+        assert ours(x, weight, bias, 2, 1, precision="exact").dtype is torch.float64
 
 
 def test_autocast_of_mixed_operands():
     """A half-precision input and float32 parameters, as between two layers under autocast."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32, "cuda")
     with torch.autocast("cuda", dtype=torch.float16):
-        result = ours(x.half(), weight, bias, 2, 1, precision="ieee")
+        result = ours(x.half(), weight, bias, 2, 1, precision="exact")
         assert result.dtype is torch.float16
         result.sum().backward()  # under autocast too, as some loops do
     assert weight.grad.dtype is torch.float32
@@ -131,7 +131,7 @@ def test_autocast_casts_parameters_once(records):
     assert counts == [7, 7]
 
 
-@pytest.mark.parametrize("precision", [None, "ieee"])
+@pytest.mark.parametrize("precision", [None, "exact"])
 def test_grad_scaler(precision):
     _, model = pair_of_models(precision)
     optimizer = torch.optim.Adam(model.parameters(), 2e-3)
@@ -169,7 +169,7 @@ def test_grad_scaler_skips_a_step_with_an_infinite_gradient():
 def test_cuda_graph_of_a_training_step():
     """Captured once and replayed on other data: the weights that eager steps give, bit for bit."""
     noise, images = batch(0, device="cuda")
-    models = [convert(generator().cuda(), precision="ieee") for _ in range(2)]
+    models = [convert(generator().cuda(), precision="exact") for _ in range(2)]
     optimizers = [torch.optim.Adam(model.parameters(), 2e-3, capturable=True) for model in models]
 
     def step(index, noise, images):
@@ -202,7 +202,7 @@ def test_cuda_graph_of_a_training_step():
 
 def test_cuda_graph_of_gradients():
     operands = leaves(named("k4s2p1"), torch.float32, "cuda")
-    gradient = lambda: torch.autograd.grad(ours(*operands, 2, 1, precision="ieee").square().sum(), operands)  # noqa: E731
+    gradient = lambda: torch.autograd.grad(ours(*operands, 2, 1, precision="exact").square().sum(), operands)  # noqa: E731
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -223,7 +223,7 @@ def test_cuda_graph_of_gradients():
 def test_side_stream():
     """Backward runs on the stream of its forward, after what that stream holds."""
     x, weight, bias = leaves(named("k4s2p1"), torch.float32, "cuda")
-    expected = torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="ieee").square().sum(), (x, weight, bias))
+    expected = torch.autograd.grad(ours(x, weight, bias, 2, 1, precision="exact").square().sum(), (x, weight, bias))
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -232,7 +232,7 @@ def test_side_stream():
         late.copy_(x.detach())
         late.requires_grad_()
         found = torch.autograd.grad(
-            ours(late, weight, bias, 2, 1, precision="ieee").square().sum(), (late, weight, bias)
+            ours(late, weight, bias, 2, 1, precision="exact").square().sum(), (late, weight, bias)
         )
     stream.synchronize()
     for one, other in zip(found, expected, strict=True):
@@ -243,7 +243,7 @@ def test_two_streams_at_once():
     x = [torch.randn(4, 32, 64, 64, device="cuda", requires_grad=True) for _ in range(2)]
     weight = torch.randn(32, 32, 4, 4, device="cuda", requires_grad=True)
     gradient = lambda one: torch.autograd.grad(  # noqa: E731
-        ours(one, weight, stride=2, padding=1, precision="ieee").square().sum(), (one, weight)
+        ours(one, weight, stride=2, padding=1, precision="exact").square().sum(), (one, weight)
     )
     expected = [gradient(one) for one in x]
     torch.cuda.synchronize()
@@ -263,9 +263,9 @@ def test_two_streams_at_once():
 @pytest.mark.needs_two_gpus
 def test_another_gpu_than_the_current_one():
     operands = leaves(named("k4s2p1"), torch.float32, "cuda:1")
-    found = torch.autograd.grad(ours(*operands, 2, 1, precision="ieee").square().sum(), operands)
+    found = torch.autograd.grad(ours(*operands, 2, 1, precision="exact").square().sum(), operands)
     here = leaves(named("k4s2p1"), torch.float32, "cuda:0")
-    expected = torch.autograd.grad(ours(*here, 2, 1, precision="ieee").square().sum(), here)
+    expected = torch.autograd.grad(ours(*here, 2, 1, precision="exact").square().sum(), here)
     assert torch.cuda.current_device() == 0
     for one, other in zip(found, expected, strict=True):
         assert one.device.index == 1
@@ -286,13 +286,13 @@ def test_checkpointing():
 
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="no checkout around the tests")
 def test_example(capsys):
-    runpy.run_path(str(EXAMPLE))["main"](["--steps", "12", "--batch", "8", "--width", "16", "--precision", "ieee"])
+    runpy.run_path(str(EXAMPLE))["main"](["--steps", "12", "--batch", "8", "--width", "16", "--precision", "exact"])
     match = re.search(r"largest relative difference of a loss: (\S+)", capsys.readouterr().out)
     assert float(match[1]) < 1e-3
 
 
 def test_gradients_accumulate():
-    layer = convert(nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1).cuda(), precision="ieee")
+    layer = convert(nn.ConvTranspose2d(8, 6, 4, stride=2, padding=1).cuda(), precision="exact")
     x = torch.randn(2, 8, 5, 5, device="cuda")
     layer(x).sum().backward()
     once = layer.weight.grad.clone()

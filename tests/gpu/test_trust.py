@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from raw_ops import Call
-from served import SeenOps, tf32
+from served import SeenOps, on_kernels, tf32
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
@@ -74,14 +74,14 @@ def operands(*sizes: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.randn(size, generator=generator).cuda() for size in sizes]
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", None])
+@pytest.mark.parametrize("precision", ["exact", "tf32", None])
 @pytest.mark.parametrize("on", [False, True], ids=["tf32_off", "tf32_on"])
 def test_a_result_that_does_not_fit(left, precision, on):
     """256 MiB where 64 are left."""
     x, weight = operands((1, 8, 512, 512), (8, 64, 2, 2))
 
     def call() -> torch.Tensor:
-        return conv_transpose2d(x, weight, stride=2, precision=precision)
+        return conv_transpose2d(x, weight, stride=2, **on_kernels(precision))
 
     with tf32(on):
         expected = call().cpu()
@@ -91,7 +91,7 @@ def test_a_result_that_does_not_fit(left, precision, on):
         assert_same(call().cpu(), expected, precision)
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", None])
+@pytest.mark.parametrize("precision", ["exact", "tf32", None])
 def test_a_gradient_that_does_not_fit(left, precision):
     """Of the input: 256 MiB where 64 are left, and the result has taken 16 before."""
     x, weight = operands((1, 64, 1024, 1024), (64, 4, 3, 3))
@@ -103,7 +103,7 @@ def test_a_gradient_that_does_not_fit(left, precision):
         return [tensor.cpu() for tensor in found]
 
     with tf32(False):
-        result = conv_transpose2d(x, weight, padding=1, precision=precision)
+        result = conv_transpose2d(x, weight, padding=1, **on_kernels(precision))
         grad_output = torch.randn_like(result)
         expected = gradients()
         left(64 * MIB)
@@ -113,13 +113,13 @@ def test_a_gradient_that_does_not_fit(left, precision):
             assert_same(found, right, precision)
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", None])
+@pytest.mark.parametrize("precision", ["exact", "tf32", None])
 def test_a_gradient_of_a_light_call_that_does_not_fit(left, precision):
     """Of the input: 100 MiB where 32 are left. A node of PyTorch's has recorded it, whose failures are words alone."""
     x, weight = operands((1, 64, 640, 640), (64, 4, 3, 3))
     x.requires_grad_()
     with tf32(False):
-        result = conv_transpose2d(x, weight, padding=1, precision=precision)
+        result = conv_transpose2d(x, weight, padding=1, **on_kernels(precision))
         grad_output = torch.randn_like(result)
 
         def gradient() -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_gradient_of_a_light_call_that_does_not_fit(left, precision):
 @torch.no_grad()
 @pytest.mark.parametrize("again", [False, True], ids=["first_call", "packed"])
 def test_a_result_of_a_frozen_module_that_does_not_fit(left, again):
-    module = ConvTranspose2d(8, 64, 2, stride=2, device="cuda", precision="tf32").eval()
+    module = ConvTranspose2d(8, 64, 2, stride=2, device="cuda", **on_kernels("tf32")).eval()
     (x,) = operands((1, 8, 512, 512))
     expected = module(x).cpu()
     convt_ext.freeze(module)
@@ -155,7 +155,7 @@ def test_a_result_of_a_compiled_call_that_does_not_fit(left):
 
     @torch.compile(fullgraph=True)
     def call(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return conv_transpose2d(x, weight, stride=2, precision="ieee")
+        return conv_transpose2d(x, weight, stride=2, precision="exact")
 
     expected = call(x, weight).cpu()
     left(64 * MIB)
@@ -181,7 +181,7 @@ def test_a_workspace_that_does_not_fit_ends_in_another_plan(left):
         return ((result[:2, :32].double() - exact).norm() / exact.norm()).item()
 
     def choice() -> torch.Tensor:
-        return conv_transpose2d(x, weight, padding=2, dilation=2, precision="half")
+        return conv_transpose2d(x, weight, padding=2, dilation=2, **on_kernels("half"))
 
     assert error(choice()) <= 3e-3
     left(room)
@@ -197,16 +197,16 @@ import time, torch
 import convt_ext as ct
 
 x, weight = torch.randn(2, 4, 5, 6, device="cuda"), torch.randn(4, 6, 3, 3, device="cuda", requires_grad=True)
-result = ct.conv_transpose2d(x, weight, precision="ieee")
+result = ct.conv_transpose2d(x, weight, precision="exact")
 grad_output = torch.ones_like(result)
-ct.conv_transpose2d(x, weight, precision="tf32").backward(grad_output)
+ct.conv_transpose2d(x, weight, precision="tf32", backend="convt_ext").backward(grad_output)
 torch.cuda.synchronize()
 torch.zeros(4, device="cuda")[torch.full((1,), 10, device="cuda")]  # beyond the end: an assertion in a kernel
 time.sleep(1)
 kinds = {"backward": RuntimeError}  # recorded by PyTorch's node, whose failures are words alone
 calls = {
-    "forward": lambda: ct.conv_transpose2d(x, weight, precision="ieee"),
-    "forward of tf32": lambda: ct.conv_transpose2d(x, weight, precision="tf32"),
+    "forward": lambda: ct.conv_transpose2d(x, weight, precision="exact"),
+    "forward of tf32": lambda: ct.conv_transpose2d(x, weight, precision="tf32", backend="convt_ext"),
     "backward": lambda: result.backward(grad_output),
 }
 for name, call in calls.items():
@@ -266,7 +266,7 @@ WRITES: dict[str, Callable[[nn.Module], object]] = {
 
 
 def layer() -> ConvTranspose2d:
-    return ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", precision="tf32").eval()
+    return ConvTranspose2d(64, 96, 4, stride=2, padding=1, device="cuda", **on_kernels("tf32")).eval()
 
 
 @torch.no_grad()
@@ -379,7 +379,7 @@ shapes = iter(shapes)
 def train(count):
     for n, h, w in itertools.islice(shapes, count):
         x = torch.randn(n, 2, h, w, device="cuda", requires_grad=True)
-        ct.conv_transpose2d(x, weight, stride=2, precision="ieee").sum().backward()
+        ct.conv_transpose2d(x, weight, stride=2, precision="exact").sum().backward()
         with torch.no_grad():  # PyTorch serves some of the gradients by default, and cuDNN remembers each shape
             ct.conv_transpose2d(x, weight, stride=2)
     torch.cuda.synchronize()

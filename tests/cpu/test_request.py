@@ -1,0 +1,184 @@
+"""request.py, and what routing decides for each `precision` and `backend`: `flags`, merging, and PyTorch's switches."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from pretend_gpu import a100, decide, operands, pretend_gpu
+from scope_words import nothing_stays_in_force, word
+from served import tf32
+
+import convt_ext
+from convt_ext import flags, precision, routing, use_precision
+from convt_ext.chosen import Chosen, ChosenInClass
+from convt_ext.request import BACKENDS, PRECISIONS, merged, parts_of, word_of
+
+__all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
+
+
+@pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
+def test_a_word_contains_both_keywords(asked):
+    assert parts_of(word_of(*asked)) == asked
+
+
+@pytest.mark.parametrize("wrong", ["cudnn", "", 1, ["torch"]])
+def test_an_unknown_backend_is_an_error(wrong):
+    x, weight, _ = operands(device="cpu")
+    for call in (lambda: flags(backend=wrong), lambda: convt_ext.conv_transpose2d(x, weight, backend=wrong)):
+        with pytest.raises(ValueError, match="backend must be one of 'auto', 'convt_ext', 'torch', but got"):
+            call()
+
+
+def test_the_innermost_flags_are_active_and_have_defaults():
+    with flags(precision="tf32", backend="convt_ext"):
+        assert word() == "convt_ext:tf32"
+        with flags(backend="torch"):
+            assert word() == "torch:"
+            with use_precision("exact"):
+                assert word() == "exact"
+            with flags():
+                assert word() is None
+        assert word() == "convt_ext:tf32"
+
+
+def test_flags_as_a_decorator():
+    @flags(backend="torch")
+    def inner():
+        return word()
+
+    @flags(precision="tf32", backend="convt_ext")
+    def steps():
+        yield word()
+
+    assert inner() == "torch:"
+    assert list(steps()) == ["convt_ext:tf32"]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "in_force", "expected"),
+    [
+        (None, None, (None, "auto", False)),
+        ("tf32", None, ("tf32", "auto", True)),
+        (None, "convt_ext:tf32", ("tf32", "convt_ext", False)),
+        ("ieee", "convt_ext:tf32", ("ieee", "convt_ext", True)),
+        ("auto:", "torch:tf32", ("tf32", "auto", False)),
+        ("torch:", "exact", ("exact", "torch", False)),
+    ],
+)
+def test_keywords_override_flags(keywords, in_force, expected):
+    assert merged(keywords, in_force) == expected
+
+
+# PyTorch's switches select TF32 or float32; the implementations that a request then allows.
+SELECTED = {
+    (None, None): ("auto", "auto"),
+    (None, "convt_ext"): ("convt_ext", "convt_ext"),
+    (None, "torch"): ("torch", "torch"),
+    ("tf32", None): ("auto", "convt_ext"),
+    ("tf32", "convt_ext"): ("convt_ext", "convt_ext"),
+    ("tf32", "torch"): ("torch", None),
+    ("ieee", None): ("convt_ext", "auto"),
+    ("ieee", "torch"): (None, "torch"),
+    ("exact", None): ("convt_ext", "convt_ext"),
+    ("exact", "auto"): ("convt_ext", "convt_ext"),
+    ("exact", "torch"): (None, None),
+    ("aten", None): ("convt_ext", "convt_ext"),
+    ("tf32x3", None): ("convt_ext", "convt_ext"),
+}
+
+
+@pytest.mark.parametrize("asked", SELECTED, ids=str)
+@pytest.mark.parametrize("on", [True, False], ids=["TF32", "float32"])
+def test_pytorchs_operator_is_a_candidate_where_its_switches_agree(asked, on):
+    expected = SELECTED[asked][0 if on else 1]
+    with tf32(on):
+        if expected is None:
+            with pytest.raises(ValueError, match=r'backend="torch" computes float32 as .* but got precision='):
+                routing.selection(torch.float32, word_of(*asked), (9, 0))
+        else:
+            found = routing.selection(torch.float32, word_of(*asked), (9, 0))
+            assert found.backend == expected
+            assert found.is_explicit == (asked[0] is not None)
+
+
+def test_half_precision_agrees_always_and_exact_never():
+    for dtype, name in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+        assert routing.selection(dtype, "half", (9, 0)) == (name, "auto", True)
+        assert routing.selection(dtype, "ieee", (9, 0)) == ("ieee", "convt_ext", True)
+    assert routing.selection(torch.float64, "ieee", (9, 0)) == ("ieee", "auto", True)
+    assert routing.selection(torch.float64, "exact", (9, 0)) == ("ieee", "convt_ext", True)
+    with flags(precision="tf32"):  # is for float32
+        assert routing.selection(torch.float64, None, (9, 0)) == ("ieee", "auto", False)
+
+
+def test_float32_without_cudnn_is_ieee_too(monkeypatch):
+    monkeypatch.setattr(precision, "class_by_switches", lambda *_: "aten")
+    assert routing.selection(torch.float32, "ieee", (9, 0)) == ("ieee", "auto", True)
+
+
+def test_what_routing_decides(pretend_gpu):
+    with tf32(True):
+        assert decide(*operands(), backend="torch") is routing.BACKEND
+        kinds = {
+            asked: type(decide(*operands(), precision=asked[0], backend=asked[1])[3])
+            for asked in ((None, None), (None, "convt_ext"), ("tf32", None), ("tf32", "convt_ext"), ("exact", None))
+        }
+    assert kinds.pop((None, None)) is Chosen
+    assert kinds.pop(("tf32", None)) is ChosenInClass
+    assert not any(issubclass(kind, Chosen) for kind in kinds.values())
+    with flags(backend="torch"):
+        assert decide(*operands()) is routing.BACKEND
+        assert decide(*operands(), backend="convt_ext")[3].by_name
+
+
+def test_on_other_gpus_tensor_cores_are_opt_in(a100):
+    with tf32(True):
+        for asked in (None, "tf32"):
+            assert decide(*operands(), precision=asked) is routing.TENSOR_CORES
+            assert not isinstance(decide(*operands(), precision=asked, backend="convt_ext"), routing.Reason)
+    with tf32(False):
+        assert not isinstance(decide(*operands(), precision="tf32"), routing.Reason)
+
+
+class TestChosenInClass:
+    """A call with an explicit precision that PyTorch's switches select too, and that PyTorch's operator computes."""
+
+    @pytest.fixture
+    def directions(self, pretend_gpu, monkeypatch):
+        monkeypatch.setattr(Chosen, "left_to_torch", lambda self, direction: True)
+        with tf32(False):
+            yield decide(*operands(), precision="ieee")[3]
+
+    def test_pytorchs_operator_runs_a_call_without_gradients(self, directions):
+        x, weight, bias = operands()
+        assert not directions.serves(x, weight, bias, 0)
+        assert directions.is_torchs(x, weight, bias)
+
+    def test_its_own_node_records_gradients(self, directions):
+        x, weight, bias = operands()
+        weight.requires_grad_()
+        assert directions.serves(x, weight, bias, 2)
+        assert not directions.is_torchs(x, weight, bias)
+        assert not directions.is_recorded_by_torch(2)
+
+    def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
+        ran = []
+        monkeypatch.setattr(Chosen, "gradients", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(type(directions._ours), "gradients", lambda self, *_: ran.append("convt_ext"))
+        monkeypatch.setattr(Chosen, "forward", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(type(directions._ours), "forward", lambda self, *_: ran.append("convt_ext"))
+        directions.gradients(None, None, None, (True, True, False))
+        directions.forward(None, None, None)
+        with tf32(True):
+            directions.gradients(None, None, None, (True, True, False))
+            directions.forward(None, None, None)
+        assert ran == ["the faster one"] * 2 + ["convt_ext"] * 2
+
+
+def test_on_the_cpu_every_backend_is_pytorchs_operator():
+    x, weight, bias = operands(device="cpu")
+    expected = torch.nn.functional.conv_transpose2d(x, weight, bias)
+    for backend in BACKENDS:
+        assert torch.equal(convt_ext.conv_transpose2d(x, weight, bias, backend=backend), expected)
