@@ -129,7 +129,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
             self.weight,
             self.bias,
             self.stride,
-            self.padding,
+            self.padding,  # type: ignore[arg-type]
             output_padding,
             self.groups,
             self.dilation,
