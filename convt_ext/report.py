@@ -21,9 +21,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from . import _torch, planner, routing, scopes
+from .bench.floors import Rates, floor_us, rates_for
+from .bench.layers import Layer
 from .chosen import Chosen
 from .directions import Eager, wanted_gradients
 from .explain import device_numbers
+from .precision import CLASSES
 from .request import reason_of
 from .tuning import restoring, verdicts
 
@@ -49,6 +52,8 @@ class Line:
         us: estimated or measured time of the implementation that runs, in microseconds; None if unknown.
         other_us: time of the other implementation.
         reason: why, in one line.
+        floor_us: minimum time of any implementation, by the bytes to move and the operations to compute; None if
+            floors were not requested, if `us` is None, or if the rates of the GPU are unknown.
     """
 
     layer: str
@@ -60,6 +65,7 @@ class Line:
     us: float | None
     other_us: float | None
     reason: str
+    floor_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,18 +84,20 @@ class Report:
         if not self.lines:
             return "no transposed convolution was called"
         reasons = list(dict.fromkeys(line.reason for line in self.lines if line.us is None and line.runs == "torch"))
-        rows = [("layer", "call", "direction", "runs", "us", "other us", "kernel")]
+        has_floors = any(line.floor_us is not None for line in self.lines)
+        rows = [["layer", "call", "direction", "runs", "us", "other us", *["floor us"] * has_floors, "kernel"]]
         for line in self.lines:
             layer = f"{line.layer} ({line.number} times)" if line.number > 1 else line.layer
             kernel = f"reason {reasons.index(line.reason) + 1}" if line.reason in reasons else line.kernel
-            rows.append((layer, line.call, line.direction, line.runs, _time(line.us), _time(line.other_us), kernel))
+            times = [_time(line.us), _time(line.other_us), *[_time(line.floor_us, 1)] * has_floors]
+            rows.append([layer, line.call, line.direction, line.runs, *times, kernel])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([f"on {self.device}", *table, *(f"reason {i}: {text}" for i, text in enumerate(reasons, 1))])
 
 
-def _time(us: float | None) -> str:
-    return "-" if us is None else f"{us:.0f}"
+def _time(us: float | None, decimals: int = 0) -> str:
+    return "-" if us is None else f"{us:.{decimals}f}"
 
 
 def report(
@@ -97,6 +105,7 @@ def report(
     /,
     *inputs: Any,
     device: int | str | torch.device | Sequence[int] | None = None,
+    floors: bool = False,
     **named: Any,
 ) -> Report:
     """Reports which implementation runs each transposed convolution of `target(*inputs, **named)`, and why.
@@ -108,6 +117,9 @@ def report(
         target: a module or a function.
         inputs, named: its arguments.
         device: the GPU to report for, as in `convt_ext.explain`; None is the GPU of the tensors, else an H200.
+        floors: whether to add the minimum time of any implementation on that GPU: each tensor moved once, at the rate
+            of a copy, or the products at the peak rate of the precision class, whichever takes longer. Known for the
+            GPUs that `device` accepts by name and for installed H100 (SXM) and H200.
 
     Returns:
         A `Report` to print. Times come from a benchmark or a tuning file if there is one, else from the cost model.
@@ -122,7 +134,7 @@ def report(
         >>> [(line.layer, line.direction) for line in found.lines]
         [('0', 'forward'), ('0', 'weight')]
     """
-    watcher = _Watcher(device)
+    watcher = _Watcher(device, floors)
     names = {module: name for name, module in target.named_modules()} if isinstance(target, nn.Module) else {}
     records = torch.is_grad_enabled()
 
@@ -139,11 +151,12 @@ def report(
 class _Watcher(TorchFunctionMode):
     """Records each call of a transposed convolution."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, floors: bool) -> None:
         super().__init__()
         self.lines: list[Line] = []
         self.device_name = ""
         self._device = device
+        self._floors = floors
         self._modules: list[str] = []
         self._words: list[str | None] = []
 
@@ -202,9 +215,13 @@ class _Watcher(TorchFunctionMode):
         batched, weight, bias, directions = decision
         wanted = wanted_gradients(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
+        rates = rates_for(numbers, self.device_name) if self._floors else None
         for direction, bit in ((verdicts.FORWARD, 0), (verdicts.GRAD_INPUT, 1), (verdicts.GRAD_WEIGHT, 2)):
             if bit == 0 or wanted & bit:
-                self._add(_DIRECTIONS[direction], words, _answer(directions, problem, direction, asked[0]))
+                answer = _answer(directions, problem, direction, asked[0])
+                if rates is not None and answer.us is not None:
+                    answer = answer._replace(floor_us=_floor(problem, direction, rates))
+                self._add(_DIRECTIONS[direction], words, answer)
 
 
 class _Answer(NamedTuple):
@@ -215,6 +232,7 @@ class _Answer(NamedTuple):
     us: float | None = None
     other_us: float | None = None
     reason: str = ""
+    floor_us: float | None = None
 
 
 def _answer(directions: Eager, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
@@ -231,6 +249,21 @@ def _answer(directions: Eager, problem: planner.Problem, direction: int, word: s
     reason = reason_of(word, scopes.now().word)
     times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
     return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
+
+
+def _floor(problem: planner.Problem, direction: int, rates: Rates) -> float:
+    """Returns the floor of one direction as the benchmark computes it, in the requested class."""
+    batch, c_in, h_in, w_in = problem.input_size
+    c_out = problem.weight_size[1] * problem.groups
+    layer = Layer(
+        "", batch, c_in, c_out, h_in, w_in, tuple(problem.weight_size[2:]), problem.stride, problem.padding,
+        problem.output_padding, problem.groups, problem.dilation, problem.has_bias,
+    )  # fmt: skip
+    word = "f64" if problem.dtype is torch.float64 else CLASSES[problem.code]
+    precision = "f16" if word == "half" else word  # bfloat16 has the rates of float16
+    layout = "nhwc" if problem.channels_last else "nchw"
+    name = "fwd" if direction == verdicts.FORWARD else f"grad_{_DIRECTIONS[direction]}"
+    return floor_us(layer, name, precision, problem.dtype.itemsize, layout, rates)
 
 
 def _known(us: float | None) -> float | None:

@@ -7,7 +7,7 @@ products that contribute to the result. Pure arithmetic, independent of torch an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from convt_ext.bench.layers import Layer
 from convt_ext.gpus import GPUS
@@ -67,6 +67,12 @@ def rates_of(gpu_name: str) -> Rates | None:
     """Returns the ceilings of a GPU by name; None for a GPU without measurements."""
     matches = [name for name in _RATES_BY_NAME if name in gpu_name]
     return _RATES_BY_NAME[max(matches, key=len)] if matches else None
+
+
+def rates_for(numbers: Sequence[int], gpu_name: str) -> Rates | None:
+    """Returns the ceilings of the GPU of a plan: by its numbers if it is in `GPUS`, else by its name."""
+    listed = [name for name, known in GPUS.items() if known == tuple(numbers)]
+    return BY_GPU[listed[0]] if listed else rates_of(gpu_name)
 
 
 def tap_positions(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

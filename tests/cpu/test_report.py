@@ -9,6 +9,8 @@ from torch import nn
 
 import convt_ext
 from convt_ext import conv_transpose2d, report, use_precision
+from convt_ext.bench import floors
+from convt_ext.bench.layers import Layer
 from convt_ext.report import NOT_ASKED, OTHER_DIMENSIONS
 
 __all__ = ["cpu_is_gpu"]
@@ -74,6 +76,38 @@ def test_it_agrees_with_explain():
             if line.runs == "convt_ext":
                 assert line.kernel == said.plan["plan"]["kernel"]
                 assert line.us == pytest.approx(said.plan["plan"]["estimate_us"], rel=0.02)
+
+
+def test_floors():
+    """The floors of the benchmark for the same layer; a column of the table only on request."""
+    layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1, output_padding=(1, 0), groups=2, dilation=(1, 2))
+    same = Layer("", 4, 64, 32, 16, 16, (4, 4), (2, 2), (1, 1), (1, 0), 2, (1, 2), True)
+    columns_last = image().to(memory_format=torch.channels_last)
+    for dtype, precision, mode in [
+        (torch.float32, "ieee", "ieee"),
+        (torch.float32, "tf32", "tf32"),
+        (torch.bfloat16, "half", "bf16"),
+        (torch.float64, "ieee", "f64"),
+    ]:
+        layer.to(dtype).precision = precision
+        for x, layout in ((image(), "nchw"), (columns_last, "nhwc")):
+            for name in ("H200", "RTX 4090"):
+                found = report(layer, x.to(dtype).requires_grad_(), device=name, floors=True)
+                for line, direction in zip(found.lines, ("fwd", "grad_input", "grad_weight"), strict=True):
+                    rates = floors.BY_GPU[name]
+                    assert line.floor_us == floors.floor_us(same, direction, mode, dtype.itemsize, layout, rates)
+                    assert 0 < line.floor_us < line.us
+    assert "floor us" in str(found).splitlines()[1]
+    without = report(layer, image().to(dtype))
+    assert {line.floor_us for line in without.lines} == {None}
+    assert "floor" not in str(without)
+
+
+def test_floors_of_an_unknown_gpu():
+    numbers = (90, 66, 232448, 233472, 1891, 2000)
+    found = report(convt_ext.ConvTranspose2d(64, 32, 4), image(), device=numbers, floors=True)
+    assert {line.floor_us for line in found.lines} == {None}
+    assert all(line.us > 0 for line in found.lines)
 
 
 def test_gradients_are_those_that_would_be_recorded():
