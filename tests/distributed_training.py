@@ -1,4 +1,5 @@
-"""A DCGAN generator trained in two processes, with the original modules and with ours: DDP, FSDP2, and that compiled.
+"""A DCGAN generator trained in two processes, with the original modules and with ours: DDP, FSDP2, FSDP2 of the
+original modules under `convt_ext.enabled()`, and FSDP2 compiled.
 
 `check` starts the processes, each of which runs this file, and compares what they wrote: the losses of both models, and
 of every way with those of DDP, within the tolerance of the precision class; and the parameters of both ranks, which
@@ -13,6 +14,7 @@ import copy
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -23,7 +25,7 @@ from training import generator, train
 
 STEPS = 6
 WORLD = 2
-WAYS = ("ddp", "fsdp", "fsdp_compiled")
+WAYS = ("ddp", "fsdp", "fsdp_enabled", "fsdp_compiled")
 
 
 def check(backend: str, device: str, folder: Path, ours: bool, way: str = "ddp") -> None:
@@ -94,7 +96,7 @@ class Counted:
 
 
 def main(backend: str, device: str, folder: str, rank: int, world: int, served: str, way: str) -> None:
-    from convt_ext import convert, ops
+    from convt_ext import convert, enabled, ops, use_precision
 
     if served == "ours":
         import cpu_kernels
@@ -110,16 +112,21 @@ def main(backend: str, device: str, folder: str, rank: int, world: int, served: 
         torch.cuda.set_device(rank)
     dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
     original = generator().to(place)
+    mine = copy.deepcopy(original)
     models = {
         "original": (original, way),
-        "mine": (convert(copy.deepcopy(original), precision="exact"), way),
+        "mine": (mine if way == "fsdp_enabled" else convert(mine, precision="exact"), way),
         "ddp": (convert(copy.deepcopy(original), precision="exact"), "ddp"),
     }
     counted = None if ops.grad_weight is None else Counted(ops)
     losses, calls, frames = {}, {}, {}
     for name, (model, its_way) in models.items():
         before = (counted.calls if counted else 0, torch._dynamo.utils.counters["frames"]["ok"])
-        losses[name] = train(parallel(model, its_way, device, rank), STEPS, place, first=1000 * rank)
+        with ExitStack() as stack:
+            if its_way == "fsdp_enabled" and name == "mine":
+                stack.enter_context(enabled())
+                stack.enter_context(use_precision("ieee"))
+            losses[name] = train(parallel(model, its_way, device, rank), STEPS, place, first=1000 * rank)
         calls[name] = (counted.calls if counted else 0) - before[0]
         frames[name] = torch._dynamo.utils.counters["frames"]["ok"] - before[1]
     assert calls["original"] == 0

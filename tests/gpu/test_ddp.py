@@ -13,7 +13,7 @@ def test_losses_and_ranks(tmp_path):
 
 @pytest.mark.needs_two_gpus
 @pytest.mark.slow(seconds=40)
-@pytest.mark.parametrize("way", ["fsdp", "fsdp_compiled"])
+@pytest.mark.parametrize("way", ["fsdp", "fsdp_enabled", "fsdp_compiled"])
 def test_fully_shard(tmp_path, way):
-    """Parameters in parts on both GPUs, gathered for each layer; with torch.compile too."""
+    """Parameters in parts on both GPUs, gathered for each layer; under `enabled` and with torch.compile too."""
     distributed_training.check("nccl", "cuda", tmp_path, ours=False, way=way)
